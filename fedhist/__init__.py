@@ -1,0 +1,93 @@
+"""User-level private histograms from data that stays on devices, with a privately chosen contribution bound.
+
+    >>> import fedhist
+    >>> population = fedhist.HeavyTailedPopulation(users=5_000, items=100, seed=1)
+    >>> plan = fedhist.Plan(users=population.users, items=population.domain_size, epsilon=1.0, delta=1e-6)
+    >>> result = fedhist.simulate(population, plan, seed=1)
+    >>> result.threshold, result.relative_loss, result.total, result.release.histogram  # doctest: +SKIP
+
+Names load when they are first used, so that importing fedhist costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+_here = Path(__file__).resolve().parent
+if not (_here / "protocol").is_dir():
+    # A plain checkout or an unpacked Flower bundle: the sub-packages lie beside this folder, not inside it.
+    __path__.append(str(_here.parent))
+
+if TYPE_CHECKING:
+    from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
+    from fedhist.protocol.histograms import Histograms, Population
+    from fedhist.protocol.plan import Plan
+    from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
+    from fedhist.protocol.privacy.neighbours import Neighbours
+    from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+    from fedhist.server.budget_file import BudgetFile
+    from fedhist.server.coordinator import Transport, run_rounds
+    from fedhist.server.release import Release
+    from fedhist.simulations.datasets.files import read_population
+    from fedhist.simulations.datasets.populations import SparsePopulation
+    from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
+    from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "protocol.errors": ("BudgetExceeded", "FedhistError", "InvalidInput", "RoundFailed"),
+    "protocol.histograms": ("Histograms", "Population"),
+    "protocol.plan": ("Plan",),
+    "protocol.privacy.ledger": ("Charge", "Cost", "Ledger"),
+    "protocol.privacy.neighbours": ("Neighbours",),
+    "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
+    "server.budget_file": ("BudgetFile",),
+    "server.coordinator": ("Transport", "run_rounds"),
+    "server.release": ("Release",),
+    "simulations.datasets.files": ("read_population",),
+    "simulations.datasets.populations": ("SparsePopulation",),
+    "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
+    "simulations.simulation": ("Diagnostics", "Result", "simulate", "true_histogram"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BudgetExceeded",
+    "BudgetFile",
+    "Charge",
+    "Cost",
+    "Diagnostics",
+    "FedhistError",
+    "HeavyTailedPopulation",
+    "Histograms",
+    "InvalidInput",
+    "Ledger",
+    "Neighbours",
+    "Plan",
+    "PoissonPopulation",
+    "Population",
+    "Release",
+    "Result",
+    "RoundFailed",
+    "SeededSource",
+    "SparsePopulation",
+    "SystemSource",
+    "Transport",
+    "read_population",
+    "run_rounds",
+    "simulate",
+    "true_histogram",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fedhist' has no attribute {name!r}")
+    return getattr(import_module(f"fedhist.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

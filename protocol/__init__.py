@@ -1,0 +1,1 @@
+"""What both sides share: pure functions and frozen values. No Flower, no files, no clock."""

@@ -1,0 +1,196 @@
+"""Clipping a user's histogram to a bound, on the integer grid, never above the bound.
+
+A user at or below the bound is exact: counts times 2^bits. Only clipped users are rounded, with one uniform number
+each. No floating-point value enters a message, so every engine adds up the same integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import AnyIntegers, Flags, Floats, Histograms, Integers, Words
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.protocol.privacy.randomness import Source
+
+# Cumulated totals times a scale stay below 2^62.
+_PRODUCT_BITS = 61
+# Allows for the float error of the scale (below 2^-50): a scale lowered by this is below the true one.
+_SCALE_SAFETY = 1 - 2.0**-40
+# Standard deviations of rounding that the l2 clip leaves room for; beyond them it truncates.
+_ROUNDING_ROOM = 3
+
+
+def user_totals(histograms: Histograms) -> Integers:
+    """|N_i|_1 of each user."""
+    return row_sums(entry_counts(histograms), histograms.offsets)
+
+
+def user_squares(histograms: Histograms) -> Integers:
+    """|N_i|_2^2 of each user, exact."""
+    counts = entry_counts(histograms)
+    return row_sums(counts * counts, histograms.offsets)
+
+
+def is_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm) -> Flags:
+    """Which users lie above the bound, decided in whole numbers."""
+    if norm is Norm.L1:
+        return user_totals(histograms) > threshold.floor
+    return user_squares(histograms) > threshold.square_floor
+
+
+def sum_items(histograms: Histograms) -> Integers:
+    """The exact sum of the histograms over users, by item."""
+    return sum_by_item(entry_counts(histograms), entry_items(histograms), histograms.domain_size)
+
+
+def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, source: Source) -> Integers:
+    """The sum over users of their clipped histograms, in steps, by item.
+
+    What a device sends in round 2. A user's share of it has l1 or l2 norm at most `threshold.steps`, for every draw.
+    """
+    clipped = is_clipped(histograms, threshold, norm=norm)
+    total = sum_items(histograms) << threshold.bits
+    if clipped.any():
+        above = take_users(histograms, clipped)
+        words = source.user_words(histograms.user_numbers()[clipped])
+        steps = (
+            _shrink_l1(above, threshold, words) if norm is Norm.L1 else _shrink_l2(above, threshold, words)
+        )
+        total += sum_by_item(steps - (entry_counts(above) << threshold.bits), above.items, above.domain_size)
+    return total
+
+
+def clip_l1(histograms: Histograms, threshold: Threshold, *, source: Source) -> Histograms:
+    """Each user's histogram clipped to l1 norm, its counts in steps. Clipped users keep exactly the bound."""
+    return _clip(histograms, threshold, Norm.L1, source)
+
+
+def clip_l2(histograms: Histograms, threshold: Threshold, *, source: Source) -> Histograms:
+    """Each user's histogram clipped to l2 norm, its counts in steps."""
+    return _clip(histograms, threshold, Norm.L2, source)
+
+
+def _clip(histograms: Histograms, threshold: Threshold, norm: Norm, source: Source) -> Histograms:
+    clipped = is_clipped(histograms, threshold, norm=norm)
+    steps = entry_counts(histograms) << threshold.bits
+    if clipped.any():
+        above = take_users(histograms, clipped)
+        words = source.user_words(histograms.user_numbers()[clipped])
+        shrink = _shrink_l1 if norm is Norm.L1 else _shrink_l2
+        steps[np.repeat(clipped, np.diff(histograms.offsets))] = shrink(above, threshold, words)
+    return Histograms(
+        offsets=histograms.offsets - histograms.offsets[0],
+        items=entry_items(histograms),
+        counts=steps,
+        domain_size=histograms.domain_size,
+        first_user=histograms.first_user,
+    )
+
+
+def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
+    """Clip users with totals m above the bound B by systematic rounding: unbiased, and each sums to exactly B.
+
+    With S_j the running total and u uniform in [0, m): q_j = floor((S_j B + u)/m) - floor((S_{j-1} B + u)/m). The sum
+    telescopes to floor(B + u/m) - 0 = B. S_j B + u < 2^31 2^31 + 2^31 fits in 64 bits.
+    """
+    counts, lengths = above.counts, np.diff(above.offsets)
+    totals = row_sums(counts, above.offsets)
+    offset = ((words >> np.uint64(32)) * totals.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    running = running_totals(counts, above.offsets)
+    per_entry_total, per_entry_offset = np.repeat(totals, lengths), np.repeat(offset, lengths)
+    after = (running * threshold.steps + per_entry_offset) // per_entry_total
+    before = ((running - counts) * threshold.steps + per_entry_offset) // per_entry_total
+    return after - before
+
+
+def _shrink_l2(above: Histograms, threshold: Threshold, words: Words) -> Integers:
+    """Clip users above the bound B in l2 norm, with systematic rounding where it fits and truncation where not.
+
+    Each user's scale is T/|N|_2 as f 2^-e with whole f and e, never above the true scale, and T a little under B so
+    that the rounding error (mean square below nnz/4, cross term of deviation at most B) seldom passes B. With S_j the
+    running total and u uniform in [0, 2^e): q_j = floor((S_j f + u) 2^-e) - floor((S_{j-1} f + u) 2^-e), which is
+    unbiased. The norm is then checked in whole numbers; a user above B is truncated instead: floor(N_j f 2^-e) is at
+    most N_j T/|N|_2, so the norm is at most T <= B. Hence |q|_2 <= B for every draw.
+
+    Deviation from plain truncation: that is biased by half a step per item, and rounding to nearest can raise the norm.
+    """
+    counts, lengths = above.counts, np.diff(above.offsets)
+    totals = row_sums(counts, above.offsets)
+    norms = np.sqrt(row_sums(counts * counts, above.offsets).astype(np.float64))
+    bound = float(threshold.steps)
+    room = bound * bound - lengths / 4 - _ROUNDING_ROOM * bound
+    target = np.sqrt(np.where(room > 0, room, bound * bound))
+    scale = target / norms * _SCALE_SAFETY
+    exponent = _PRODUCT_BITS - np.frexp(totals * scale)[1]
+    factor = np.ldexp(scale, exponent).astype(np.int64)
+    offset = (words >> (64 - exponent).astype(np.uint64)).astype(np.int64)
+
+    entry_factor, entry_exponent = np.repeat(factor, lengths), np.repeat(exponent, lengths)
+    cumulated = running_totals(counts, above.offsets) * entry_factor + np.repeat(offset, lengths)
+    weighted = counts * entry_factor
+    steps: Integers = (cumulated >> entry_exponent) - ((cumulated - weighted) >> entry_exponent)
+    outside = row_sums(steps * steps, above.offsets) > threshold.steps**2
+    if outside.any():
+        entries = np.repeat(outside, lengths)
+        steps[entries] = weighted[entries] >> entry_exponent[entries]
+    return steps
+
+
+def take_users(histograms: Histograms, chosen: Flags) -> Histograms:
+    """The chosen users as histograms of their own, 64-bit, offsets from 0. User numbers are not kept."""
+    lengths = np.diff(histograms.offsets)[chosen]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.arange(offsets[-1]) + np.repeat(histograms.offsets[:-1][chosen] - offsets[:-1], lengths)
+    return Histograms(
+        offsets=offsets,
+        items=histograms.items[places],
+        counts=histograms.counts[places].astype(np.int64),
+        domain_size=histograms.domain_size,
+    )
+
+
+def entry_counts(histograms: Histograms) -> Integers:
+    """The counts of these users' entries, 64-bit."""
+    start, stop = histograms.offsets[0], histograms.offsets[-1]
+    return histograms.counts[start:stop].astype(np.int64, copy=False)
+
+
+def entry_items(histograms: Histograms) -> AnyIntegers:
+    """The items of these users' entries."""
+    start, stop = histograms.offsets[0], histograms.offsets[-1]
+    return histograms.items[start:stop]
+
+
+def row_sums(values: AnyIntegers, offsets: AnyIntegers) -> Integers:
+    """The sum of each user's entries; an empty user has 0, where reduceat alone would take the next user's first."""
+    starts, filled = offsets[:-1] - offsets[0], offsets[1:] > offsets[:-1]
+    if filled.all():
+        sums: Integers = np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.zeros(0, np.int64)
+        return sums
+    sums = np.zeros(len(starts), dtype=np.int64)
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, starts[filled])
+    return sums
+
+
+def running_totals(counts: AnyIntegers, offsets: AnyIntegers) -> Integers:
+    """S_j: the sum of a user's counts up to and with entry j. Offsets start at 0."""
+    running = np.cumsum(counts, dtype=np.int64)
+    before = np.concatenate([[0], running])[offsets[:-1]]
+    since_start: Integers = running - np.repeat(before, np.diff(offsets))
+    return since_start
+
+
+def sum_by_item(values: Integers, items: AnyIntegers, domain_size: int) -> Integers:
+    """The exact sum of the values of each item."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 - loads when a histogram is summed
+
+    # One long row: its transpose times (1) adds values by item in exact 64-bit integers, faster than bincount.
+    row = csr_array((values, items, np.array([0, len(items)])), shape=(1, domain_size))
+    return np.asarray(row.T @ np.ones(1, dtype=np.int64), dtype=np.int64)
+
+
+def tail_weights(totals: Integers, squares: Integers) -> Floats:
+    """r_i = |N_i|_1 / |N_i|_2, the rate at which clipping user i in l2 loses mass; 0 for an empty user."""
+    return totals / np.sqrt(np.maximum(squares, 1).astype(np.float64))

@@ -1,0 +1,71 @@
+"""Every error fedhist raises on purpose.
+
+    FedhistError
+    ├── InvalidInput            the caller's mistake: what was wrong, what is allowed, what to do
+    │   ├── InvalidPlan         a setting, or two that do not go together
+    │   ├── InvalidPopulation   data that is not a histogram of counts
+    │   └── InvalidFile         a file that is not what it says
+    ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
+    ├── RoundFailed             a round ended without a result; nothing was released
+    └── ProtocolError
+        ├── UnexpectedMessage   our own side took an illegal step
+        └── PeerError           the other side sent something that we refuse
+            └── DecodeError     bytes that are not a message
+
+Errors carry parameters and positions, never a user's data, a mask or a key.
+"""
+
+from __future__ import annotations
+
+
+class FedhistError(Exception):
+    """The root of the tree."""
+
+
+class InvalidInput(FedhistError, ValueError):
+    """The caller's mistake, told in one sentence: what was wrong, what is allowed, what to do."""
+
+    def __init__(self, problem: str, *, allowed: str, advice: str = "") -> None:
+        self.problem = problem
+        self.allowed = allowed
+        self.advice = advice
+        super().__init__(f"{problem}; allowed: {allowed}" + (f"; {advice}" if advice else "") + ".")
+
+
+class InvalidPlan(InvalidInput):
+    """A setting out of its range, or two settings that do not go together."""
+
+
+class InvalidPopulation(InvalidInput):
+    """Data that is not a table of users by items with whole, non-negative counts."""
+
+
+class InvalidFile(InvalidInput):
+    """A file that is missing, unreadable or not what its name says."""
+
+
+class BudgetExceeded(FedhistError):
+    """Spending this would pass a limit that was set earlier. Nothing was spent."""
+
+
+class RoundFailed(FedhistError):
+    """A round ended without a result. Nothing was released; the ledger says what was spent."""
+
+
+class ProtocolError(FedhistError):
+    """A step that the protocol does not have."""
+
+
+class UnexpectedMessage(ProtocolError):
+    """An illegal step of our own side: a programming error, never a peer's fault."""
+
+    def __init__(self, *, state: object, message: object) -> None:
+        super().__init__(f"a {type(message).__name__} can't be taken in state {type(state).__name__}")
+
+
+class PeerError(ProtocolError):
+    """The other side sent something that we refuse."""
+
+
+class DecodeError(PeerError):
+    """Bytes that are not a message of this protocol."""

@@ -1,0 +1,82 @@
+"""Users' histograms: rows are users, columns are items. One device is a batch of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+AnyIntegers = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+# A user's total stays below this, so that sums of squares and clipped vectors fit in 64 bits.
+MAX_USER_TOTAL = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Histograms:
+    """The histograms of consecutive users, as compressed sparse rows.
+
+    User `first_user + i` holds `counts[offsets[i]:offsets[i + 1]]` of the items in the same places of `items`.
+    Within a user an item stands once; counts are whole and not negative; a user's total is at most
+    MAX_USER_TOTAL. Whoever builds one from outside data checks that first (`checked`); shards of checked
+    histograms are views and need no second look.
+
+    Args:
+        offsets: where each user begins and, at the end, where the last one ends; the first need not be 0.
+        items: item numbers below `domain_size`.
+        counts: how often the user has the item.
+        domain_size: d, the number of items of the closed domain.
+        first_user: the number of the first user in the whole population.
+    """
+
+    offsets: AnyIntegers
+    items: AnyIntegers
+    counts: AnyIntegers
+    domain_size: int
+    first_user: int = 0
+
+    @property
+    def users(self) -> int:
+        """How many users these are."""
+        return len(self.offsets) - 1
+
+    @property
+    def nonzeros(self) -> int:
+        """How many (user, item) pairs these are."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    def user_numbers(self) -> Integers:
+        """The users' numbers in the whole population."""
+        return np.arange(self.first_user, self.first_user + self.users, dtype=np.int64)
+
+    def rows(self, start: int, stop: int) -> Histograms:
+        """Users start..stop of these, as a view."""
+        return Histograms(
+            offsets=self.offsets[start : stop + 1],
+            items=self.items,
+            counts=self.counts,
+            domain_size=self.domain_size,
+            first_user=self.first_user + start,
+        )
+
+
+class Population(Protocol):
+    """All users of a simulation, or of one node, read shard by shard as often as wanted."""
+
+    @property
+    def users(self) -> int:
+        """How many users there are."""
+
+    @property
+    def domain_size(self) -> int:
+        """How many items the domain has."""
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, in pieces of a size that suits a cache; the same pieces each time."""

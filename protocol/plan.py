@@ -1,0 +1,252 @@
+"""What a run is: everything that changes the released value or its privacy, checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from fedhist.protocol.candidates import geometric_candidates
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold, to_steps
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.privacy.neighbours import (
+    WEIGHT_BITS,
+    Neighbours,
+    Norm,
+    Sensitivity,
+    clipped_sum_l1,
+    clipped_sum_l2,
+    weight_cap,
+)
+
+PLAN_VERSION = 1
+MAX_CANDIDATES = 4096
+MAX_DOMAIN_SIZE = 2**27
+MAX_USERS = 2**31
+DEFAULT_DELTA = 1e-6
+# The samplers take standard deviations up to 2^26 steps; half of it leaves room for rounding up.
+_MAX_NOISE_STEPS = 2.0**25
+
+MECHANISMS = ("gaussian", "laplace")
+DOMAINS = ("closed",)
+DEFAULT_SELECTOR = {"gaussian": "weighted-quantile", "laplace": "quantile"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A frozen, validated description of one run. Its digest travels in every message.
+
+    Args:
+        users: n, the public size of the cohort.
+        items: d, the public number of items of the closed domain.
+        domain: "closed".
+        mechanism: "gaussian" (l2 clip, delta > 0) or "laplace" (l1 clip, delta = 0).
+        selector: how the threshold is chosen; None takes the mechanism's default.
+        threshold: the bound itself, for the selector "fixed" only.
+        epsilon, delta: what the histogram may cost; delta None is 1e-6 for gaussian and 0 for laplace.
+        epsilon_select, delta_select: what the choice of the threshold may cost; delta_select None is 1e-6, and
+            selectors that need none do not spend it.
+        neighbours: "add-remove" or "replace".
+        min_threshold, max_threshold: the public range of the bound, C_min and C_m.
+        candidates: K, how many thresholds round 1 looks at.
+        sparsity: s, the public bound on a user's number of distinct items used in round 1; None is d.
+        calibration: "analytic" or "classic" Gaussian noise.
+        minimum_cohort: with fewer users in either round nothing is released.
+    """
+
+    users: int
+    items: int
+    domain: str = "closed"
+    mechanism: str = "gaussian"
+    selector: str | None = None
+    threshold: float | None = None
+    epsilon: float = 1.0
+    delta: float | None = None
+    epsilon_select: float = 0.1
+    delta_select: float | None = None
+    neighbours: Neighbours = Neighbours.ADD_REMOVE
+    min_threshold: float = 1.0
+    max_threshold: float = 1500.0
+    candidates: int = 128
+    sparsity: int | None = None
+    calibration: Calibration = "analytic"
+    minimum_cohort: int = 1
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._fill_in("selector", DEFAULT_SELECTOR[self.mechanism])
+        self._fill_in("delta", DEFAULT_DELTA if self.mechanism == "gaussian" else 0.0)
+        self._fill_in("delta_select", DEFAULT_DELTA)
+        self._check_sizes()
+        self._fill_in("sparsity", self.items)
+        self._check_budgets()
+        self._check_thresholds()
+
+    def _fill_in(self, name: str, default: object) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, default)
+
+    def _check_names(self) -> None:
+        if self.domain not in DOMAINS:
+            raise InvalidPlan(f"unknown domain {self.domain!r}", allowed=", ".join(DOMAINS))
+        if self.mechanism not in MECHANISMS:
+            raise InvalidPlan(f"unknown mechanism {self.mechanism!r}", allowed=", ".join(MECHANISMS))
+        if self.calibration not in ("analytic", "classic"):
+            raise InvalidPlan(f"unknown calibration {self.calibration!r}", allowed="analytic, classic")
+        try:
+            object.__setattr__(self, "neighbours", Neighbours(self.neighbours))
+        except ValueError:
+            allowed = ", ".join(Neighbours)
+            raise InvalidPlan(f"unknown neighbours {self.neighbours!r}", allowed=allowed) from None
+
+    def _check_sizes(self) -> None:
+        _check_whole("users", self.users, 1, MAX_USERS)
+        _check_whole("items", self.items, 1, MAX_DOMAIN_SIZE)
+        _check_whole("candidates", self.candidates, 2, MAX_CANDIDATES)
+        _check_whole("minimum cohort", self.minimum_cohort, 1, self.users)
+        if self.sparsity is not None:
+            _check_whole("sparsity", self.sparsity, 1, self.items)
+
+    def _check_budgets(self) -> None:
+        check_epsilon(self.epsilon, "epsilon")
+        check_epsilon(self.epsilon_select, "epsilon-select")
+        assert self.delta is not None and self.delta_select is not None  # noqa: S101 - filled in above
+        if self.mechanism == "gaussian":
+            check_delta(self.delta, "delta")
+            noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+        elif self.delta != 0:
+            check_delta(self.delta, "delta")
+            object.__setattr__(self, "delta", 0.0)
+        if self.delta_select != 0:
+            check_delta(self.delta_select, "delta-select")
+
+    def _check_thresholds(self) -> None:
+        for name, value in (("min threshold", self.min_threshold), ("max threshold", self.max_threshold)):
+            if not (math.isfinite(value) and 1 <= value <= 2**30):
+                raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
+        if self.min_threshold > self.max_threshold:
+            raise InvalidPlan(
+                f"the smallest threshold {self.min_threshold} is above the largest, {self.max_threshold}",
+                allowed="min threshold <= max threshold",
+            )
+        if self.selector == "fixed":
+            if self.threshold is None:
+                raise InvalidPlan(
+                    "the selector fixed has no threshold",
+                    allowed=f"a threshold from {self.min_threshold:g} to {self.max_threshold:g}",
+                    advice="give one with --threshold",
+                )
+            if not (self.min_threshold <= self.threshold <= self.max_threshold):
+                raise InvalidPlan(
+                    f"the threshold {self.threshold:g} is outside the public range",
+                    allowed=f"{self.min_threshold:g} to {self.max_threshold:g}",
+                    advice="choose another, or raise --max-threshold",
+                )
+        elif self.threshold is not None:
+            raise InvalidPlan(
+                f"a threshold was given, but the selector {self.selector} chooses its own",
+                allowed="a threshold with the selector fixed only",
+                advice="add --selector fixed or leave --threshold out",
+            )
+        if self.grid_bits < 0:
+            raise InvalidPlan(
+                "the noise would have a standard deviation above 2^25 counts an item",
+                allowed="less",
+                advice="raise epsilon or lower --max-threshold",
+            )
+
+    @property
+    def norm(self) -> Norm:
+        """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace."""
+        return Norm.L2 if self.mechanism == "gaussian" else Norm.L1
+
+    @cached_property
+    def unit_noise(self) -> float:
+        """The noise's scale for a threshold of one count: standard deviation (Gaussian) or Laplace scale.
+
+        Includes what the neighbours ask for: sensitivities are C or sqrt(2) C in l2, C or 2 C in l1.
+        """
+        sensitivity = self.release_sensitivity(1).value
+        if self.mechanism == "gaussian":
+            return sensitivity * self.multiplier
+        return sensitivity / self.epsilon
+
+    @cached_property
+    def multiplier(self) -> float:
+        """The Gaussian's standard deviation for each unit of l2 sensitivity."""
+        assert self.delta is not None  # noqa: S101 - filled in on construction
+        return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+
+    @cached_property
+    def noise_price(self) -> float:
+        """M: the expected l1 norm of the noise for each count of the threshold.
+
+        d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
+        eps after the neighbours' sensitivity.
+        """
+        mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
+        return self.items * self.unit_noise * mean_absolute
+
+    @cached_property
+    def grid_bits(self) -> int:
+        """The grid's step is 2^-grid_bits of one count: as fine as 64-bit sums and the samplers allow."""
+        for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
+        for_noise = math.floor(math.log2(_MAX_NOISE_STEPS / (self.unit_noise * self.max_threshold)))
+        return min(MAX_GRID_BITS, for_bound, for_noise)
+
+    @cached_property
+    def candidate_steps(self) -> Integers:
+        """The candidates of round 1, in steps, rising from C_min to C_m."""
+        return geometric_candidates(
+            self.min_threshold, self.max_threshold, self.candidates, bits=self.grid_bits
+        )
+
+    @property
+    def tail_cap(self) -> int:
+        """The largest weight a user may have in the tail: sqrt(s) under l2, one under l1."""
+        assert self.sparsity is not None  # noqa: S101 - filled in on construction
+        return weight_cap(self.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
+
+    def at_steps(self, steps: float) -> Threshold:
+        """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
+        lowest, highest = (to_steps(c, self.grid_bits) for c in (self.min_threshold, self.max_threshold))
+        return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
+
+    def release_sensitivity(self, bound: int) -> Sensitivity:
+        """How far one user moves the sum of round 2, for a bound in any unit."""
+        clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
+        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field by name, as JSON has it."""
+        return {"version": PLAN_VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` described."""
+        values = dict(document)
+        if values.pop("version", None) != PLAN_VERSION:
+            raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
+        unknown = sorted(set(values) - {f.name for f in fields(cls)})
+        if unknown:
+            raise InvalidPlan(
+                f"the plan has unknown fields {', '.join(unknown)}", allowed="the fields of Plan"
+            )
+        return cls(**values)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the plan, which names it in every message."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()
+
+
+def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise InvalidPlan(f"{name} is {value!r}", allowed=f"a whole number from {lowest} to {highest}")

@@ -1,0 +1,1 @@
+"""Neighbours, calibration, noise and the ledger."""

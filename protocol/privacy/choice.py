@@ -1,0 +1,123 @@
+"""Private choice of one of finitely many candidates by score, sampled exactly.
+
+Both mechanisms toss coins of probability exp(-gamma) for rational gamma, with integers of any size: there is
+no overflow, no underflow and no rounding, whatever the scores.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from fractions import Fraction
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.privacy.noise import bernoulli_exp, uniform_below
+from fedhist.protocol.privacy.randomness import Source
+
+
+def exponential_mechanism(
+    scores: Sequence[int],
+    *,
+    sensitivity: int,
+    epsilon: float,
+    source: Source,
+    log_base_measure: Sequence[float] | None = None,
+) -> int:
+    """Index i with probability proportional to base_i exp(epsilon score_i / (2 sensitivity)).
+
+    McSherry & Talwar 2007; high scores are better. Neighbours change every score by at most `sensitivity`, so
+    a candidate's weight changes by a factor within exp(+-epsilon/2), and so does the sum of the weights: the
+    ratio of the probabilities is within exp(+-epsilon), which is epsilon-DP. The sum is common to all
+    candidates, so over the candidates the logarithm of that ratio spans at most epsilon: the choice is
+    epsilon-bounded-range (Durfee & Rogers 2019), which composes better.
+
+    The floats of `log_base_measure`, and `epsilon`, are taken as the rationals that they are. A logarithm
+    rounded to a float is the exact logarithm of a slightly different base measure, which does not depend on
+    the data either, so the proof above holds as it stands.
+
+    Uniform proposals are kept with probability exp(-gamma_i), where the smallest gamma is 0: K candidates
+    take at most K proposals on average.
+
+    Args:
+        scores: one whole number a candidate, of any size.
+        sensitivity: how far one score can be apart between neighbours. When the changes of any two candidates
+            differ by at most r, r/2 is enough: double the scores and pass r.
+        epsilon: the cost.
+        source: where the bits come from.
+        log_base_measure: the logarithm of each candidate's weight at equal scores, up to a common constant;
+            all equal when left out. It must not depend on the data.
+    """
+    gammas = _gammas(scores, sensitivity=sensitivity, epsilon=epsilon)
+    if log_base_measure is not None:
+        if len(log_base_measure) != len(gammas):
+            raise InvalidInput(
+                f"{len(log_base_measure)} base weights for {len(gammas)} scores", allowed="one for each score"
+            )
+        logarithms = [float(value) for value in log_base_measure]
+        if not all(map(math.isfinite, logarithms)):
+            raise InvalidInput(
+                "the logarithm of a base weight is not finite",
+                allowed="finite numbers",
+                advice="leave out candidates that must not be chosen",
+            )
+        gammas = [gamma - Fraction(value) for gamma, value in zip(gammas, logarithms, strict=True)]
+        smallest = min(gammas)
+        gammas = [gamma - smallest for gamma in gammas]
+    while True:
+        index = uniform_below(len(gammas), source=source)
+        if bernoulli_exp(gammas[index], source=source):
+            return index
+
+
+def permute_and_flip(
+    scores: Sequence[int],
+    *,
+    sensitivity: int,
+    epsilon: float,
+    source: Source,
+) -> int:
+    """Index of the first candidate, in random order, that wins a toss of its own.
+
+    McKenna & Sheldon 2020, Algorithm 1. The toss is won with probability exp(-epsilon (best - score_i) / (2
+    sensitivity)); the best candidate always wins, so each is visited at most once. This is epsilon-DP, and
+    the expected score is never below the exponential mechanism's. Unlike that one it is *not*
+    epsilon-bounded-range: with sensitivity 1, scores (0, 0) and their neighbour (1, -1) give a span of
+    epsilon + ln(2 - exp(-epsilon)). Charge it as epsilon-DP.
+
+    Args:
+        scores: one whole number a candidate, of any size; higher is better.
+        sensitivity: how far one score can be apart between neighbours.
+        epsilon: the cost.
+        source: where the bits come from.
+    """
+    gammas = _gammas(scores, sensitivity=sensitivity, epsilon=epsilon)
+    waiting = list(range(len(gammas)))
+    while True:
+        place = uniform_below(len(waiting), source=source)
+        waiting[place], waiting[-1] = waiting[-1], waiting[place]
+        index = waiting.pop()
+        if bernoulli_exp(gammas[index], source=source):
+            return index
+
+
+def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[Fraction]:
+    """For each candidate, epsilon (best - score) / (2 sensitivity)."""
+    if len(scores) == 0:
+        raise InvalidInput("there is no candidate to choose", allowed="at least one score")
+    try:
+        whole = [operator.index(score) for score in scores]
+        bound = operator.index(sensitivity)
+    except TypeError as error:
+        raise InvalidInput(
+            "a score or the sensitivity is not a whole number",
+            allowed="Python or NumPy integers",
+            advice="put scores on an integer grid first, with their sensitivity in the same steps",
+        ) from error
+    if bound <= 0:
+        raise InvalidInput(f"a sensitivity of {bound}", allowed="1 or more")
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InvalidInput(f"epsilon is {epsilon}", allowed="a finite number above 0")
+    best = max(whole)
+    rate = Fraction(epsilon) / (2 * bound)
+    return [rate * (best - score) for score in whole]

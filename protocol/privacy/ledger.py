@@ -1,0 +1,306 @@
+"""What touched the data, and what it cost: one entry per mechanism, written before its noise is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+from fedhist.protocol.errors import InvalidFile, InvalidPlan
+
+_NEIGHBOURS = ("add-remove", "replace")
+
+
+@dataclass(frozen=True)
+class PureLoss:
+    """An epsilon-private mechanism of which no more is known: its loss lies in [-epsilon, epsilon]."""
+
+
+@dataclass(frozen=True)
+class BoundedRangeLoss:
+    """An exponential mechanism: its privacy loss lies in an interval of length epsilon that contains 0.
+
+    Stronger than epsilon-privacy, which allows an interval twice as long (Durfee & Rogers 2019).
+    """
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """Gaussian noise.
+
+    Args:
+        multiplier: the standard deviation over the l2 sensitivity. T steps of multiplier z compose to one of
+            z / sqrt(T), so a loop of Gaussian steps is one entry.
+    """
+
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
+            raise InvalidPlan(
+                f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
+            )
+
+
+@dataclass(frozen=True)
+class ApproximateLoss:
+    """An (epsilon, delta)-private mechanism of which nothing else is known."""
+
+
+PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss
+
+_LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
+    "pure": PureLoss,
+    "bounded-range": BoundedRangeLoss,
+    "approximate": ApproximateLoss,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A total of (epsilon, delta). An infinite epsilon means no privacy at all."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.epsilon) or not self.epsilon >= 0:
+            raise InvalidPlan(f"the epsilon of a cost is {self.epsilon!r}", allowed="0 or more")
+        if not _is_number(self.delta) or not 0 <= self.delta < math.inf:
+            raise InvalidPlan(f"the delta of a cost is {self.delta!r}", allowed="a finite number, 0 or more")
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.epsilon + other.epsilon, self.delta + other.delta)
+
+    def to_json(self) -> dict[str, float | None]:
+        """A dictionary for JSON, which has no infinity: an infinite epsilon is null."""
+        return {"epsilon": _or_null(self.epsilon), "delta": float(self.delta)}
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One mechanism that touched data.
+
+    A step that is not private at all (an oracle in a simulation) is an entry too: `private` is False, epsilon
+    is infinite and delta 0, so that no total can hide it.
+
+    Args:
+        round: "select" or "release".
+        name: what was run, such as "exponential-mechanism" or "discrete-gaussian".
+        parameters: its settings, for the reader. They carry no user's data.
+        sensitivity: the largest change one user makes, in `norm`.
+        norm: how that change is measured: "l1", "l2", "score", ...
+        neighbours: "add-remove" or "replace".
+        epsilon: what the mechanism costs alone.
+        delta: what the mechanism costs alone.
+        loss: what more is known about its privacy loss; tight composition lives on it.
+        private: False for a step without any guarantee.
+    """
+
+    round: str
+    name: str
+    parameters: Mapping[str, float | int | str] = field(hash=False)
+    sensitivity: float
+    norm: str
+    neighbours: str
+    epsilon: float
+    delta: float
+    loss: PrivacyLoss
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        # A copy, so that whoever made the entry can't change it later through the mapping they passed.
+        object.__setattr__(self, "parameters", dict(self.parameters))
+        for name, value in (
+            ("epsilon", self.epsilon),
+            ("delta", self.delta),
+            ("sensitivity", self.sensitivity),
+        ):
+            if not _is_number(value) or not value >= 0:
+                raise InvalidPlan(f"the {name} of {self.name} is {value!r}", allowed="a number, 0 or more")
+        if self.neighbours not in _NEIGHBOURS:
+            raise InvalidPlan(
+                f"the neighbours of {self.name} are {self.neighbours!r}",
+                allowed=" or ".join(_NEIGHBOURS),
+            )
+        for name, parameter in self.parameters.items():
+            if not isinstance(parameter, str) and not (_is_number(parameter) and math.isfinite(parameter)):
+                raise InvalidPlan(
+                    f"the parameter {name} of {self.name} is {parameter!r}",
+                    allowed="finite numbers and text",
+                )
+        self._check_guarantee()
+
+    def _check_guarantee(self) -> None:
+        if not self.private:
+            if self.epsilon != math.inf or self.delta != 0:
+                raise InvalidPlan(
+                    f"{self.name} is not private but costs ({self.epsilon!r}, {self.delta!r})",
+                    allowed="an infinite epsilon and delta = 0 for a step without a guarantee",
+                )
+            return
+        if math.inf in (self.epsilon, self.sensitivity) or self.delta >= 1:
+            raise InvalidPlan(
+                f"{self.name} claims to be private with epsilon {self.epsilon!r}, delta {self.delta!r} "
+                f"and sensitivity {self.sensitivity!r}",
+                allowed="finite values and a delta below 1, or private=False",
+            )
+        if isinstance(self.loss, GaussianLoss) and (self.delta == 0 or self.epsilon == 0):
+            raise InvalidPlan(
+                f"{self.name} is Gaussian and costs ({self.epsilon!r}, {self.delta!r})",
+                allowed="epsilon and delta above 0",
+            )
+        if isinstance(self.loss, PureLoss | BoundedRangeLoss) and self.delta != 0:
+            raise InvalidPlan(
+                f"{self.name} has a pure privacy loss and delta {self.delta!r}",
+                allowed="delta = 0",
+                advice="record it with ApproximateLoss()",
+            )
+
+    @property
+    def cost(self) -> Cost:
+        """What the mechanism costs alone."""
+        return Cost(self.epsilon, self.delta)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary for JSON, which has no infinity: an infinite epsilon or sensitivity is null."""
+        return {
+            "round": str(self.round),
+            "name": str(self.name),
+            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "sensitivity": _or_null(self.sensitivity),
+            "norm": str(self.norm),
+            "neighbours": str(self.neighbours),
+            "epsilon": _or_null(self.epsilon),
+            "delta": float(self.delta),
+            "loss": _loss_to_json(self.loss),
+            "private": self.private,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Charge:
+        """The entry that `to_json` wrote; anything else is an InvalidFile."""
+        try:
+            return Charge(
+                round=_text(value["round"]),
+                name=_text(value["name"]),
+                parameters=value["parameters"],
+                sensitivity=_from_null(value["sensitivity"]),
+                norm=_text(value["norm"]),
+                neighbours=_text(value["neighbours"]),
+                epsilon=_from_null(value["epsilon"]),
+                delta=value["delta"],
+                loss=_loss_from_json(value["loss"]),
+                private=_flag(value["private"]),
+            )
+        except (KeyError, TypeError, ValueError) as problem:
+            raise InvalidFile(
+                "a ledger entry can't be read",
+                allowed="the dictionary that Charge.to_json writes",
+                advice="the file is damaged or was edited; restore it from a copy",
+            ) from problem
+
+
+class Ledger:
+    """The entries of one run, in the order in which they were charged.
+
+    Args:
+        journal: called with each entry before it counts. A ledger file hooks in here; when it raises, nothing
+            is charged, the error goes on to the caller, and no noise is drawn.
+    """
+
+    def __init__(self, journal: Callable[[Charge], None] | None = None) -> None:
+        self._journal = journal
+        self._entries: list[Charge] = []
+
+    def charge(self, charge: Charge) -> None:
+        """Write an entry. Call it before the mechanism draws its noise."""
+        check_same_neighbours(charge, self._entries[:1])
+        if self._journal is not None:
+            self._journal(charge)
+        self._entries.append(charge)
+
+    @property
+    def entries(self) -> tuple[Charge, ...]:
+        """All entries so far."""
+        return tuple(self._entries)
+
+    @property
+    def private(self) -> bool:
+        """Whether every entry has a guarantee."""
+        return all(entry.private for entry in self._entries)
+
+    def basic(self) -> Cost:
+        """The sum of the entries' costs."""
+        from fedhist.protocol.privacy.composition import basic_total  # noqa: PLC0415 - it imports this module
+
+        return basic_total(self._entries)
+
+    def tight(self) -> Cost:
+        """The least epsilon that we can prove, at the same delta as `basic`."""
+        from fedhist.protocol.privacy.composition import tight_total  # noqa: PLC0415 - it imports this module
+
+        return tight_total(self._entries)
+
+
+def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
+    """Refuse an entry that speaks of other neighbours than the earlier ones: their epsilons do not add up."""
+    for entry in earlier:
+        if entry.neighbours != charge.neighbours:
+            raise InvalidPlan(
+                f"{charge.name} is private for {charge.neighbours} neighbours and the ledger holds "
+                f"entries for {entry.neighbours} neighbours",
+                allowed="one relation in a ledger, because costs under two of them can't be added",
+                advice="run it with a ledger of its own",
+            )
+
+
+def _loss_to_json(loss: PrivacyLoss) -> dict[str, float | str]:
+    match loss:
+        case GaussianLoss(multiplier):
+            return {"kind": "gaussian", "multiplier": float(multiplier)}
+        case PureLoss():
+            return {"kind": "pure"}
+        case BoundedRangeLoss():
+            return {"kind": "bounded-range"}
+        case ApproximateLoss():
+            return {"kind": "approximate"}
+
+
+def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
+    if value["kind"] == "gaussian":
+        return GaussianLoss(value["multiplier"])
+    return _LOSS_KINDS[value["kind"]]()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain(value: float | int | str) -> float | int | str:
+    """The same number as Python's own kind: JSON doesn't know numpy's."""
+    if isinstance(value, str):
+        return str(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _or_null(value: float) -> float | None:
+    return None if math.isinf(value) else float(value)
+
+
+def _from_null(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value

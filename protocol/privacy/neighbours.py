@@ -1,0 +1,94 @@
+"""Which two populations must be hard to tell apart, and how far apart a sum over them can be.
+
+`add-remove`: one user is in or out. `replace`: one user's histogram becomes any other. The paper defines the second
+and calibrates for the first; here the relation is a setting of the plan and every sensitivity names it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+WEIGHT_BITS = 10
+"""Tail weights travel as whole multiples of 2^-10."""
+
+
+class Neighbours(StrEnum):
+    """The relation that the guarantee is about."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE = "replace"
+
+
+class Norm(StrEnum):
+    """How a change is measured."""
+
+    L1 = "l1"
+    L2 = "l2"
+    SCORE = "score"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The largest change that one user makes, in the units of what is noised or scored.
+
+    The square is kept because it is a whole number also for sqrt(2) times the bound.
+    """
+
+    square: int
+    norm: Norm
+    neighbours: Neighbours
+
+    @property
+    def value(self) -> float:
+        """The sensitivity itself."""
+        return math.sqrt(self.square)
+
+    @property
+    def whole(self) -> int:
+        """The sensitivity as a whole number, rounded up."""
+        root = math.isqrt(self.square)
+        return root if root * root == self.square else root + 1
+
+
+def clipped_sum_l1(bound: int, *, domain_size: int, neighbours: Neighbours) -> Sensitivity:
+    """Sum of histograms that were clipped to l1 norm `bound`.
+
+    Add or remove: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace: by q - q', and
+    |q - q'|_1 <= |q|_1 + |q'|_1 <= 2 bound, reached by (bound, 0) and (0, bound). With a single item both are
+    numbers in [0, bound], so their difference is at most the bound.
+    """
+    doubled = neighbours is Neighbours.REPLACE and domain_size > 1
+    return Sensitivity(square=(2 * bound if doubled else bound) ** 2, norm=Norm.L1, neighbours=neighbours)
+
+
+def clipped_sum_l2(bound: int, *, domain_size: int, neighbours: Neighbours) -> Sensitivity:
+    """Sum of non-negative histograms that were clipped to l2 norm `bound`.
+
+    Add or remove: |q|_2 <= bound. Replace: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
+    product of two non-negative vectors is not negative; reached by (bound, 0) and (0, bound). With a single item
+    the difference of two numbers in [0, bound] is at most the bound.
+    """
+    doubled = neighbours is Neighbours.REPLACE and domain_size > 1
+    return Sensitivity(square=2 * bound**2 if doubled else bound**2, norm=Norm.L2, neighbours=neighbours)
+
+
+def weight_cap(sparsity: int) -> int:
+    """The largest weight a user may put in the tail: floor(sqrt(s) 2^WEIGHT_BITS)."""
+    return math.isqrt(sparsity << (2 * WEIGHT_BITS))
+
+
+def tail_weight(cap: int, *, neighbours: Neighbours) -> Sensitivity:
+    """W(C), the weight of the users above C, at every C at once, and so the score -|W(C) - M|.
+
+    A user adds one weight in [0, cap] to W(C) for all C below their norm and nothing above. Add or remove changes
+    W(C) by at most cap at any C. Replace changes it by the difference of two numbers in [0, cap], so by at most cap
+    too. The score changes by no more than W does.
+    """
+    return Sensitivity(square=cap**2, norm=Norm.SCORE, neighbours=neighbours)
+
+
+def tail_count(*, neighbours: Neighbours) -> Sensitivity:
+    """The number of users above C, at every C at once: a tail weight of one."""
+    return tail_weight(1, neighbours=neighbours)

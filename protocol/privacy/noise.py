@@ -1,0 +1,364 @@
+"""Discrete Laplace and Gaussian noise, sampled exactly with integers alone.
+
+The samplers are those of Canonne, Kamath & Steinke 2020, "The Discrete Gaussian for Differential Privacy",
+run on whole arrays. No draw passes through a float, so no low-order bit can tell two inputs apart, and no
+probability is rounded: given uniform words, the output has the stated distribution. All fits in 64 bits:
+
+- **Bernoulli(a/b)**, a < b: a word w below b * step, with step = floor(2^64 / b), is uniform there, and
+  w < a * step has probability a/b. Nothing exceeds b * step <= 2^64. Words at or above that are drawn again.
+  The upper half of w nearly always decides, and only when it does not is the lower half drawn.
+- **Bernoulli(exp(-a/b))**, a < b: K = 1, 2, ... until Bernoulli(a/(bK)) fails; true when K is odd. A run
+  reaches K with probability below 1/(K-1)!. Arrays go up to K = 8, where 8b must not exceed 2^64: b is at
+  most 2^51 (Laplace) or 2^56 (Gaussian). Python's integers, which do not overflow, finish the few longer
+  runs.
+- **Bernoulli(exp(-1))** is the same series summed up to 1/15!: with probability D/15!, where D is the number
+  of derangements of 15 things, it is true, and in one further case of the 15! the series goes on from K = 16.
+- **Laplace of scale t / 2^k**, t <= 2^51: U uniform below t is kept with probability exp(-U/t), V counts
+  successes of Bernoulli(exp(-1)) before the first failure, and the magnitude is floor((U + tV) / 2^k). U + tV
+  reaches 2^63 only when V >= 2^12, which has probability below 2^-5900.
+- **Gaussian of variance t m / 2^j**, t = 2^(27-j) and m <= 2^28: a Laplace proposal Y of scale t is kept with
+  probability exp(-(|Y| - variance/t)^2 / (2 variance)) = exp(-z^2 / (2^28 m)), z = |Y| 2^j - m. While
+  |Y| < 16 t, z lies within 2^31 of 0 and z^2 <= 2^62. Proposals further out, one in nine million, are decided
+  with Python's integers, so no tail is cut off.
+
+Deviation: t is the power of two within a factor sqrt(2) of the standard deviation, not floor(sigma) + 1,
+because the formula above holds for every t, a power of two wastes no random bits and bounds z whatever the
+variance, and it still keeps 65 % where sigma itself would keep 76 %.
+
+Like any rejection sampler, these take a time that depends on their own draws, though never on data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Flags, Integers, Words
+from fedhist.protocol.privacy.randomness import Source
+
+_WORD = 2**64
+_HALF_BITS = np.uint64(32)
+
+# A batch of proposals stays in a core's cache.
+_BATCH = 2**15
+
+# Runs of the series longer than this are finished one by one.
+_ARRAY_RUN = 8
+
+# 1/e = D/15! + (1/16 - 1/(16*17) + ...)/15!. The words of the case that the series decides, from
+# 0x5e2d58bf7e441aaa to 0x5e2d58bf7f1b5a48, have one upper half, as the comparison of upper halves needs.
+_FACTORIAL = math.factorial(15)
+_DERANGEMENTS = sum((-1) ** k * (_FACTORIAL // math.factorial(k)) for k in range(16))
+
+_LAPLACE_BITS = 51
+_LAPLACE_MOST_SHIFT = 62
+_GAUSSIAN_BITS = 27
+# Proposals at this many times t or beyond are decided one by one.
+_GAUSSIAN_NEAR = 16
+
+LARGEST_LAPLACE_SCALE = Fraction(2**_LAPLACE_BITS)
+LARGEST_GAUSSIAN_VARIANCE = Fraction(2 ** (2 * _GAUSSIAN_BITS + 1))
+
+
+def laplace_scale(at_least: Fraction) -> Fraction:
+    """The smallest scale that `discrete_laplace` can draw and that is not below `at_least`.
+
+    These are the multiples of 2^-62 with at most 51 significant bits, up to 2^51. The relative excess is
+    below 2^-50 for scales of 2^-12 and more, and 2^-40 for scales of 2^-22 and more. Under that the excess is
+    below 2^-62, and a draw other than 0 has probability below 2 exp(-2^22).
+    """
+    numerator, shift = _laplace_form(at_least)
+    return Fraction(numerator, 2**shift)
+
+
+def gaussian_variance(at_least: Fraction) -> Fraction:
+    """The smallest variance parameter that `discrete_gaussian` can draw and that is not below `at_least`.
+
+    For each power of two t from 2 to 2^27 these are the multiples of t^2 / 2^27 in (t^2/2, 2 t^2], and up to
+    2 the multiples of 2^-27. The relative excess is below 2^-26 for variances above 2, else the excess is
+    below 2^-27.
+    """
+    multiple, log2_scale = _gaussian_form(at_least)
+    return _gaussian_step(log2_scale) * multiple
+
+
+def discrete_laplace(size: int, scale: Fraction, *, source: Source) -> Integers:
+    """Independent draws with P(x) proportional to exp(-|x| / scale), for every integer x.
+
+    Added to an integer statistic of l1 sensitivity s, in the same steps, the noise is (s / scale)-DP.
+
+    Args:
+        size: how many.
+        scale: one that `laplace_scale` returned, so that nobody gets another than the one accounted for.
+        source: where the bits come from. The same seed, size and width give the same draws.
+    """
+    numerator, shift = _laplace_form(scale)
+    _require_representable(scale, Fraction(numerator, 2**shift), "laplace_scale")
+    return _collect(size, 2, lambda proposals: _laplace_batch(proposals, numerator, shift, source))
+
+
+def discrete_gaussian(size: int, variance: Fraction, *, source: Source) -> Integers:
+    """Independent draws with P(x) proportional to exp(-x^2 / (2 variance)), for every integer x.
+
+    The variance of the draws is `variance` up to a relative 10^-6 from variance 1 on, and below it otherwise.
+    Added to an integer statistic of l2 sensitivity s, the noise is (s^2 / (2 variance))-zCDP.
+
+    Args:
+        size: how many.
+        variance: one that `gaussian_variance` returned, so that nobody gets another than was accounted for.
+        source: where the bits come from. The same seed, size and width give the same draws.
+    """
+    multiple, log2_scale = _gaussian_form(variance)
+    _require_representable(variance, _gaussian_step(log2_scale) * multiple, "gaussian_variance")
+    return _collect(size, 3, lambda proposals: _gaussian_batch(proposals, multiple, log2_scale, source))
+
+
+def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
+    """True with probability exp(-gamma), exactly, for a rational gamma >= 0 of any size.
+
+    A large gamma costs no time: its integer part is that many tosses of exp(-1), up to the first failure.
+    """
+    if gamma < 0:
+        raise InvalidInput("exp(-gamma) is no probability for a negative gamma", allowed="gamma of 0 or more")
+    whole, rest = divmod(gamma.numerator, gamma.denominator)
+    if not all(_ends_odd(1, 1, 1, source) for _ in range(whole)):
+        return False
+    return _ends_odd(rest, gamma.denominator, 1, source)
+
+
+def uniform_below(bound: int, *, source: Source) -> int:
+    """A whole number from 0 to bound - 1, each equally likely, for a bound of at most 2^64."""
+    if not 1 <= bound <= _WORD:
+        raise InvalidInput("no number can be drawn below this bound", allowed="a bound from 1 to 2^64")
+    step = _WORD // bound
+    while True:
+        number = _word(source) // step
+        if number < bound:
+            return number
+
+
+def _laplace_form(at_least: Fraction) -> tuple[int, int]:
+    """(t, k) of the smallest scale t / 2^k that is not below `at_least`."""
+    _require_between(at_least, LARGEST_LAPLACE_SCALE, "a Laplace scale", f"2^{_LAPLACE_BITS}")
+    shift = next(k for k in range(_LAPLACE_MOST_SHIFT, -1, -1) if at_least * 2**k <= 2**_LAPLACE_BITS)
+    return math.ceil(at_least * 2**shift), shift
+
+
+def _gaussian_form(at_least: Fraction) -> tuple[int, int]:
+    """(m, log2 t) of the smallest variance t^2 m / 2^27 that is not below `at_least`."""
+    _require_between(
+        at_least, LARGEST_GAUSSIAN_VARIANCE, "a Gaussian variance", f"2^{2 * _GAUSSIAN_BITS + 1}"
+    )
+    log2_scale = next(a for a in range(_GAUSSIAN_BITS + 1) if at_least <= 2 * 4**a)
+    return math.ceil(at_least / _gaussian_step(log2_scale)), log2_scale
+
+
+def _gaussian_step(log2_scale: int) -> Fraction:
+    return Fraction(4**log2_scale, 2**_GAUSSIAN_BITS)
+
+
+def _require_between(value: Fraction, largest: Fraction, name: str, largest_text: str) -> None:
+    if value <= 0:
+        raise InvalidInput(f"{name} of 0 or less adds no noise", allowed="more than 0")
+    if value > largest:
+        raise InvalidInput(
+            f"{name} above {largest_text} is too large to draw",
+            allowed=f"at most {int(largest)}",
+            advice="a coarser grid needs less noise in its steps",
+        )
+
+
+def _require_representable(value: Fraction, rounded: Fraction, rounding: str) -> None:
+    if value != rounded:
+        raise InvalidInput(
+            f"{float(value)!r} can't be drawn exactly",
+            allowed=f"what {rounding} returns",
+            advice=f"round up with {rounding} first and account for the result",
+        )
+
+
+def _collect(size: int, proposals_a_draw: int, accepted: Callable[[int], Integers]) -> Integers:
+    """The first `size` accepted proposals, of as many batches as that takes: mostly one for a small size."""
+    if size < 0:
+        raise InvalidInput(f"{size} draws were asked for", allowed="0 or more")
+    draws = np.empty(size, dtype=np.int64)
+    filled = 0
+    while filled < size:
+        batch = accepted(min(proposals_a_draw * (size - filled) + 16, _BATCH))[: size - filled]
+        draws[filled : filled + len(batch)] = batch
+        filled += len(batch)
+    return draws
+
+
+def _laplace_batch(proposals: int, numerator: int, shift: int, source: Source) -> Integers:
+    """The draws of scale numerator / 2^shift that so many proposals lead to, in their order."""
+    low = _uniform(proposals, numerator, source)
+    if numerator > 1:
+        low = low[_tosses_exp(low, numerator, source)]
+    magnitudes = low.view(np.int64)
+    magnitudes += numerator * _geometric(len(low), source)
+    magnitudes >>= shift
+    negative = _tosses_fair(len(magnitudes), source)
+    signed = np.where(negative, -magnitudes, magnitudes)
+    # Zero has one sign, or it would be twice as likely.
+    return signed[(magnitudes > 0) | ~negative]
+
+
+def _gaussian_batch(proposals: int, multiple: int, log2_scale: int, source: Source) -> Integers:
+    """The draws of variance t^2 m / 2^27 that so many proposals lead to, in their order."""
+    draws = _laplace_batch(proposals, 2**log2_scale, 0, source)
+    scaling = 2 ** (_GAUSSIAN_BITS - log2_scale)
+    denominator = 2 ** (_GAUSSIAN_BITS + 1) * multiple
+    magnitudes = np.abs(draws)
+    far = np.flatnonzero(magnitudes >= _GAUSSIAN_NEAR * 2**log2_scale)
+    magnitudes[far] = 0
+    distances = magnitudes * scaling - multiple
+    squares = (distances * distances).view(np.uint64)
+    whole = squares // np.uint64(denominator)
+    rests = squares - whole * np.uint64(denominator)
+    kept = _tosses_exp_whole(whole.view(np.int64), source)
+    survivors = np.flatnonzero(kept)
+    kept[survivors] = _tosses_exp(rests[survivors], denominator, source)
+    for place in far:
+        distance = abs(int(draws[place])) * scaling - multiple
+        kept[place] = bernoulli_exp(Fraction(distance * distance, denominator), source=source)
+    return draws[kept]
+
+
+def _uniform(count: int, bound: int, source: Source) -> Words:
+    """Numbers from 0 to bound - 1. A fresh array."""
+    if bound == 1:
+        return np.zeros(count, dtype=np.uint64)
+    if bound & (bound - 1) == 0 and bound <= 2**32:
+        return _halves(count, source).astype(np.uint64) >> np.uint64(33 - bound.bit_length())
+    step = _WORD // bound
+    return _redraw(source.words(count), bound * step, source) // np.uint64(step)
+
+
+def _geometric(count: int, source: Source) -> Integers:
+    """How often Bernoulli(exp(-1)) succeeds before it fails."""
+    successes = np.zeros(count, dtype=np.int64)
+    running = np.flatnonzero(_tosses_inverse_e(count, source))
+    while running.size:
+        successes[running] += 1
+        running = running[_tosses_inverse_e(len(running), source)]
+    return successes
+
+
+def _tosses_exp(numerators: Words, denominator: int, source: Source) -> Flags:
+    """Bernoulli(exp(-a/b)) for each numerator a < b."""
+    flags = np.ones(len(numerators), dtype=np.bool_)
+    running = np.flatnonzero(_tosses(numerators, denominator, source))
+    for k in range(2, _ARRAY_RUN + 1):
+        flags[running] = k % 2 == 1
+        running = running[_tosses(numerators[running], denominator * k, source)]
+    for place in running:
+        flags[place] = _ends_odd(int(numerators[place]), denominator, _ARRAY_RUN + 1, source)
+    return flags
+
+
+def _tosses_exp_whole(gammas: Integers, source: Source) -> Flags:
+    """Bernoulli(exp(-gamma)) for each whole gamma >= 0."""
+    flags: Flags = gammas == 0
+    running = np.flatnonzero(~flags)
+    left = gammas[running]
+    while running.size:
+        succeeded = _tosses_inverse_e(len(running), source)
+        running, left = running[succeeded], left[succeeded] - 1
+        flags[running[left == 0]] = True
+        running, left = running[left > 0], left[left > 0]
+    return flags
+
+
+def _tosses(numerators: Words, denominator: int, source: Source) -> Flags:
+    """Bernoulli(a/b) for each numerator a < b."""
+    step = _WORD // denominator
+    thresholds = numerators * np.uint64(step)
+    highs = (thresholds >> _HALF_BITS).astype(np.uint32)
+    flags, unsure, words = _compare(highs, len(numerators), step * denominator, source)
+    flags[unsure] = words < thresholds[unsure]
+    return flags
+
+
+def _tosses_inverse_e(count: int, source: Source) -> Flags:
+    """Bernoulli(exp(-1))."""
+    step = _WORD // _FACTORIAL
+    high = np.uint32((step * _DERANGEMENTS) >> 32)
+    flags, unsure, words = _compare(high, count, step * _FACTORIAL, source)
+    for place, word in zip(unsure, words, strict=True):
+        case = int(word) // step
+        flags[place] = case < _DERANGEMENTS or (case == _DERANGEMENTS and _ends_odd(1, 1, 16, source))
+    return flags
+
+
+def _compare(
+    highs: npt.NDArray[np.uint32] | np.uint32, count: int, limit: int, source: Source
+) -> tuple[Flags, npt.NDArray[np.intp], Words]:
+    """Words uniform below `limit`, compared with thresholds of which only the upper halves are known.
+
+    Returns:
+        whether each word is below its threshold, the places where its upper half does not tell, their words.
+    """
+    halves = _halves(count, source)
+    flags = halves < highs
+    open_ = halves == highs
+    if limit < _WORD:
+        open_ |= halves >= np.uint32(limit >> 32)
+    unsure = np.flatnonzero(open_)
+    if not unsure.size:
+        return flags, unsure, np.empty(0, dtype=np.uint64)
+    words = (halves[unsure].astype(np.uint64) << _HALF_BITS) | _halves(len(unsure), source)
+    return flags, unsure, _redraw(words, limit, source)
+
+
+def _redraw(words: Words, limit: int, source: Source) -> Words:
+    """The words, with those at or above the limit drawn again until they are below."""
+    largest = np.uint64(limit - 1)
+    over = np.flatnonzero(words > largest)
+    if over.size:
+        words = words.copy()
+    while over.size:
+        words[over] = source.words(len(over))
+        over = over[words[over] > largest]
+    return words
+
+
+def _halves(count: int, source: Source) -> npt.NDArray[np.uint32]:
+    """Uniform 32-bit numbers: the lower half of each word, then the upper, on any machine."""
+    words = source.words(-(-count // 2)).astype("<u8", copy=False)
+    return words.view("<u4")[:count].astype(np.uint32, copy=False)
+
+
+def _tosses_fair(count: int, source: Source) -> Flags:
+    """Bernoulli(1/2), 64 to a word."""
+    words = source.words(-(-count // 64)).astype("<u8", copy=False)
+    return np.unpackbits(words.view(np.uint8), count=count, bitorder="little").view(np.bool_)
+
+
+def _ends_odd(numerator: int, denominator: int, first: int, source: Source) -> bool:
+    """Whether K is odd when, counted from `first`, Bernoulli(a/(bK)) first fails, for a <= b."""
+    k = first
+    while _toss(numerator, denominator * k, source):
+        k += 1
+    return k % 2 == 1
+
+
+def _toss(numerator: int, denominator: int, source: Source) -> bool:
+    """Bernoulli(a/b), a <= b: a uniform real is compared with a/b word by word until they differ."""
+    if numerator == denominator:
+        return True
+    while numerator:
+        digit, numerator = divmod(numerator * _WORD, denominator)
+        word = _word(source)
+        if word != digit:
+            return word < digit
+    return False
+
+
+def _word(source: Source) -> int:
+    return int(source.words(1)[0])

@@ -1,0 +1,119 @@
+"""Where random bits come from: the operating system, or a seed when a simulation must repeat itself.
+
+Every function that draws takes a `Source` as a keyword argument; nothing in fedhist has a generator of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import os
+from typing import Protocol
+
+import numpy as np
+
+from fedhist.protocol.histograms import Integers, Words
+
+_STREAM_TAG = b"fedhist/1/source/stream"
+_USER_TAG = b"fedhist/1/source/by-user"
+_BUFFER_WORDS = 4096
+
+
+class Source(Protocol):
+    """A stream of uniform 64-bit words, and streams forked from it for one purpose each."""
+
+    @property
+    def seeded(self) -> bool:
+        """Whether someone who knows the seed can compute every draw: never for a real release."""
+
+    def words(self, count: int) -> Words:
+        """The next `count` uniform words."""
+
+    def fork(self, *purpose: str | int) -> Source:
+        """An independent stream bound to this purpose: the same purpose gives the same stream of a seeded source."""
+
+    def user_words(self, users: Integers, draw: Integers | int = 0) -> Words:
+        """One uniform word for each user, or for each user and the number of a draw.
+
+        A seeded source gives each such pair its own word, whatever else is in the batch, so a draw does not
+        depend on how users are sharded. It does not advance the stream.
+        """
+
+
+class SystemSource:
+    """The operating system's generator."""
+
+    seeded = False
+
+    def words(self, count: int) -> Words:
+        """The next `count` words of the operating system's generator."""
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+    def fork(self, *purpose: str | int) -> SystemSource:
+        """The operating system's generator again: its draws are independent already."""
+        return self
+
+    def user_words(self, users: Integers, draw: Integers | int = 0) -> Words:
+        """A fresh word for each user."""
+        return self.words(len(users))
+
+
+class SeededSource:
+    """AES-256 in counter mode under a key derived from the seed and the purpose. For simulation only."""
+
+    seeded = True
+
+    def __init__(self, seed: int, *, _path: tuple[str | int, ...] = ()) -> None:
+        self._seed = seed
+        self._path = _path
+        self._key = _derive_key(_STREAM_TAG, seed, _path)
+        self._next_block = 0
+        self._buffer = np.empty(0, dtype=np.uint64)
+
+    def __repr__(self) -> str:
+        return f"SeededSource(purpose={'/'.join(map(str, self._path)) or 'root'})"
+
+    def words(self, count: int) -> Words:
+        """The next `count` words of this stream; asking in pieces gives the same words as asking at once."""
+        if count > len(self._buffer):
+            fresh = self._keystream(max(count - len(self._buffer), _BUFFER_WORDS))
+            self._buffer = np.concatenate([self._buffer, fresh])
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def fork(self, *purpose: str | int) -> SeededSource:
+        """The stream of this purpose, from its beginning."""
+        return SeededSource(self._seed, _path=(*self._path, *purpose))
+
+    def user_words(self, users: Integers, draw: Integers | int = 0) -> Words:
+        """The first half of AES(key, user number and draw), under a key that the stream itself does not use."""
+        key = _derive_key(_USER_TAG, self._seed, self._path)
+        blocks = np.empty((len(users), 2), dtype="<u8")
+        blocks[:, 0] = users
+        blocks[:, 1] = draw
+        encrypted = _aes_blocks(key, blocks.tobytes())
+        return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)[::2]
+
+    def _keystream(self, at_least: int) -> Words:
+        blocks = -(-at_least // 2)
+        counters = np.zeros((blocks, 2), dtype="<u8")
+        counters[:, 0] = np.arange(self._next_block, self._next_block + blocks, dtype=np.uint64)
+        self._next_block += blocks
+        encrypted = _aes_blocks(self._key, counters.tobytes())
+        return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)
+
+
+def _derive_key(tag: bytes, seed: int, path: tuple[str | int, ...]) -> bytes:
+    digest = hashlib.sha256(tag)
+    for part in (seed, *path):
+        encoded = f"str:{part}".encode() if isinstance(part, str) else f"int:{operator.index(part)}".encode()
+        digest.update(len(encoded).to_bytes(4, "little") + encoded)
+    return digest.digest()
+
+
+def _aes_blocks(key: bytes, blocks: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - loads when drawn
+
+    # The blocks are distinct counters, so this is the keystream of counter mode with a counter that we choose.
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - counter mode by hand
+    return encryptor.update(blocks) + encryptor.finalize()

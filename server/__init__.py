@@ -1,0 +1,1 @@
+"""The two rounds, the private choice of the bound, and the release."""

@@ -1,0 +1,149 @@
+"""The two rounds, as states. Every engine runs this and nothing else.
+
+Planned ──begin──▶ Selecting ──total──▶ Releasing ──total──▶ Released
+└──────────────────begin (fixed)─────────▲
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
+from fedhist.protocol.statistics import Tail, read_tail
+from fedhist.server.release import Release, build_release, release_charge
+from fedhist.server.selection import Selection, selector_for
+
+
+class Transport(Protocol):
+    """The cohort: asks every participant for a statistic and returns the sum."""
+
+    @property
+    def simulated(self) -> bool:
+        """True when the whole population is at hand anyway, so that baselines which are not private may run."""
+
+    def total(self, request: Request) -> Total:
+        """The sum of the requested statistic over the cohort. Raises RoundFailed if there is none."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Nothing was asked yet."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """Round 1 is asked of the cohort."""
+
+    request: SelectRequest
+
+
+@dataclass(frozen=True)
+class Releasing:
+    """The threshold is chosen and round 2 is asked of the cohort."""
+
+    request: ReleaseRequest
+    selection: Selection
+
+
+@dataclass(frozen=True)
+class Released:
+    """The end."""
+
+    release: Release = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The event that starts a run."""
+
+
+State = Planned | Selecting | Releasing | Released
+Event = Begin | Total
+
+
+def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> State:
+    """One step of the protocol. Whatever looks at data was charged just before."""
+    match state, event:
+        case Planned(plan=plan), Begin() if selector_for(plan).needs_statistic:
+            return Selecting(request=SelectRequest(plan=plan))
+        case Planned(plan=plan), Begin():
+            nothing = np.zeros(len(plan.candidate_steps), dtype=np.int64)
+            return _choose(plan, Tail(counts=nothing, weights=nothing, users=0), ledger, source)
+        case Selecting(request=request), Total():
+            _check_total(request, event)
+            tail = read_tail(event.values, users=event.users)
+            return _choose(request.plan, tail, ledger, source)
+        case Releasing(request=request, selection=selection), Total():
+            _check_total(request, event)
+            draws = source.fork("server", "release")
+            release = build_release(request.plan, selection, event, ledger=ledger, source=draws)
+            return Released(release=release)
+        case _:
+            raise UnexpectedMessage(state=state, message=event)
+
+
+def run_rounds(
+    plan: Plan,
+    transport: Transport,
+    *,
+    ledger: Ledger,
+    source: Source,
+    on_state: Callable[[State], None] = lambda state: None,
+) -> Release:
+    """The whole protocol: ask for round 1, choose the threshold, ask for round 2, release."""
+    check_runnable(plan, simulated=transport.simulated)
+    state: State = Planned(plan=plan)
+    on_state(state)
+    event: Event = Begin()
+    while True:
+        state = advance(state, event, ledger=ledger, source=source)
+        on_state(state)
+        if isinstance(state, Released):
+            return state.release
+        assert isinstance(state, Selecting | Releasing)  # noqa: S101 - the only other states with a way on
+        event = transport.total(state.request)
+
+
+def check_runnable(plan: Plan, *, simulated: bool) -> None:
+    """Refuse a plan that can't run here, before anything is asked or charged."""
+    selector = selector_for(plan)
+    if not selector.private and not simulated:
+        raise InvalidPlan(
+            f"the selector {selector.name} is not private",
+            allowed="private selectors outside simulations",
+            advice="use weighted-quantile",
+        )
+
+
+def planned_charges(plan: Plan) -> tuple[Charge, ...]:
+    """All that a run of this plan will charge, known before it starts."""
+    return (*selector_for(plan).charges(plan), release_charge(plan, None))
+
+
+def _choose(plan: Plan, tail: Tail, ledger: Ledger, source: Source) -> Releasing:
+    selector = selector_for(plan)
+    for charge in selector.charges(plan):
+        ledger.charge(charge)
+    selection = selector.select(plan, tail, source=source.fork("server", "select", selector.name))
+    return Releasing(request=ReleaseRequest(plan=plan, threshold=selection.threshold), selection=selection)
+
+
+def _check_total(request: Request, total: Total) -> None:
+    if total.round is not request.round or len(total.values) != request.length:
+        raise UnexpectedMessage(state=request, message=total)
+    minimum = request.plan.minimum_cohort
+    if total.users < minimum:
+        raise RoundFailed(
+            f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum}; "
+            "nothing was released"
+        )

@@ -1,0 +1,43 @@
+"""The selectors. A new one is a file here and a line in SELECTORS."""
+
+from __future__ import annotations
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan import Plan
+from fedhist.server.selection.contract import Selection, Selector
+from fedhist.server.selection.dpsgd import DpSgd
+from fedhist.server.selection.fixed import Fixed
+from fedhist.server.selection.m_quantile import MQuantile
+from fedhist.server.selection.oracle import Oracle
+from fedhist.server.selection.output_perturbation import OutputPerturbation
+from fedhist.server.selection.quantile import Quantile
+from fedhist.server.selection.weighted_quantile import WeightedQuantile
+
+__all__ = ["SELECTORS", "Selection", "Selector", "selector_for"]
+
+SELECTORS: dict[str, Selector] = {
+    selector.name: selector
+    for selector in (
+        WeightedQuantile(),
+        DpSgd(),
+        OutputPerturbation(),
+        MQuantile(),
+        Quantile(),
+        Fixed(),
+        Oracle(),
+    )
+}
+
+
+def selector_for(plan: Plan) -> Selector:
+    """The plan's selector, after checking that it exists and fits the plan."""
+    selector = SELECTORS.get(plan.selector or "")
+    fitting = ", ".join(name for name, one in SELECTORS.items() if plan.mechanism in one.mechanisms)
+    if selector is None:
+        raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=fitting)
+    if plan.mechanism not in selector.mechanisms:
+        raise InvalidPlan(
+            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism", allowed=fitting
+        )
+    selector.check(plan)
+    return selector

@@ -1,0 +1,77 @@
+"""What a selector is: it reads the tail statistic, says what it costs, and returns a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.statistics import Tail
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private)."""
+
+    threshold: Threshold
+    scores: Integers | None = field(default=None, repr=False, compare=False)
+
+
+class Selector(Protocol):
+    """One way to choose the threshold. One file here, one line in the registry, and the contract suite runs it."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+
+    @property
+    def mechanisms(self) -> frozenset[str]:
+        """The release mechanisms it can choose a threshold for."""
+
+    @property
+    def needs_statistic(self) -> bool:
+        """Whether it needs round 1 at all."""
+
+    @property
+    def private(self) -> bool:
+        """False for a baseline that looks at the exact statistic: simulations only."""
+
+    def check(self, plan: Plan) -> None:
+        """Raise InvalidPlan if the plan lacks something this selector needs."""
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """What the choice costs. Charged before `select` is called."""
+
+    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+        """Choose. The only step that touches the exact statistic."""
+
+
+def price_in_weights(plan: Plan) -> int:
+    """M in the units of the tail's weights."""
+    return round(plan.noise_price * (1 << WEIGHT_BITS))
+
+
+def best_candidate(plan: Plan, tail: Tail) -> Threshold:
+    """C* on the candidates: the smallest C with W(C) <= M, or the largest candidate if there is none.
+
+    Liu et al., theorem 4.2 and lemma 4.1 (under l1 the weights are 1 and M is d/eps). Not private.
+    """
+    inside = tail.weights <= price_in_weights(plan)
+    index = int(inside.argmax()) if inside.any() else len(inside) - 1
+    return Threshold(steps=int(plan.candidate_steps[index]), bits=plan.grid_bits)
+
+
+def check_delta_select(plan: Plan, name: str) -> None:
+    """For selectors whose noise is Gaussian."""
+    if not plan.delta_select:
+        raise InvalidPlan(
+            f"the selector {name} adds Gaussian noise and delta-select is 0",
+            allowed="0 < delta-select < 1/2",
+            advice="set --delta-select, or use weighted-quantile, which needs none",
+        )

@@ -1,0 +1,108 @@
+"""`dpsgd`: noisy gradient descent on G(C), the paper's use of Bassily, Smith and Thakurta."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.calibration import noise_multiplier
+from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
+from fedhist.protocol.privacy.mechanisms import gaussian_noise
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Sensitivity, tail_weight
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.statistics import Tail
+from fedhist.server.selection.contract import Selection, check_delta_select
+
+STEPS = 400
+"""T: enough for the mean of the last half to settle; the noise of T steps composes to that of one."""
+
+# The sampler takes standard deviations up to 2^26; weights are cut coarser when theirs would pass half of it.
+_MAX_DEVIATION = 2.0**25
+
+
+@dataclass(frozen=True)
+class DpSgd:
+    """Full-batch noisy gradient descent with exact Gaussian accounting.
+
+    Deviation from the paper: Algorithm 1 of Bassily et al. takes n^2 single-user steps. The gradient M - W(C) is one
+    number, so T full-batch steps of noise multiplier z, which cost exactly as much as one of z/sqrt(T), are the
+    feasible form: step D/sqrt(t) for a gradient measured in its own range, the mean of the last half of the iterates.
+    W(C) is read at the nearest candidate at or below C.
+
+    Privacy: every step releases W at one point, sensitivity sqrt(s) for either neighbours, plus Gaussian noise; the
+    points depend on earlier noisy answers only.
+    """
+
+    name: str = "dpsgd"
+    mechanisms: frozenset[str] = frozenset({"gaussian"})
+    needs_statistic: bool = True
+    private: bool = True
+
+    def check(self, plan: Plan) -> None:
+        """Gaussian noise needs a delta."""
+        check_delta_select(plan, self.name)
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """T Gaussian steps as the one that they compose to."""
+        whole = _whole_multiplier(plan)
+        assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
+        return (
+            Charge(
+                round="select",
+                name="discrete-gaussian",
+                parameters={"steps": STEPS, "step_multiplier": whole * math.sqrt(STEPS)},
+                sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS),
+                norm="l2",
+                neighbours=plan.neighbours.value,
+                epsilon=plan.epsilon_select,
+                delta=plan.delta_select,
+                loss=GaussianLoss(multiplier=whole),
+            ),
+        )
+
+    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+        """Descend from C_min."""
+        multiplier = _whole_multiplier(plan) * math.sqrt(STEPS)
+        shift = _coarsening(plan, multiplier)
+        coarse = _coarse_sensitivity(plan, shift)
+        noise = gaussian_noise(coarse, multiplier)
+        noisy = np.ldexp(noise.draw(STEPS, source=source).astype(np.float64), shift - WEIGHT_BITS)
+        weights = np.ldexp((tail.weights >> shift).astype(np.float64), shift - WEIGHT_BITS)
+        deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
+        return Selection(threshold=plan.at_steps(_descend(plan, weights, noisy, deviation)))
+
+
+def _whole_multiplier(plan: Plan) -> float:
+    assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
+    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
+
+
+def _coarsening(plan: Plan, multiplier: float) -> int:
+    """How many low bits of the weights to drop so that the noise stays inside the sampler's range."""
+    return max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
+
+
+def _coarse_sensitivity(plan: Plan, shift: int) -> Sensitivity:
+    """Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart."""
+    return tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours)
+
+
+def _descend(
+    plan: Plan, weights: np.ndarray[tuple[int], np.dtype[np.float64]], noise: np.ndarray, deviation: float
+) -> float:
+    """The mean of the last half of the iterates, in steps of the grid."""
+    places = plan.candidate_steps
+    lowest, highest = float(places[0]), float(places[-1])
+    reach = plan.noise_price + deviation
+    place, later = lowest, []
+    for t in range(STEPS):
+        index = int(np.searchsorted(places, place, side="right")) - 1
+        gradient = plan.noise_price - (weights[index] + noise[t])
+        direction = min(max(gradient / reach, -1.0), 1.0)
+        place = min(max(place - (highest - lowest) / math.sqrt(t + 1) * direction, lowest), highest)
+        if t >= STEPS // 2:
+            later.append(place)
+    return math.fsum(later) / len(later)

@@ -1,0 +1,34 @@
+"""`fixed`: the threshold that the plan names. No round 1, no cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.statistics import Tail
+from fedhist.server.selection.contract import Selection
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The public threshold of the plan, on the grid."""
+
+    name: str = "fixed"
+    mechanisms: frozenset[str] = frozenset({"gaussian", "laplace"})
+    needs_statistic: bool = False
+    private: bool = True
+
+    def check(self, plan: Plan) -> None:
+        """Plan checks that the threshold is there and in range."""
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """Nothing: no data was looked at."""
+        return ()
+
+    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+        """The plan's threshold."""
+        assert plan.threshold is not None  # noqa: S101 - Plan refuses the selector without it
+        return Selection(threshold=plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits)))

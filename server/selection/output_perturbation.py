@@ -1,0 +1,87 @@
+"""`output-perturbation`: the paper's Algorithm 2, the minimiser of a regularised objective plus Laplace noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge, PureLoss
+from fedhist.protocol.privacy.mechanisms import laplace_noise
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.statistics import Tail
+from fedhist.server.selection.contract import Selection
+
+
+def regularisation(plan: Plan) -> float:
+    """Lambda n = 2 sqrt(2 s n / eps') / C_m, with eps' (the corollary) where the printed algorithm has eps."""
+    root_sparsity = plan.tail_cap / (1 << WEIGHT_BITS)
+    return 2 * root_sparsity * math.sqrt(2 * plan.users / plan.epsilon_select) / plan.max_threshold
+
+
+def minimiser_sensitivity(plan: Plan) -> Sensitivity:
+    """How far one user moves the minimiser, in steps of the grid.
+
+    n F(C) = G(C) + lambda n C^2/2 is lambda-n-strongly convex and one user changes its slope by at most sqrt(s)
+    anywhere, so the minimiser moves by at most sqrt(s)/(lambda n) (the paper charges four times that); clamping to
+    [C_min, C_m] moves no two points apart. Rounding both to the grid can add one step. Same for both neighbours.
+    """
+    root_sparsity = plan.tail_cap / (1 << WEIGHT_BITS)
+    steps = math.floor(root_sparsity / regularisation(plan) * 2**plan.grid_bits * (1 + 1e-9)) + 1
+    return Sensitivity(square=steps**2, norm=Norm.L1, neighbours=plan.neighbours)
+
+
+@dataclass(frozen=True)
+class OutputPerturbation:
+    """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'."""
+
+    name: str = "output-perturbation"
+    mechanisms: frozenset[str] = frozenset({"gaussian"})
+    needs_statistic: bool = True
+    private: bool = True
+
+    def check(self, plan: Plan) -> None:
+        """Nothing beyond the plan's own checks."""
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """One discrete Laplace draw."""
+        sensitivity = minimiser_sensitivity(plan)
+        return (
+            Charge(
+                round="select",
+                name="discrete-laplace",
+                parameters={"regularisation": regularisation(plan)},
+                sensitivity=sensitivity.value / 2**plan.grid_bits,
+                norm=sensitivity.norm.value,
+                neighbours=plan.neighbours.value,
+                epsilon=plan.epsilon_select,
+                delta=0.0,
+                loss=PureLoss(),
+            ),
+        )
+
+    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+        """Minimise over the tail's step function, add the noise, clamp."""
+        exact = plan.at_steps(math.ldexp(_minimiser(plan, tail), plan.grid_bits)).steps
+        noise = laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select).draw(1, source=source)
+        return Selection(threshold=plan.at_steps(exact + int(noise[0])))
+
+
+def _minimiser(plan: Plan, tail: Tail) -> float:
+    """Where the slope M - W(C) + lambda n C of n F changes sign, with W constant between candidates.
+
+    W(C) is W(C_k) on [C_k, C_{k+1}). The slope rises with C, so the first interval in which it is not negative at
+    the end holds the minimiser.
+    """
+    strength = regularisation(plan)
+    places = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
+    excess = np.ldexp(tail.weights.astype(np.float64), -WEIGHT_BITS) - plan.noise_price
+    ends = np.append(places[1:], places[-1])
+    rising = strength * ends >= excess
+    if not rising.any():
+        return float(places[-1])
+    index = int(rising.argmax())
+    return float(np.clip(excess[index] / strength, places[index], ends[index]))

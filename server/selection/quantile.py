@@ -1,0 +1,74 @@
+"""`quantile`: for Laplace noise, the private rank-ceil(d/eps) largest user total."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.choice import exponential_mechanism
+from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
+from fedhist.protocol.privacy.neighbours import tail_count
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.statistics import Tail
+from fedhist.server.selection.contract import Selection
+
+FAILURE_PROBABILITY = 1e-3
+"""beta: how often the choice may land beyond the last user."""
+
+
+def target_rank(plan: Plan) -> int:
+    """max(ceil(d/eps), (2/eps') ln(K/beta)), with d/eps after the neighbours' sensitivity.
+
+    Deviation from lemma 4.1, which has the first term only: the exponential mechanism misses a rank by up to
+    (2/eps') ln(K/beta), so a smaller one falls off the end of the data, where only C_m stops it.
+    """
+    slack = (2 / plan.epsilon_select) * math.log(len(plan.candidate_steps) / FAILURE_PROBABILITY)
+    return math.ceil(max(plan.noise_price, slack))
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Exponential mechanism with score -|#{users above C} - rank|, sensitivity 1. Pure epsilon'.
+
+    Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours.
+    """
+
+    name: str = "quantile"
+    mechanisms: frozenset[str] = frozenset({"laplace"})
+    needs_statistic: bool = True
+    private: bool = True
+
+    def check(self, plan: Plan) -> None:
+        """Nothing beyond the plan's own checks."""
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """One exponential mechanism."""
+        return (
+            Charge(
+                round="select",
+                name="exponential-mechanism",
+                parameters={"candidates": len(plan.candidate_steps), "rank": target_rank(plan)},
+                sensitivity=tail_count(neighbours=plan.neighbours).value,
+                norm="score",
+                neighbours=plan.neighbours.value,
+                epsilon=plan.epsilon_select,
+                delta=0.0,
+                loss=BoundedRangeLoss(),
+            ),
+        )
+
+    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+        """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2)."""
+        scores = -np.abs(tail.counts - target_rank(plan))
+        chosen = exponential_mechanism(
+            scores.tolist(),
+            sensitivity=tail_count(neighbours=plan.neighbours).whole,
+            epsilon=plan.epsilon_select,
+            source=source,
+        )
+        threshold = Threshold(steps=int(plan.candidate_steps[chosen]), bits=plan.grid_bits)
+        return Selection(threshold=threshold, scores=scores)

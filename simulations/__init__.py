@@ -1,0 +1,1 @@
+"""Engines, data sets and the command line."""

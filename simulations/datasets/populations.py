@@ -1,0 +1,265 @@
+"""A population in memory: compressed sparse rows, checked when they come in, read as views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.validation import checked, user_blocks, whole_counts
+
+if TYPE_CHECKING:
+    from scipy.sparse import sparray, spmatrix
+
+Label = str | int
+
+# About 2,000 users with 75 items each: temporaries of clipping and statistics stay in a core's cache.
+SHARD_NONZEROS = 150_000
+# Statistics hold a few numbers for each user, so users without items are not free either.
+SHARD_USERS = 16_384
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparsePopulation:
+    """All users in memory. Made by `from_scipy`, `from_arrays` or `read_population`, which check the data.
+
+    Args:
+        histograms: checked histograms of all users.
+        labels: what each item is called, in the order of the item numbers; None when items have only numbers.
+        dropped_items: how many items were left out to make this population (by a public list, or by rank).
+        dropped_count: the sum of all users' counts of those items.
+    """
+
+    histograms: Histograms
+    labels: Sequence[Label] | None = None
+    dropped_items: int = 0
+    dropped_count: int = 0
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and len(self.labels) != self.domain_size:
+            raise InvalidPopulation(
+                f"there are {len(self.labels):,} labels for {self.domain_size:,} items",
+                allowed="one label for each item",
+                advice="pass the labels in the order of the columns",
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"SparsePopulation(users={self.users}, domain_size={self.domain_size}, nonzeros={self.nonzeros})"
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        offsets: npt.ArrayLike,
+        items: npt.ArrayLike,
+        counts: npt.ArrayLike,
+        *,
+        domain_size: int,
+        labels: Sequence[Label] | None = None,
+    ) -> SparsePopulation:
+        """A population from the three arrays of compressed sparse rows. See `checked` for what is allowed."""
+        histograms = checked(offsets, items, counts, domain_size=domain_size)
+        return cls(histograms, labels=_distinct(labels))
+
+    @classmethod
+    def from_scipy(
+        cls, matrix: sparray | spmatrix, *, labels: Sequence[Label] | None = None
+    ) -> SparsePopulation:
+        """A population from a scipy sparse matrix or array of any format: rows are users, columns are items.
+
+        Compressed sparse rows are used in place when their types fit (int32); other formats are converted.
+        """
+        offsets, items, counts, domain_size = _rows_of(matrix)
+        return cls.from_arrays(offsets, items, counts, domain_size=domain_size, labels=labels)
+
+    @property
+    def users(self) -> int:
+        """How many users there are."""
+        return self.histograms.users
+
+    @property
+    def domain_size(self) -> int:
+        """How many items the domain has."""
+        return self.histograms.domain_size
+
+    @property
+    def nonzeros(self) -> int:
+        """How many (user, item) pairs are stored."""
+        return self.histograms.nonzeros
+
+    def shards(self, *, shard_nonzeros: int = SHARD_NONZEROS) -> Iterator[Histograms]:
+        """The users in order, as views of at most `shard_nonzeros` entries and SHARD_USERS users.
+
+        A user with more entries than that is a shard alone.
+        """
+        if shard_nonzeros < 1:
+            raise InvalidInput(
+                f"shard_nonzeros is {shard_nonzeros}",
+                allowed="1 or more",
+                advice="leave it out for the default",
+            )
+        blocks = user_blocks(self.histograms.offsets, nonzeros=shard_nonzeros, users=SHARD_USERS)
+        return (self.histograms.rows(start, stop) for start, stop in blocks)
+
+    def totals(self) -> Integers:
+        """The true histogram: how often all users together have each item. Exact."""
+        return item_totals(self)
+
+    def keep_top_items(self, d: int) -> SparsePopulation:
+        """The population over its `d` most frequent items, or over all of them when it has no more than `d`.
+
+        Frequent means a large total over all users. Items are renumbered by falling total, equal totals by
+        their old number. Every user stays, if need be as an empty one: the number of users does not change.
+        """
+        if d < 1:
+            raise InvalidInput(
+                f"{d} items were asked for", allowed="1 or more", advice="ask for at least one item"
+            )
+        return self.select_items(np.argsort(-self.totals(), kind="stable")[:d])
+
+    def select_items(
+        self, numbers: npt.ArrayLike, *, labels: Sequence[Label] | None = None
+    ) -> SparsePopulation:
+        """The population over these items alone, renumbered in this order. Every user stays.
+
+        Args:
+            numbers: old item numbers without repeats; -1 stands for an item that nobody has.
+            labels: what the items are called from now on; the old labels when left out.
+        """
+        chosen = np.asarray(numbers, dtype=np.int64)
+        present = chosen >= 0
+        self._check_selection(chosen, chosen[present], named=labels is not None or self.labels is None)
+        new_number = np.full(self.domain_size, -1, dtype=np.int32)
+        new_number[chosen[present]] = np.flatnonzero(present)
+        if labels is None and self.labels is not None:
+            labels = [self.labels[number] for number in chosen]
+        totals = self.totals()
+        return SparsePopulation(
+            _renumbered(self, new_number, domain_size=len(chosen)),
+            labels=_distinct(labels),
+            dropped_items=self.dropped_items + self.domain_size - int(present.sum()),
+            dropped_count=self.dropped_count + int(totals.sum()) - int(totals[chosen[present]].sum()),
+        )
+
+    def _check_selection(self, chosen: Integers, present: Integers, *, named: bool) -> None:
+        allowed = f"one or more item numbers below {self.domain_size:,}, each once, or -1"
+        if chosen.ndim != 1 or chosen.size == 0:
+            raise InvalidInput("no items were chosen", allowed=allowed, advice="choose at least one item")
+        if chosen.min() < -1 or chosen.max() >= self.domain_size:
+            raise InvalidInput("a chosen item is outside the domain", allowed=allowed)
+        if np.bincount(present, minlength=1).max() > 1:
+            raise InvalidInput("an item was chosen twice", allowed=allowed, advice="choose each item once")
+        if len(present) < len(chosen) and not named:
+            raise InvalidInput(
+                "an item that nobody has would have no label", allowed="labels for the chosen items"
+            )
+
+
+def item_totals(population: Population) -> Integers:
+    """How often all users of a population together have each item, exactly, in one pass over its shards."""
+    totals = np.zeros(population.domain_size, dtype=np.int64)
+    for shard in population.shards():
+        entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
+        # Both casts take numpy's fast path for add.at, which is ten times the general one.
+        np.add.at(totals, shard.items[entries].astype(np.intp), shard.counts[entries].astype(np.int64))
+    return totals
+
+
+def _renumbered(
+    population: SparsePopulation, new_number: npt.NDArray[np.int32], *, domain_size: int
+) -> Histograms:
+    """The same users over the items whose new number is not negative."""
+    old = population.histograms
+    offsets = np.zeros(old.users + 1, dtype=np.int64)
+    # Pages that are never filled are never given out, so the upper bound on the length costs nothing.
+    items = np.empty(old.nonzeros, dtype=np.int32)
+    counts = np.empty(old.nonzeros, dtype=np.int32)
+    filled = 0
+    for shard in population.shards():
+        entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
+        numbers = new_number[shard.items[entries]]
+        kept = np.flatnonzero(numbers >= 0)
+        end = filled + len(kept)
+        items[filled:end] = numbers[kept]
+        counts[filled:end] = shard.counts[entries][kept]
+        first = shard.first_user - old.first_user
+        kept_before = np.searchsorted(kept, shard.offsets[1:] - shard.offsets[0])
+        offsets[first + 1 : first + shard.users + 1] = filled + kept_before
+        filled = end
+    return Histograms(
+        offsets=offsets,
+        items=items[:filled],
+        counts=counts[:filled],
+        domain_size=domain_size,
+        first_user=old.first_user,
+    )
+
+
+def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int]:
+    """The offsets, items and counts of a sparse matrix, and the number of its columns."""
+    from scipy.sparse import issparse  # noqa: PLC0415 - loads when a matrix is read
+
+    sparse: bool = issparse(matrix)
+    if not sparse or matrix.ndim != 2:
+        what = f"a sparse array with {matrix.ndim} dimension(s)" if sparse else f"a {type(matrix).__name__}"
+        raise InvalidPopulation(
+            f"the population is {what}",
+            allowed="a scipy sparse matrix of users by items",
+            advice="make rows of the users and columns of the items",
+        )
+    domain_size = int(matrix.shape[1])
+    if matrix.format == "csr":
+        return matrix.indptr, matrix.indices, matrix.data, domain_size
+    with _refusing_contradictions(matrix.format):
+        if matrix.format in ("csc", "bsr"):
+            # Conversion follows the stored indices unseen: one out of range would touch foreign memory.
+            # scipy's own check trusts the last offset, and looks at nothing when that one is 0.
+            if (np.diff(matrix.indptr) < 0).any():
+                raise ValueError("offsets fall")
+            matrix.check_format(full_check=True)
+        entries = matrix.tocoo()
+    return *_summed_rows(entries), domain_size
+
+
+def _summed_rows(entries: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """The compressed rows of a list of entries. Conversion sums repeats, so each is checked before."""
+    from scipy.sparse import coo_array  # noqa: PLC0415 - loads when a matrix is read
+
+    rows, columns = entries.row, entries.col
+    counts = whole_counts(
+        entries.data, lambda entry: f"row {rows[entry]}, column {columns[entry]} (counted from 0)"
+    )
+    with _refusing_contradictions("coo"):
+        compressed = coo_array((counts.astype(np.int64), (rows, columns)), shape=entries.shape).tocsr()
+    return compressed.indptr, compressed.indices, compressed.data
+
+
+@contextmanager
+def _refusing_contradictions(sparse_format: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, IndexError, OverflowError, MemoryError):
+        raise InvalidPopulation(
+            f"the {sparse_format} matrix contradicts itself or does not fit in memory",
+            allowed="a consistent scipy sparse matrix of integers",
+            advice="build the matrix again from the source",
+        ) from None
+
+
+def _distinct(labels: Sequence[Label] | None) -> tuple[Label, ...] | None:
+    if labels is None:
+        return None
+    if len(set(labels)) < len(labels):
+        raise InvalidPopulation(
+            "two items have the same label",
+            allowed="a different label for each item",
+            advice="rename one of them",
+        )
+    return tuple(labels)

@@ -1,0 +1,198 @@
+"""Populations made from a seed, block by block, never all in memory.
+
+A block has a fixed number of users and a generator of its own, keyed by the seed and the block's number. So
+a population is the same in whatever order or part it is read, and a smaller one is the beginning of a larger
+one. The same seed gives the same users under the same version of numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.validation import without_repeats
+from fedhist.simulations.datasets.populations import SHARD_NONZEROS, SparsePopulation, item_totals
+
+MAX_USERS = 2**40
+MAX_ITEMS = 10_000_000
+MAX_MEAN = 10_000.0
+
+_TAG = b"fedhist/1/population"
+_BLOCK_USERS = 4096
+
+
+@dataclass(frozen=True)
+class HeavyTailedPopulation:
+    """Users as they are met in practice: few items each, a favourite or two, now and then somebody enormous.
+
+    A user's activity is log-normal with median 20 and 99.9 % quantile 2,000. The user has about activity^0.75
+    favourite items, drawn from a popularity that falls like 1/(rank + 2), and the activity is spread over
+    them in proportions 1, 1/2, 1/3, ... with Poisson counts. One user in forty or so has nothing at all.
+
+    Args:
+        users: how many users, up to MAX_USERS.
+        items: how many items the domain has, up to MAX_ITEMS; the most popular first.
+        seed: any integer.
+    """
+
+    users: int
+    items: int
+    seed: int
+
+    labels = None
+
+    def __post_init__(self) -> None:
+        _check_size(self.users, self.items)
+
+    @property
+    def domain_size(self) -> int:
+        """How many items the domain has."""
+        return self.items
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time."""
+        return _blocks(self.users, _BLOCK_USERS, self._block)
+
+    def totals(self) -> Integers:
+        """The true histogram, in one pass."""
+        return item_totals(self)
+
+    def _block(self, number: int) -> Histograms:
+        generator = _generator("heavy-tailed", self.seed, number)
+        # 1.49 = ln(2,000 / 20) / 3.09, with 3.09 the normal 99.9 % quantile. The cap is 7 deviations out.
+        activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(_BLOCK_USERS)), 1e6)
+        favourites = np.minimum(1 + np.floor(activity**0.75), self.items).astype(np.int64)
+        offsets = np.concatenate(([0], np.cumsum(favourites)))
+        rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], favourites)
+        weight = 1.0 / (rank + 1)
+        scale = activity / np.add.reduceat(weight, offsets[:-1])
+        # The distribution function of the density 1/(x + 2) on [0, items), turned round.
+        spread = (self.items + 2.0) / 2.0
+        popular = np.floor(2.0 * spread ** generator.random(len(rank)) - 2.0).astype(np.int64)
+        counts = generator.poisson(np.repeat(scale, favourites) * weight)
+        kept = np.flatnonzero(counts)
+        drawn = Histograms(
+            offsets=np.searchsorted(kept, offsets),
+            items=np.minimum(popular[kept], self.items - 1),
+            counts=counts[kept],
+            domain_size=self.items,
+            first_user=number * _BLOCK_USERS,
+        )
+        # The same item may be drawn as a favourite twice.
+        return without_repeats(drawn)
+
+
+@dataclass(frozen=True)
+class PoissonPopulation:
+    """Independent and alike users: each cell is Poisson(mean p_j), p_j proportional to 1/(j + 50), j = 1..d.
+
+    The iid data of Liu et al., where every user draws Poisson(mean) samples from p.
+
+    Args:
+        users: how many users, up to MAX_USERS.
+        items: d, up to MAX_ITEMS.
+        seed: any integer.
+        mean: the expected total of a user, up to MAX_MEAN.
+    """
+
+    users: int
+    items: int
+    seed: int
+    mean: float = 100.0
+
+    labels = None
+
+    def __post_init__(self) -> None:
+        _check_size(self.users, self.items)
+        if not 0 < self.mean <= MAX_MEAN:
+            raise InvalidInput(
+                f"the mean total of a user is {self.mean}",
+                allowed=f"more than 0 and at most {MAX_MEAN:,.0f}",
+                advice="the paper's is 100",
+            )
+
+    @property
+    def domain_size(self) -> int:
+        """How many items the domain has."""
+        return self.items
+
+    def item_probabilities(self) -> Floats:
+        """The distribution p that every user draws from."""
+        weights: Floats = 1.0 / np.arange(51.0, self.items + 51.0)
+        return weights / np.sum(weights)
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block of about SHARD_NONZEROS samples at a time."""
+        block_users = min(_BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
+        expected = block_users * self.mean * self.item_probabilities()
+        return _blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
+
+    def totals(self) -> Integers:
+        """The true histogram, in one pass."""
+        return item_totals(self)
+
+    def _block(self, number: int, block_users: int, expected: Floats) -> Histograms:
+        """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
+        generator = _generator("poisson", self.seed, number)
+        items = np.repeat(np.arange(self.items), generator.poisson(expected))
+        keys = generator.integers(block_users, size=len(items)) * self.items + items
+        keys.sort()
+        first = np.flatnonzero(
+            np.concatenate((np.ones(min(len(keys), 1), dtype=bool), keys[1:] != keys[:-1]))
+        )
+        rows, numbers = np.divmod(keys[first], self.items)
+        return Histograms(
+            offsets=np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=block_users)))),
+            items=numbers.astype(np.int32),
+            counts=np.diff(first, append=len(keys)).astype(np.int32),
+            domain_size=self.items,
+            first_user=number * block_users,
+        )
+
+
+def materialise(population: Population) -> SparsePopulation:
+    """Any population, in memory. What its shards hold is checked like data from outside."""
+    if isinstance(population, SparsePopulation):
+        return population
+    lengths, items, counts = [np.zeros(1, dtype=np.int64)], [], []
+    for shard in population.shards():
+        entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
+        lengths.append(np.diff(shard.offsets).astype(np.int64))
+        # Copies, so that what a shard is a view of can go.
+        items.append(shard.items[entries].copy())
+        counts.append(shard.counts[entries].copy())
+    return SparsePopulation.from_arrays(
+        np.cumsum(np.concatenate(lengths)),
+        np.concatenate(items),
+        np.concatenate(counts),
+        domain_size=population.domain_size,
+        labels=getattr(population, "labels", None),
+    )
+
+
+def _check_size(users: int, items: int) -> None:
+    if not 1 <= users <= MAX_USERS:
+        raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
+    if not 1 <= items <= MAX_ITEMS:
+        raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
+
+
+def _blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Iterator[Histograms]:
+    """Blocks 0, 1, ... of the population. The last is made whole and cut: a user does not depend on n."""
+    for number in range(-(-users // block_users)):
+        block = make(number)
+        remaining = users - number * block_users
+        yield block if remaining >= block_users else block.rows(0, remaining)
+
+
+def _generator(kind: str, seed: int, block: int) -> np.random.Generator:
+    """A counter-based generator for one block, whose key binds the kind of population and the seed."""
+    digest = hashlib.sha256(_TAG + f"/{kind}/{seed}".encode()).digest()
+    key = np.array([int.from_bytes(digest[:8], "little"), block], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))

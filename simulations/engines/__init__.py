@@ -1,0 +1,1 @@
+"""Transports that run the whole cohort on one machine."""

@@ -1,0 +1,127 @@
+"""A run's folder on disk: all of it or none of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedhist.protocol.errors import InvalidFile
+from fedhist.server.release import Release
+
+NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"
+
+
+def default_folder(now: datetime) -> Path:
+    """A new name in the current folder: fedhist-run-20260131-235959, or that and a number if it is taken."""
+    base = Path(f"fedhist-run-{now:%Y%m%d-%H%M%S}")
+    folder, number = base, 1
+    while folder.exists() or folder.is_symlink():
+        number += 1
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
+
+
+def check_target(target: Path) -> None:
+    """Refuse a folder that exists or can't be made, before anything is spent."""
+    advice = "name another one with --out"
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise InvalidFile(
+            f"can't make the folder {target} ({error.strerror})", allowed="a new folder", advice=advice
+        ) from None
+    else:
+        raise InvalidFile(f"{target} exists already", allowed="a new folder", advice=advice)
+    parent = target.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InvalidFile(
+            f"can't write into {parent}",
+            allowed="a new folder in an existing, writable one",
+            advice=advice,
+        )
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder beside the target, which it becomes when the block ends well; else it vanishes."""
+    check_target(target)
+    parent = target.absolute().parent
+    partial = Path(tempfile.mkdtemp(prefix=".fedhist-", suffix=".partial", dir=parent))
+    try:
+        partial.chmod(0o755)
+        yield partial
+        _sync(partial)
+        with undisturbed():
+            check_target(target)
+            partial.rename(target)
+            _sync(parent)
+    except BaseException:
+        with undisturbed():
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No Ctrl-C in here: for the short steps that leave a mess when a second one stops them halfway."""
+    if threading.current_thread() is not threading.main_thread():
+        # Signals reach the main thread only, and only there can they be held off.
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def write_results(
+    folder: Path, document: dict[str, Any], release: Release, labels: Sequence[str | int] | None
+) -> None:
+    """result.json, histogram.csv (item, value, standard error of the noise) and plan.json.
+
+    A release that is not private says so in a file of its own too, because histogram.csv has no place for it.
+    """
+    _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    _write_text(folder / "plan.json", json.dumps(release.plan.to_json(), indent=2, allow_nan=False) + "\n")
+    if not release.private:
+        reason = f"not private: the selector {release.plan.selector} read the exact statistic"
+        _write_text(folder / NOT_PRIVATE_FILE, f"{reason}\nFor simulation only; do not publish.\n")
+    names = range(len(release.histogram)) if labels is None else labels
+    with (folder / "histogram.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["item", "value", "standard_error"])
+        error = repr(release.standard_error)
+        writer.writerows(
+            (name, repr(value), error) for name, value in zip(names, release.histogram.tolist(), strict=True)
+        )
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_text(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,358 @@
+"""`fedhist run`: both rounds over a population on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.server.budget_file import BudgetFile
+from fedhist.server.coordinator import check_runnable, planned_charges
+from fedhist.simulations.datasets.files import read_population
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.progress import Progress, progress_on
+from fedhist.simulations.result_folder import (
+    check_target,
+    default_folder,
+    new_folder,
+    undisturbed,
+    write_results,
+)
+from fedhist.simulations.simulation import Result, check_not_empty, mean_over_trials, simulate
+from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
+
+DEFAULT_USERS = 50_000
+DEFAULT_ITEMS = 1_000
+MAX_TRIALS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line says that is not the plan."""
+
+    data: Path | None
+    items_file: Path | None
+    users: int | None
+    items: int | None
+    top_items: int | None
+    seed: int | None
+    trials: int | None
+    out: Path | None
+    ledger: Path | None
+    truth: bool
+    as_json: bool
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Population: .npz of scipy.sparse.save_npz (users x items), or .csv/.parquet with columns user, "
+    "item and optionally count. Without it, a synthetic heavy-tailed population.",
+)
+@click.option(
+    "--items-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The public domain for csv/parquet data, one item a line. Without it the items are read off "
+    "the data, which is not private.",
+)
+@click.option(
+    "--users", type=int, metavar="N", help=f"Users of the synthetic population. [default: {DEFAULT_USERS}]"
+)
+@click.option(
+    "--items", type=int, metavar="D", help=f"Items of the synthetic population. [default: {DEFAULT_ITEMS}]"
+)
+@click.option(
+    "--top-items",
+    type=int,
+    metavar="D",
+    help="Keep the D most frequent items. The choice is read off the data, which is not private.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="S",
+    help="Repeatable run, noise included: for simulation only. Without it noise comes from the operating "
+    "system.",
+)
+@click.option(
+    "--domain", type=click.Choice(["closed"]), default="closed", help="Which items may be released."
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(["gaussian", "laplace"]),
+    default=None,
+    help="l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0). "
+    "[default: gaussian, or laplace with --delta 0]",
+)
+@click.option(
+    "--selector",
+    metavar="NAME",
+    help="How the threshold is chosen: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
+    "(laplace), fixed, oracle (not private). [default: weighted-quantile; quantile for laplace]",
+)
+@click.option("--threshold", type=float, metavar="C", help="The threshold, for --selector fixed.")
+@click.option("--epsilon", type=float, default=1.0, metavar="E", help="Budget of the histogram.")
+@click.option(
+    "--delta", type=float, metavar="D", help="Budget of the histogram. [default: 1e-6; 0 for laplace]"
+)
+@click.option(
+    "--epsilon-select", type=float, default=0.1, metavar="E", help="Budget of the threshold's choice."
+)
+@click.option(
+    "--delta-select",
+    type=float,
+    metavar="D",
+    help="Budget of the choice; spent by dpsgd and m-quantile only. [default: 1e-6]",
+)
+@click.option(
+    "--neighbours",
+    type=click.Choice(["add-remove", "replace"]),
+    default="add-remove",
+    help="Which change of one user the guarantee hides.",
+)
+@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
+@click.option(
+    "--max-threshold", type=float, default=1500.0, metavar="CM", help="Largest threshold considered: public."
+)
+@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
+@click.option(
+    "--sparsity",
+    type=int,
+    metavar="S",
+    help="Public bound on a user's distinct items, for round 1. [default: all items]",
+)
+@click.option(
+    "--calibration",
+    type=click.Choice(["analytic", "classic"]),
+    default="analytic",
+    help="Gaussian noise: exact (Balle & Wang), or the paper's formula (epsilon <= 1).",
+)
+@click.option(
+    "--minimum-cohort", type=int, default=1, metavar="N", help="Release nothing if fewer users answer."
+)
+@click.option(
+    "--trials", type=int, metavar="T", help="Repeat with seeds S, S+1, ... (S is 0 unless --seed is given)."
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
+)
+@click.option("--no-truth", is_flag=True, help="Leave out everything measured against the truth.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="New folder for result.json, histogram.csv and plan.json. [default: fedhist-run-TIME; none with "
+    "--json]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+def run(**flags: Any) -> None:
+    """Choose a contribution bound privately and release a private histogram.
+
+    Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
+    """
+    own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
+    options = Options(truth=not flags.pop("no_truth"), **own)
+    _check(options)
+    settings = _plan_settings(flags)
+    started = datetime.now()
+    target = _target(options, started)
+    if target is not None:
+        check_target(target)
+    with progress_on(sys.stderr) as progress:
+        progress.phase("population")
+        loaded = _load(options, options.seed or 0)
+        plan = Plan(users=loaded.population.users, items=loaded.population.domain_size, **settings)
+        check_runnable(plan, simulated=True)
+        if options.truth:
+            check_not_empty(loaded.population)
+        with _charged(options, plan) as journal:
+            results = list(_trials(options, plan, loaded, journal, progress))
+            document = _document(options, results, loaded.notes)
+            # Asked again: another run in this folder may have taken the default name meanwhile.
+            target = _target(options, started)
+            if target is not None:
+                with new_folder(target) as folder:
+                    write_results(folder, document, results[0].release, loaded.labels)
+    if options.as_json:
+        click.echo(json.dumps(document, allow_nan=False))
+    else:
+        _print(options, results, loaded, target)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A population with what the user should know about where it came from."""
+
+    population: Population
+    name: str
+    labels: Sequence[str | int] | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def _target(options: Options, started: datetime) -> Path | None:
+    """The folder to write, if any."""
+    return options.out if options.out is not None or options.as_json else default_folder(started)
+
+
+def _load(options: Options, seed: int) -> Loaded:
+    start = perf_counter()
+    loaded = _synthetic(options, seed) if options.data is None else _from_file(options, options.data)
+    return replace(loaded, seconds=perf_counter() - start)
+
+
+def _synthetic(options: Options, seed: int) -> Loaded:
+    made = HeavyTailedPopulation(
+        users=options.users or DEFAULT_USERS, items=options.items or DEFAULT_ITEMS, seed=seed
+    )
+    if options.top_items is None:
+        return Loaded(made, "synthetic, heavy-tailed")
+    kept = materialise(made).keep_top_items(options.top_items)
+    return Loaded(kept, "synthetic, heavy-tailed, top items")
+
+
+def _from_file(options: Options, data: Path) -> Loaded:
+    items = None if options.items_file is None else _read_items(options.items_file)
+    population = read_population(data, top_items=options.top_items, items=items)
+    notes = []
+    if options.top_items is not None:
+        notes.append("the top items were read off the data, which is not private: for simulation only")
+    elif items is None and population.labels is not None:
+        notes.append("the items were read off the data, which is not private: give a public --items-file")
+    if items is not None and population.dropped_count:
+        notes.append(f"{population.dropped_count:,} counts of items outside the domain were dropped")
+    return Loaded(population, data.name, population.labels, tuple(notes))
+
+
+def _read_items(path: Path) -> list[str]:
+    try:
+        # Some editors put a mark before the first line, which is no part of an item.
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidFile(
+            f"can't read the items in {path}", allowed="a UTF-8 text file, one item a line"
+        ) from None
+    items = [line for line in text.split("\n") if line]
+    if not items or len(set(items)) != len(items):
+        raise InvalidFile(f"{path} has no items or one of them twice", allowed="one item a line, each once")
+    return items
+
+
+def _check(options: Options) -> None:
+    if options.data is not None and (options.users is not None or options.items is not None):
+        raise InvalidInput(
+            "--users and --items shape the synthetic population and --data names a file",
+            allowed="one or the other",
+            advice="keep part of a file's items with --top-items",
+        )
+    if options.items_file is not None and (options.data is None or options.top_items is not None):
+        raise InvalidInput(
+            "--items-file names the domain of a data file",
+            allowed="--items-file with --data, without --top-items",
+        )
+    sizes = {"--users": options.users, "--items": options.items, "--top-items": options.top_items}
+    for flag, value in sizes.items():
+        if value is not None and value < 1:
+            raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
+    if options.trials is not None and not 1 <= options.trials <= MAX_TRIALS:
+        raise InvalidInput(f"--trials is {options.trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+
+
+def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
+    """The plan's fields; --delta 0 alone asks for the mechanism that needs none."""
+    mechanism = flags.pop("mechanism")
+    if mechanism is None:
+        mechanism = "laplace" if flags["delta"] == 0 else "gaussian"
+    return flags | {"mechanism": mechanism}
+
+
+def _trials(
+    options: Options,
+    plan: Plan,
+    loaded: Loaded,
+    journal: Callable[[Charge], None] | None,
+    progress: Progress,
+) -> Iterator[Result]:
+    """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew."""
+    first = options.seed
+    if options.trials is not None and first is None:
+        first = 0
+    trials = options.trials or 1
+    for number in range(trials):
+        progress.trial(number + 1, trials)
+        seed = None if first is None else first + number
+        again = number > 0 and options.data is None
+        trial = _load(options, seed or 0) if again else loaded
+        result = simulate(
+            progress.watch(trial.population),
+            plan,
+            seed=seed,
+            truth=options.truth,
+            journal=journal,
+            on_phase=progress.phase,
+        )
+        loading = trial.seconds if number == 0 or again else 0.0
+        yield replace(result, seconds={"population": loading} | result.seconds)
+
+
+@contextmanager
+def _charged(options: Options, plan: Plan) -> Iterator[Callable[[Charge], None] | None]:
+    """A run in the persistent ledger: reserved at the start, released once the result is on disk."""
+    if options.ledger is None:
+        yield None
+        return
+    charges = planned_charges(plan)
+    if not all(charge.private for charge in charges):
+        raise InvalidInput(
+            f"the selector {plan.selector} is not private and can't be charged",
+            allowed="private selectors with --ledger",
+        )
+    trials = options.trials or 1
+    cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
+    label = "synthetic" if options.data is None else options.data.name
+    budget = BudgetFile.open(options.ledger, create=True)
+    # Found out now, not when the first mechanism is charged.
+    check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
+    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    try:
+        yield entry.record
+    except BaseException as error:
+        with undisturbed():
+            entry.failed(type(error).__name__)
+        raise
+    with undisturbed():
+        entry.released()
+
+
+def _document(options: Options, results: Sequence[Result], notes: Sequence[str]) -> dict[str, Any]:
+    document = results[0].to_json() if options.trials is None else mean_over_trials(results)
+    return document | {"notes": [*notes, *document["notes"]]}
+
+
+def _print(options: Options, results: Sequence[Result], loaded: Loaded, target: Path | None) -> None:
+    console = stdout_console()
+    print_result(console, results[0], source_name=loaded.name)
+    print_notes(console, loaded.notes)
+    if options.trials is not None:
+        print_trials(console, results)
+    if target is not None:
+        written = f"written: {target}/result.json, histogram.csv, plan.json"
+        console.print(written, markup=False, soft_wrap=True)

@@ -1,0 +1,120 @@
+"""A result as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.privacy.ledger import Charge, Cost
+from fedhist.simulations.simulation import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+# Wide enough for every table here; a pipe has no width of its own and would get 80.
+_PIPE_WIDTH = 120
+
+
+def stdout_console() -> Console:
+    """Where results are printed: as wide as the terminal, or wide enough for whoever reads a pipe."""
+    from rich.console import Console  # noqa: PLC0415 - loads when something is printed
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def print_result(console: Console, result: Result, *, source_name: str) -> None:
+    """Threshold, quality, cost, bytes and seconds of one run."""
+    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
+
+    release, plan = result.release, result.release.plan
+    table = _plain_table()
+    table.add_row("population", f"{plan.users:,} users x {plan.items:,} items ({escape(source_name)})")
+    table.add_row("mechanism", f"{plan.mechanism}, neighbours {plan.neighbours.value}")
+    table.add_row("threshold", f"{release.threshold:,.4g} {_choice_text(result)}")
+    if result.diagnostics is not None:
+        known = result.diagnostics
+        table.add_row(
+            "clipped", f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts  (*)"
+        )
+        parts = f"clipping alone {known.clipping_error:.4f}, noise alone {known.noise_error:.4f}"
+        table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
+    table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
+    sent = (f"{name} {size:,} B" for name, size in result.bytes_per_user.items())
+    table.add_row("sent by a user", " · ".join(sent))
+    table.add_row("seconds", " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()))
+    console.print(table)
+    console.print(charge_table(release.charges, result.total, result.tight))
+    if result.diagnostics is not None:
+        console.print("(*) measured against the truth, which only a simulation knows: not private")
+    print_notes(console, result.notes)
+
+
+def print_trials(console: Console, results: Sequence[Result]) -> None:
+    """Every trial and the mean over them."""
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(title=f"{len(results)} trials", title_justify="left")
+    for heading in ("seed", "threshold", "relative loss"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(str(result.seed), f"{result.threshold:,.4g}", _loss(result.relative_loss))
+    table.add_section()
+    losses = [r.relative_loss for r in results if r.relative_loss is not None]
+    mean_loss = sum(losses) / len(losses) if losses else None
+    mean_threshold = sum(r.threshold for r in results) / len(results)
+    table.add_row("mean", f"{mean_threshold:,.4g}", _loss(mean_loss))
+    console.print(table)
+
+
+def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
+    """The ledger: an entry a row, then the totals."""
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(title="privacy ledger", title_justify="left")
+    for heading in ("round", "mechanism"):
+        table.add_column(heading)
+    for heading in ("sensitivity", "epsilon", "delta"):
+        table.add_column(heading, justify="right")
+    for charge in charges:
+        name = charge.name if charge.private else f"{charge.name} (not private)"
+        sensitivity = f"{charge.sensitivity:,.4g} {charge.norm}"
+        table.add_row(charge.round, name, sensitivity, epsilon_text(charge.epsilon), f"{charge.delta:.3g}")
+    table.add_section()
+    table.add_row("total", "basic composition", "", epsilon_text(total.epsilon), f"{total.delta:.3g}")
+    table.add_row("total", "tight composition", "", epsilon_text(tight.epsilon), f"{tight.delta:.3g}")
+    return table
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """What the user should know, a line each."""
+    for note in notes:
+        console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
+
+
+def epsilon_text(epsilon: float) -> str:
+    """An epsilon with four digits; an infinite one in words."""
+    return "not private" if epsilon == float("inf") else f"{epsilon:.4g}"
+
+
+def _choice_text(result: Result) -> str:
+    plan = result.release.plan
+    if plan.selector == "fixed":
+        return "fixed by the plan"
+    warning = "" if result.release.private else " (not private)"
+    return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {plan.max_threshold:g}"
+
+
+def _loss(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def _plain_table() -> Table:
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    return table

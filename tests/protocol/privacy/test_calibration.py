@@ -1,0 +1,87 @@
+"""The noise that a budget buys is enough, to the last digit, and hardly more than enough."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
+
+EPSILONS = (0.001, 0.1, 1.0, 5.0, 50.0)
+DELTAS = (1e-12, 1e-9, 1e-6, 1e-3, 0.1)
+
+
+def exact_delta(multiplier: float, epsilon: float) -> mpmath.mpf:
+    """delta(epsilon) of Gaussian noise (Balle & Wang 2018, theorem 8), in 80 digits."""
+    with mpmath.workdps(80):
+        z, e = mpmath.mpf(multiplier), mpmath.mpf(epsilon)
+        near, far = e * z - 1 / (2 * z), e * z + 1 / (2 * z)
+        return (mpmath.erfc(near / mpmath.sqrt(2)) - mpmath.exp(e) * mpmath.erfc(far / mpmath.sqrt(2))) / 2
+
+
+def test_known_answers() -> None:
+    assert noise_multiplier(1.0, 1e-6) == pytest.approx(4.22, abs=0.005)
+    assert noise_multiplier(1.0, 1e-6, calibration="classic") == pytest.approx(5.31, abs=0.005)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_analytic_noise_is_the_least_that_suffices(epsilon: float, delta: float) -> None:
+    multiplier = noise_multiplier(epsilon, delta)
+    assert exact_delta(multiplier, epsilon) <= delta
+    assert exact_delta(multiplier * (1 - 1e-8), epsilon) > delta
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(log_epsilon=st.floats(-12, 6), log_delta=st.floats(-300, math.log10(0.499)))
+def test_analytic_noise_suffices_at_every_budget(log_epsilon: float, log_delta: float) -> None:
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    assert exact_delta(noise_multiplier(epsilon, delta), epsilon) <= delta
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.001, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("delta", [*DELTAS, 0.499])
+def test_classic_noise_suffices_where_it_is_allowed_and_is_never_less_than_analytic(
+    epsilon: float, delta: float
+) -> None:
+    classic = noise_multiplier(epsilon, delta, calibration="classic")
+    assert exact_delta(classic, epsilon) <= delta
+    assert classic >= noise_multiplier(epsilon, delta)
+
+
+def test_classic_refuses_an_epsilon_above_one_because_its_proof_stops_there() -> None:
+    with pytest.raises(InvalidPlan, match=r"at most 1.*analytic"):
+        noise_multiplier(1.0001, 1e-6, calibration="classic")
+
+
+def test_an_unknown_calibration_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidPlan, match="'analytic' or 'classic'"):
+        noise_multiplier(1.0, 1e-6, calibration="exact")  # type: ignore[arg-type]  # what a user may write
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, "1", None, True])
+def test_a_bad_epsilon_is_refused_by_name(value: float) -> None:
+    with pytest.raises(InvalidPlan, match=r"select_epsilon is .*above 0"):
+        check_epsilon(value, "select_epsilon")
+    with pytest.raises(InvalidPlan):
+        noise_multiplier(value, 1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0, -1e-6, math.inf, math.nan, "1e-6", None, False])
+def test_a_bad_delta_is_refused_by_name(value: float) -> None:
+    with pytest.raises(InvalidPlan, match=r"release_delta is .*between 0 and 1/2"):
+        check_delta(value, "release_delta")
+    with pytest.raises(InvalidPlan):
+        noise_multiplier(1.0, value)
+
+
+@pytest.mark.parametrize("value", [1, 0.1, np.float64(1.5), np.int64(2), np.float32(0.5)])
+def test_every_kind_of_number_is_accepted(value: float) -> None:
+    check_epsilon(value, "epsilon")
+    assert noise_multiplier(value, 1e-6) == noise_multiplier(float(value), 1e-6)

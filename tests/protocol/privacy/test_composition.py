@@ -1,0 +1,296 @@
+"""Totals hold against mechanisms built to be the worst, and are hardly above them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from fedhist.protocol.privacy.calibration import noise_multiplier
+from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.protocol.privacy.ledger import (
+    ApproximateLoss,
+    BoundedRangeLoss,
+    Charge,
+    Cost,
+    GaussianLoss,
+    PrivacyLoss,
+    PureLoss,
+)
+
+
+def charge(epsilon: float, delta: float, loss: PrivacyLoss, *, private: bool = True) -> Charge:
+    return Charge(
+        round="select",
+        name="test",
+        parameters={},
+        sensitivity=1.0,
+        norm="l2",
+        neighbours="add-remove",
+        epsilon=epsilon,
+        delta=delta,
+        loss=loss,
+        private=private,
+    )
+
+
+def pure(epsilon: float) -> Charge:
+    return charge(epsilon, 0.0, PureLoss())
+
+
+def exponential(epsilon: float) -> Charge:
+    return charge(epsilon, 0.0, BoundedRangeLoss())
+
+
+def approximate(epsilon: float, delta: float) -> Charge:
+    return charge(epsilon, delta, ApproximateLoss())
+
+
+def gaussian(epsilon: float, delta: float) -> Charge:
+    return charge(epsilon, delta, GaussianLoss(noise_multiplier(epsilon, delta)))
+
+
+def gaussian_delta(epsilon: float, multiplier: float) -> mpmath.mpf:
+    """delta(epsilon) of Gaussian noise for an epsilon of either sign (Balle & Wang 2018), in 60 digits."""
+    with mpmath.workdps(60):
+        z, e = mpmath.mpf(multiplier), mpmath.mpf(epsilon)
+        near, far = (e * z - 1 / (2 * z)) / mpmath.sqrt(2), (e * z + 1 / (2 * z)) / mpmath.sqrt(2)
+        return (mpmath.erfc(near) - mpmath.exp(e) * mpmath.erfc(far)) / 2
+
+
+def two_candidates(epsilon: float, first_chosen: float) -> list[tuple[float, float]]:
+    """(privacy loss, probability) of an exponential mechanism over two candidates.
+
+    On one population the first candidate wins with probability `first_chosen`; a user moves the difference of
+    the two scores by all that epsilon allows, so that on the neighbour the log odds are lower by epsilon.
+    """
+    neighbour = special.expit(special.logit(first_chosen) - epsilon)
+    return [
+        (math.log(first_chosen / neighbour), first_chosen),
+        (math.log((1 - first_chosen) / (1 - neighbour)), 1 - first_chosen),
+    ]
+
+
+def coin_flip(epsilon: float) -> list[tuple[float, float]]:
+    """(privacy loss, probability) of randomised response."""
+    return [(epsilon, special.expit(epsilon)), (-epsilon, special.expit(-epsilon))]
+
+
+def exact_delta(epsilon: float, multiplier: float, others: Sequence[list[tuple[float, float]]]) -> float:
+    """delta(epsilon) of Gaussian noise beside mechanisms with few outcomes, by going through them all."""
+    total = mpmath.mpf(0)
+    for outcomes in itertools.product(*others):
+        loss, probability = math.fsum(one for one, _ in outcomes), math.prod(one for _, one in outcomes)
+        total += probability * gaussian_delta(epsilon - loss, multiplier)
+    return float(total)
+
+
+def least_epsilon(delta: float, multiplier: float, others: Sequence[list[tuple[float, float]]]) -> float:
+    """The true epsilon at delta, by halving."""
+    low, high = 0.0, 100.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if exact_delta(middle, multiplier, others) > delta else (low, middle)
+    return high
+
+
+def test_known_answers() -> None:
+    release = gaussian(1.0, 1e-6)
+    assert tight_total([pure(0.1), release]).epsilon == pytest.approx(1.0666, abs=1e-4)
+    assert tight_total([exponential(0.1), release]).epsilon == pytest.approx(1.023, abs=5e-4)
+    assert basic_total([exponential(0.1), release]) == Cost(1.1, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1])
+def test_a_gaussian_alone_costs_what_it_was_calibrated_for(epsilon: float, delta: float) -> None:
+    assert tight_total([gaussian(epsilon, delta)]).epsilon == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_more_noise_than_the_budget_needs_is_seen_in_the_tight_total() -> None:
+    generous = charge(1.0, 1e-6, GaussianLoss(noise_multiplier(0.5, 1e-6)))
+    assert tight_total([generous]).epsilon == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "select"), [(1.0, 1e-6, 0.1), (1.0, 1e-6, 1.0), (0.1, 1e-9, 0.1), (5.0, 0.01, 0.5)]
+)
+def test_a_first_exponential_mechanism_is_sound_and_tight_against_every_two_candidate_one(
+    epsilon: float, delta: float, select: float
+) -> None:
+    multiplier = noise_multiplier(epsilon, delta)
+    total = tight_total([exponential(select), gaussian(epsilon, delta)])
+    worst = max(
+        least_epsilon(delta, multiplier, [two_candidates(select, share)])
+        for share in np.linspace(0.05, 0.95, 13)
+    )
+    assert worst <= total.epsilon <= worst + 0.05 * select
+
+
+def test_an_exponential_mechanism_after_a_gaussian_is_sound_when_it_reacts_to_what_it_saw() -> None:
+    """The candidates' scores may depend on the released histogram: the worst odds differ for each outcome."""
+    multiplier, delta, select = noise_multiplier(1.0, 1e-6), 1e-6, 0.5
+    mean, deviation = 1 / (2 * multiplier**2), 1 / multiplier
+
+    def reacting_delta(epsilon: float) -> float:
+        losses = np.linspace(mean - 9 * deviation, mean + 9 * deviation, 20_001)
+        left = epsilon - losses
+        # Seeing that `left` is left, take the two candidates whose losses are (left + select)/2 and
+        # (left - select)/2: their delta at `left` is the largest that a bounded range allows.
+        best = np.expm1((np.clip(left, -select, select) - select) / 2) ** 2 / -math.expm1(-select)
+        best = np.where(left < -select, -np.expm1(np.minimum(left, 0)), best)
+        return float(np.trapezoid(best * stats.norm.pdf(losses, mean, deviation), losses))
+
+    total = tight_total([gaussian(1.0, delta), exponential(select)])
+    assert reacting_delta(total.epsilon) <= delta
+    assert reacting_delta(total.epsilon - 1e-3) > delta
+    # Treating it as if it came first would be unsound here.
+    assert tight_total([exponential(select), gaussian(1.0, delta)]).epsilon < total.epsilon - 0.01
+
+
+gaussians = st.builds(gaussian, st.floats(0.05, 3), st.sampled_from([1e-9, 1e-6, 1e-3]))
+entries = st.one_of(
+    st.builds(pure, st.floats(0.001, 2)), st.builds(exponential, st.floats(0.001, 2)), gaussians
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    before=st.lists(entries, max_size=2),
+    middle=gaussians,
+    after=st.lists(entries, max_size=2),
+    share=st.floats(0.1, 0.9),
+)
+def test_totals_hold_for_concrete_mechanisms(
+    before: list[Charge], middle: Charge, after: list[Charge], share: float
+) -> None:
+    ledger = [*before, middle, *after]
+    basic, tight = basic_total(ledger), tight_total(ledger)
+    assert tight.delta == basic.delta
+    assert tight.epsilon <= basic.epsilon
+    precision = sum(entry.loss.multiplier**-2 for entry in ledger if isinstance(entry.loss, GaussianLoss))
+    others = [coin_flip(entry.epsilon) for entry in ledger if isinstance(entry.loss, PureLoss)]
+    others += [
+        two_candidates(entry.epsilon, share) for entry in ledger if isinstance(entry.loss, BoundedRangeLoss)
+    ]
+    assert exact_delta(tight.epsilon, precision**-0.5, others) <= tight.delta * (1 + 1e-9)
+
+
+def test_pure_entries_beside_a_gaussian_reach_the_exact_answer() -> None:
+    multiplier = noise_multiplier(1.0, 1e-6)
+    exact = least_epsilon(1e-6, multiplier, [coin_flip(0.3), coin_flip(0.05), coin_flip(0.05)])
+    total = tight_total([pure(0.3), gaussian(1.0, 1e-6), pure(0.05), pure(0.05)])
+    assert exact <= total.epsilon <= exact + 1e-4
+
+
+@pytest.mark.parametrize("kind", [pure, exponential])
+def test_a_larger_select_budget_never_lowers_the_total(kind: type) -> None:
+    totals = [
+        tight_total([kind(epsilon), gaussian(1.0, 1e-6)]).epsilon for epsilon in (0.01, 0.1, 0.5, 1.0, 3.0)
+    ]
+    assert totals == sorted(totals)
+
+
+def test_an_entry_more_never_lowers_the_total_at_the_same_delta() -> None:
+    ledger = [gaussian(1.0, 1e-6)]
+    totals = [tight_total(ledger + [pure(0.1)] * more).epsilon for more in range(4)]
+    assert totals == sorted(totals)
+
+
+def test_replacement_costs_the_same_because_the_multiplier_is_relative_to_its_sensitivity() -> None:
+    def release(neighbours: str, sensitivity: float) -> Charge:
+        loss = GaussianLoss(noise_multiplier(1.0, 1e-6))
+        return Charge("release", "gaussian", {}, sensitivity, "l2", neighbours, 1.0, 1e-6, loss)
+
+    assert tight_total([release("replace", math.sqrt(2) * 8)]) == tight_total([release("add-remove", 8.0)])
+
+
+def test_without_any_delta_the_tight_total_is_the_basic_one() -> None:
+    ledger = [pure(0.5), exponential(0.5), pure(0.25)]
+    assert tight_total(ledger) == basic_total(ledger) == Cost(1.25, 0.0)
+
+
+def test_no_entries_cost_nothing() -> None:
+    assert basic_total([]) == tight_total([]) == Cost(0.0, 0.0)
+
+
+def test_a_step_without_a_guarantee_makes_every_total_infinite() -> None:
+    oracle = charge(math.inf, 0.0, ApproximateLoss(), private=False)
+    assert basic_total([oracle, gaussian(1.0, 1e-6)]).epsilon == math.inf
+    assert tight_total([oracle, gaussian(1.0, 1e-6)]).epsilon == math.inf
+
+
+def test_deltas_that_sum_to_one_are_not_sold_as_a_small_epsilon() -> None:
+    ledger = [approximate(0.5, 0.3)] * 4
+    assert tight_total(ledger) == basic_total(ledger)
+
+
+def test_an_approximate_entry_keeps_its_delta_and_leaves_the_rest_to_the_others() -> None:
+    alone = tight_total([pure(0.1), gaussian(1.0, 1e-6)])
+    beside = tight_total([pure(0.1), gaussian(1.0, 1e-6), approximate(0.0, 1e-3)])
+    assert beside.epsilon == pytest.approx(alone.epsilon, abs=1e-3)
+    assert beside.delta == pytest.approx(1e-3 + 1e-6)
+    assert tight_total([approximate(0.7, 1e-3)]) == Cost(0.7, 1e-3)
+
+
+def test_five_hundred_runs_are_sound_and_far_below_their_sum() -> None:
+    runs = 500
+    total = tight_total([exponential(0.1), gaussian(1.0, 1e-6)] * runs)
+    assert total.delta == pytest.approx(runs * 1e-6)
+    # The same exponential mechanism each time: the number of times that the first candidate won is binomial.
+    multiplier = noise_multiplier(1.0, 1e-6) / math.sqrt(runs)
+    won = np.arange(runs + 1)
+    for share in (0.3, 0.5, 0.7):
+        (up, _), (down, _) = two_candidates(0.1, share)
+        left = total.epsilon - (won * up + (runs - won) * down)
+        after = special.ndtr(1 / (2 * multiplier) - left * multiplier)
+        after -= np.exp(left + special.log_ndtr(-1 / (2 * multiplier) - left * multiplier))
+        assert np.dot(stats.binom.pmf(won, runs, share), after) <= total.delta
+    assert total.epsilon < 33
+
+
+def test_a_hundred_distinct_budgets_are_sound_and_nearly_tight() -> None:
+    epsilons, grid = np.linspace(0.01, 0.2, 100), 1e-4
+    total = tight_total([gaussian(1.0, 1e-6), *(pure(float(epsilon)) for epsilon in epsilons)])
+    # The sum of all coin flips, each loss rounded down: this delta is below the true one.
+    width = math.ceil(epsilons.sum() / grid) + len(epsilons)
+    flips = np.zeros(2 * width + 1)
+    flips[width] = 1.0
+    for epsilon in epsilons:
+        up, down = math.floor(epsilon / grid), math.floor(-epsilon / grid)
+        flips = special.expit(epsilon) * np.roll(flips, up) + special.expit(-epsilon) * np.roll(flips, down)
+    losses, multiplier = np.arange(-width, width + 1) * grid, noise_multiplier(1.0, 1e-6)
+
+    def lower_delta(epsilon: float) -> float:
+        left = epsilon - losses
+        after = special.ndtr(1 / (2 * multiplier) - left * multiplier)
+        after -= np.exp(left + special.log_ndtr(-1 / (2 * multiplier) - left * multiplier))
+        return float(np.dot(flips, after))
+
+    assert lower_delta(total.epsilon) <= total.delta
+    assert lower_delta(0.95 * total.epsilon) > total.delta
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-9, 1e-7, 1e-6, 1e-3])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12])
+def test_noise_far_beyond_use_is_not_undercharged(epsilon: float, delta: float) -> None:
+    """A multiplier of 10^11 and more once lost its digits and looked a fifth as costly as it was."""
+    multiplier = noise_multiplier(epsilon, delta)
+    total = tight_total([charge(100 * epsilon, delta, GaussianLoss(multiplier))])
+    assert gaussian_delta(total.epsilon, multiplier) <= delta
+
+
+@pytest.mark.parametrize(
+    "first", [pure(800.0), exponential(800.0), exponential(1e-12), pure(1e-12), pure(0.0)]
+)
+@pytest.mark.parametrize("second", [gaussian(1.0, 1e-6), gaussian(600.0, 1e-6), gaussian(1e-8, 1e-300)])
+def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None:
+    total, basic = tight_total([first, second]), basic_total([first, second])
+    assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon

@@ -1,0 +1,123 @@
+"""Every sensitivity against brute force over all pairs of small neighbours: never passed, and reached."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fedhist.client.device import answer
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
+from fedhist.protocol.statistics import read_tail
+from fedhist.server.selection.contract import price_in_weights
+from fedhist.server.selection.output_perturbation import _minimiser, minimiser_sensitivity
+
+relations = pytest.mark.parametrize("neighbours", list(Neighbours))
+OTHERS = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]
+
+
+def users(items: int) -> list[list[int]]:
+    """All histograms with counts in a small range, and some far above every bound."""
+    small = [list(row) for row in itertools.product([0, 1, 3], repeat=items)]
+    return [*small, [50] * items, [1000] + [0] * (items - 1), [0] * (items - 1) + [1000]]
+
+
+def changes(neighbours: Neighbours, items: int) -> list[tuple[list[list[int]], list[list[int]]]]:
+    others = [row[:items] for row in OTHERS]
+    if neighbours is Neighbours.ADD_REMOVE:
+        return [(others, [*others, one]) for one in users(items)]
+    return [([*others, a], [*others, b]) for a, b in itertools.product(users(items), repeat=2)]
+
+
+def summed(make_histograms, request, rows):
+    """Each user draws by their place, so the unchanged users send the same in both."""
+    return answer(request, make_histograms(rows), source=SeededSource(4)).values
+
+
+@relations
+@pytest.mark.parametrize("items", [1, 3])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, mechanism, items, neighbours):
+    plan = Plan(users=4, items=items, mechanism=mechanism, neighbours=neighbours)
+    request = ReleaseRequest(plan=plan, threshold=plan.at_steps(5 * 2**plan.grid_bits))
+    cache = {}
+
+    def total(rows):
+        key = str(rows)
+        if key not in cache:
+            cache[key] = summed(make_histograms, request, rows)
+        return cache[key]
+
+    moved = [total(a) - total(b) for a, b in changes(neighbours, items)]
+    order = 2 if mechanism == "gaussian" else 1
+    largest = max(np.linalg.norm(m.astype(float), ord=order) for m in moved)
+    claimed = plan.release_sensitivity(request.threshold.steps).value
+    assert largest <= claimed * (1 + 1e-12)
+    # The l2 clip aims a little under the bound; one item alone is cut to nearly all of it.
+    assert largest > claimed * 0.999
+
+
+@relations
+@pytest.mark.parametrize("sparsity", [1, 2, 3])
+def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_histograms, sparsity, neighbours):
+    plan = Plan(users=4, items=3, sparsity=sparsity, neighbours=neighbours, candidates=9, max_threshold=60)
+    request = SelectRequest(plan=plan)
+    cache = {}
+
+    def tail(rows):
+        key = str(rows)
+        if key not in cache:
+            cache[key] = read_tail(summed(make_histograms, request, rows), users=len(rows))
+        return cache[key]
+
+    pairs = [(tail(a), tail(b)) for a, b in changes(neighbours, 3)]
+    weight = max(int(np.abs(a.weights - b.weights).max()) for a, b in pairs)
+    assert weight == tail_weight(plan.tail_cap, neighbours=neighbours).whole
+    assert (
+        max(int(np.abs(a.counts - b.counts).max()) for a, b in pairs)
+        == tail_count(neighbours=neighbours).whole
+    )
+
+
+@relations
+def test_the_weighted_score_moves_by_at_most_its_sensitivity(make_histograms, neighbours):
+    plan = Plan(users=4, items=3, neighbours=neighbours, candidates=9, max_threshold=60)
+    request = SelectRequest(plan=plan)
+
+    def score(rows):
+        tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
+        return -np.abs(tail.weights - price_in_weights(plan))
+
+    moved = max(int(np.abs(score(a) - score(b)).max()) for a, b in changes(neighbours, 3))
+    assert moved <= tail_weight(plan.tail_cap, neighbours=neighbours).whole
+
+
+@relations
+def test_the_regularised_minimiser_moves_by_at_most_its_sensitivity(make_histograms, neighbours):
+    plan = Plan(
+        users=4,
+        items=3,
+        neighbours=neighbours,
+        candidates=33,
+        max_threshold=60,
+        epsilon=50.0,
+        epsilon_select=8.0,
+    )
+    request = SelectRequest(plan=plan)
+    claimed = minimiser_sensitivity(plan)
+    cache = {}
+
+    def minimiser(rows):
+        key = str(rows)
+        if key not in cache:
+            tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
+            cache[key] = plan.at_steps(_minimiser(plan, tail) * 2**plan.grid_bits).steps
+        return cache[key]
+
+    moved = [abs(minimiser(a) - minimiser(b)) for a, b in changes(neighbours, 3)]
+    assert max(moved) <= claimed.whole
+    assert max(moved) > 0.2 * claimed.whole

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import Neighbours, Norm
+
+BAD = {
+    "epsilon zero": {"epsilon": 0.0},
+    "epsilon negative": {"epsilon": -1.0},
+    "epsilon infinite": {"epsilon": math.inf},
+    "epsilon nan": {"epsilon": math.nan},
+    "epsilon-select zero": {"epsilon_select": 0.0},
+    "delta zero for gaussian": {"delta": 0.0},
+    "delta half": {"delta": 0.5},
+    "delta negative": {"delta": -1e-6},
+    "delta-select half": {"delta_select": 0.5},
+    "delta for laplace too large": {"mechanism": "laplace", "delta": 0.7},
+    "no users": {"users": 0},
+    "no items": {"items": 0},
+    "fractional items": {"items": 2.5},
+    "too many candidates": {"candidates": 100_000},
+    "one candidate": {"candidates": 1},
+    "sparsity above the domain": {"sparsity": 11},
+    "sparsity zero": {"sparsity": 0},
+    "cohort above users": {"minimum_cohort": 101},
+    "unknown mechanism": {"mechanism": "cauchy"},
+    "unknown domain": {"domain": "half-open"},
+    "unknown neighbours": {"neighbours": "swap"},
+    "unknown calibration": {"calibration": "loose"},
+    "classic above one": {"calibration": "classic", "epsilon": 1.5},
+    "fixed without threshold": {"selector": "fixed"},
+    "threshold above the largest": {"selector": "fixed", "threshold": 1501.0},
+    "threshold below the smallest": {"selector": "fixed", "threshold": 0.5},
+    "threshold nan": {"selector": "fixed", "threshold": math.nan},
+    "threshold without fixed": {"threshold": 10.0},
+    "min above max": {"min_threshold": 20.0, "max_threshold": 10.0},
+    "max threshold nan": {"max_threshold": math.nan},
+    "max threshold too large": {"max_threshold": 1e12},
+    "noise too large": {"epsilon": 1e-9},
+}
+
+
+@pytest.mark.parametrize("settings_", BAD.values(), ids=BAD.keys())
+def test_a_bad_setting_is_refused_with_what_is_allowed(settings_):
+    with pytest.raises(InvalidPlan, match="allowed: "):
+        Plan(**({"users": 100, "items": 10} | settings_))
+
+
+def test_defaults_follow_the_mechanism():
+    gaussian, laplace = (Plan(users=10, items=4, mechanism=m) for m in ("gaussian", "laplace"))
+    assert (gaussian.selector, gaussian.delta, gaussian.norm) == ("weighted-quantile", 1e-6, Norm.L2)
+    assert (laplace.selector, laplace.delta, laplace.norm) == ("quantile", 0.0, Norm.L1)
+    assert gaussian.sparsity == 4
+    assert gaussian.neighbours is Neighbours.ADD_REMOVE
+
+
+def test_a_plan_survives_json_and_keeps_its_name():
+    plan = Plan(users=10, items=4, neighbours="replace", epsilon=0.3, sparsity=2)
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.digest == plan.digest
+
+
+def test_any_change_changes_the_name():
+    plan = Plan(users=10, items=4)
+    changed = [{"users": 11}, {"items": 5}, {"epsilon": 1.5}, {"delta": 1e-7}, {"neighbours": "replace"},
+               {"max_threshold": 99.0}, {"candidates": 64}, {"sparsity": 3}, {"minimum_cohort": 2}]  # fmt: skip
+    names = {Plan.from_json(plan.to_json() | change).digest for change in changed}
+    assert len(names | {plan.digest}) == len(changed) + 1
+
+
+@pytest.mark.parametrize("document", [{}, {"version": 2}, {"version": 1, "users": 1, "items": 1, "speed": 3}])
+def test_a_foreign_document_is_no_plan(document):
+    with pytest.raises(InvalidPlan):
+        Plan.from_json(document)
+
+
+def test_noise_price_is_the_papers_m():
+    """M = d sigma sqrt(2/pi), and d/eps for Laplace; replacement costs sqrt(2) and 2 times that."""
+    plan = Plan(users=10, items=100, calibration="classic")
+    sigma = math.sqrt(2 * math.log(1.32 / 1e-6))
+    assert plan.noise_price == pytest.approx(100 * sigma * math.sqrt(2 / math.pi))
+    replaced = Plan(users=10, items=100, calibration="classic", neighbours="replace")
+    assert replaced.noise_price == pytest.approx(math.sqrt(2) * plan.noise_price)
+    laplace = Plan(users=10, items=100, mechanism="laplace", epsilon=0.5)
+    assert laplace.noise_price == pytest.approx(200)
+    assert Plan.from_json(laplace.to_json() | {"neighbours": "replace"}).noise_price == pytest.approx(400)
+
+
+@given(
+    max_threshold=st.floats(1, 2**30),
+    epsilon=st.floats(0.01, 100),
+    mechanism=st.sampled_from(["gaussian", "laplace"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_accepted_plan_fits_the_integer_grid(max_threshold, epsilon, mechanism):
+    try:
+        plan = Plan(users=10, items=3, max_threshold=max_threshold, epsilon=epsilon, mechanism=mechanism)
+    except InvalidPlan as refused:
+        assert "standard deviation" in str(refused)
+        return
+    assert 0 <= plan.grid_bits <= 10
+    steps = plan.candidate_steps
+    assert steps[-1] < 2**31
+    assert (steps[1:] > steps[:-1]).all()
+    assert plan.at_steps(1e30).value <= max_threshold + 2.0**-plan.grid_bits

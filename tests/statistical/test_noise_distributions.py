@@ -1,0 +1,221 @@
+"""Each sampler passes against its exact distribution and is shown to fail against one that is 1 % wider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.privacy import noise
+from fedhist.protocol.privacy.noise import (
+    LARGEST_GAUSSIAN_VARIANCE,
+    LARGEST_LAPLACE_SCALE,
+    bernoulli_exp,
+    discrete_gaussian,
+    discrete_laplace,
+    gaussian_variance,
+    laplace_scale,
+)
+from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+
+DRAWS = 2_000_000
+PASSES = 1e-3  # seeds are fixed: a sampler that is right passes always or never, and these pass
+REJECTS = 1e-9
+# What can't be seeded may fail by chance once in a million runs.
+PASSES_UNSEEDED = 1e-6
+
+LAPLACE_SCALES = [0.7, 3.0, 50.0, 1e6, float(LARGEST_LAPLACE_SCALE)]
+GAUSSIAN_SIGMAS = [0.7, 3.0, 50.0, 1e6, float(LARGEST_GAUSSIAN_VARIANCE) ** 0.5]
+
+Cdf = Callable[[Integers], Floats]
+
+
+def laplace_cdf(scale: float) -> Cdf:
+    """P(X < x) in closed form: a tail of geometric terms on either side."""
+
+    def below(x: Integers) -> Floats:
+        both = 1 + np.exp(-1 / scale)
+        return np.asarray(np.where(x > 0, 1 - np.exp(-x / scale) / both, np.exp((x - 1) / scale) / both))
+
+    return below
+
+
+def gaussian_cdf(sigma: float) -> Cdf:
+    """P(X < x): summed term by term for a narrow one, and by the midpoint rule for a wide one.
+
+    The rule's relative error is below 1/(24 sigma^2), 10^-13 for the sigmas it is used for.
+    """
+    if sigma > 1e5:
+        return lambda x: special.ndtr((x - 0.5) / sigma)
+    reach = int(40 * sigma) + 40
+    terms = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    cumulative = np.concatenate([[0.0], np.cumsum(terms) / terms.sum()])
+    return lambda x: cumulative[np.clip(x + reach, 0, 2 * reach + 1)]
+
+
+def cell_edges(width: float) -> Integers:
+    """At most 81 cells over 8 widths, one for each integer where that is fewer, and two for the tails."""
+    step = max(1, round(width / 10))
+    return step * np.arange(-int(4 * width / step) - 1, int(4 * width / step) + 2, dtype=np.int64)
+
+
+def counts(draws: Integers, edges: Integers) -> Integers:
+    return np.bincount(np.searchsorted(edges, draws, side="right"), minlength=len(edges) + 1)
+
+
+def p_value(draws: Integers, width: float, below: Cdf) -> float:
+    """Of the chi-square test of the draws against the distribution."""
+    edges = cell_edges(width)
+    expected = len(draws) * np.diff(np.concatenate([[0.0], below(edges), [1.0]]))
+    observed = counts(draws, edges)
+    # Cells too rare for the chi-square approximation are taken together with the tails.
+    rare = expected < 25
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    keep = expected > 1
+    statistic = float(((observed - expected)[keep] ** 2 / expected[keep]).sum())
+    return float(stats.chi2.sf(statistic, int(keep.sum()) - 1))
+
+
+def two_sample_p_value(one: Integers, other: Integers, width: float) -> float:
+    edges = cell_edges(width)
+    table = np.array([counts(one, edges), counts(other, edges)])
+    rare = table.sum(axis=0) < 200
+    table = np.column_stack([table[:, ~rare], table[:, rare].sum(axis=1)])
+    return float(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue)
+
+
+@lru_cache
+def laplace_draws(scale: float) -> Integers:
+    return discrete_laplace(DRAWS, laplace_scale(Fraction(scale)), source=SeededSource(11))
+
+
+@lru_cache
+def gaussian_draws(sigma: float) -> Integers:
+    variance = min(Fraction(sigma) ** 2, LARGEST_GAUSSIAN_VARIANCE)
+    return discrete_gaussian(DRAWS, gaussian_variance(variance), source=SeededSource(12))
+
+
+def test_the_reference_distributions_agree_with_many_digits() -> None:
+    xs = np.arange(-400, 401)
+    for width in (mpmath.mpf(0.7), mpmath.mpf(3)):
+        for below, exponents in (
+            (laplace_cdf(float(width)), [-abs(int(x)) / width for x in xs]),
+            (gaussian_cdf(float(width)), [-(int(x) ** 2) / (2 * width**2) for x in xs]),
+        ):
+            terms = [mpmath.exp(exponent) for exponent in exponents]
+            total = mpmath.fsum(terms)
+            exact = np.array([float(term / total) for term in terms])
+            np.testing.assert_allclose(np.diff(below(np.append(xs, 401))), exact, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", LAPLACE_SCALES)
+def test_discrete_laplace_has_its_distribution_and_no_other(scale: float) -> None:
+    draws = laplace_draws(scale)
+    assert p_value(draws, scale, laplace_cdf(scale)) > PASSES
+    for wrong in (0.99, 1.01):
+        assert p_value(draws, scale, laplace_cdf(wrong * scale)) < REJECTS
+
+
+@pytest.mark.parametrize("sigma", GAUSSIAN_SIGMAS)
+def test_discrete_gaussian_has_its_distribution_and_no_other(sigma: float) -> None:
+    draws = gaussian_draws(sigma)
+    assert p_value(draws, sigma, gaussian_cdf(sigma)) > PASSES
+    for wrong in (0.99, 1.01):
+        assert p_value(draws, sigma, gaussian_cdf(wrong * sigma)) < REJECTS
+
+
+def test_draws_from_the_operating_system_have_the_distribution_too() -> None:
+    source = SystemSource()
+    laplace = discrete_laplace(500_000, Fraction(3), source=source)
+    gaussian = discrete_gaussian(500_000, Fraction(9), source=source)
+    assert p_value(laplace, 3.0, laplace_cdf(3.0)) > PASSES_UNSEEDED
+    assert p_value(gaussian, 3.0, gaussian_cdf(3.0)) > PASSES_UNSEEDED
+
+
+def test_a_gaussian_is_not_a_laplace_of_the_same_variance() -> None:
+    assert p_value(gaussian_draws(50.0), 50.0, laplace_cdf(50.0 / 2**0.5)) < REJECTS
+
+
+def test_two_percent_more_zeros_would_be_noticed() -> None:
+    # A negative zero that was not rejected would double them.
+    draws = laplace_draws(0.7)
+    more = np.append(draws, np.zeros(int((draws == 0).sum()) // 50, dtype=np.int64))
+    assert p_value(more, 0.7, laplace_cdf(0.7)) < REJECTS
+
+
+@pytest.mark.parametrize("draws_of", [laplace_draws, gaussian_draws])
+@pytest.mark.parametrize("width", [0.7, 50.0])
+def test_signs_are_fair_and_draws_unrelated(draws_of: Callable[[float], Integers], width: float) -> None:
+    draws = draws_of(width)
+    positive, negative = int((draws > 0).sum()), int((draws < 0).sum())
+    assert abs(positive - negative) < 5 * (positive + negative) ** 0.5
+    for lag in (1, 2, 64):
+        for values in (draws, np.abs(draws), np.sign(draws)):
+            correlation = np.corrcoef(values[:-lag], values[lag:])[0, 1]
+            assert abs(correlation) < 5 / DRAWS**0.5
+    assert abs(np.corrcoef(np.sign(draws), np.abs(draws))[0, 1]) < 5 / DRAWS**0.5
+
+
+def test_the_widest_noise_does_not_wrap_around() -> None:
+    # Beyond 8 standard deviations nothing is expected; a product that wrapped would land anywhere in 64 bits.
+    gaussian = gaussian_draws(GAUSSIAN_SIGMAS[-1])
+    assert np.abs(gaussian).max() < 8 * GAUSSIAN_SIGMAS[-1]
+    assert gaussian.std() == pytest.approx(GAUSSIAN_SIGMAS[-1], rel=5 / (2 * DRAWS) ** 0.5)
+    laplace = laplace_draws(LAPLACE_SCALES[-1])
+    assert np.abs(laplace).max() < 40 * LAPLACE_SCALES[-1]
+    assert np.abs(laplace).mean() == pytest.approx(LAPLACE_SCALES[-1], rel=5 / DRAWS**0.5)
+
+
+def test_what_arrays_leave_to_single_draws_has_the_same_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Long runs and far proposals are rare: here everything but the shortest and nearest is taken for one.
+    monkeypatch.setattr(noise, "_ARRAY_RUN", 1)
+    monkeypatch.setattr(noise, "_GAUSSIAN_NEAR", 1)
+    draws = discrete_gaussian(60_000, Fraction(9), source=SeededSource(13))
+    assert p_value(draws, 3.0, gaussian_cdf(3.0)) > PASSES
+    assert p_value(draws, 3.0, gaussian_cdf(3.0 * 1.05)) < REJECTS
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("width", [3.0, 1000.0])
+def test_opendp_draws_the_same_noise(kind: str, width: float) -> None:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    integers = dp.vector_domain(dp.atom_domain(T=int))
+    if kind == "laplace":
+        theirs = dp.m.make_laplace(integers, dp.l1_distance(T=int), scale=width)
+    else:
+        theirs = dp.m.make_gaussian(integers, dp.l2_distance(T=float), scale=width)
+    peer = np.array(theirs([0] * 40_000))
+
+    def ours(wanted: float) -> Integers:
+        if kind == "laplace":
+            return discrete_laplace(DRAWS, laplace_scale(Fraction(wanted)), source=SeededSource(14))
+        return discrete_gaussian(DRAWS, gaussian_variance(Fraction(wanted) ** 2), source=SeededSource(14))
+
+    assert two_sample_p_value(peer, ours(width), width) > PASSES_UNSEEDED
+    assert two_sample_p_value(peer, ours(1.08 * width), width) < PASSES_UNSEEDED
+
+
+@pytest.mark.parametrize(
+    "gamma", [Fraction(1, 10), Fraction(2, 3), Fraction(1), Fraction(7, 3), Fraction(1e-3)]
+)
+def test_bernoulli_exp_succeeds_as_often_as_it_says(gamma: Fraction) -> None:
+    source = SeededSource(15)
+    tosses = 30_000
+    successes = sum(bernoulli_exp(gamma, source=source) for _ in range(tosses))
+    assert stats.binomtest(successes, tosses, np.exp(-float(gamma))).pvalue > PASSES
+    assert stats.binomtest(successes, tosses, np.exp(-float(gamma)) * 0.85).pvalue < REJECTS
+
+
+def test_one_over_e_is_tossed_in_arrays_as_it_should() -> None:
+    successes = int(noise._tosses_inverse_e(DRAWS, SeededSource(16)).sum())
+    assert stats.binomtest(successes, DRAWS, np.exp(-1)).pvalue > PASSES
+    assert stats.binomtest(successes, DRAWS, np.exp(-1) * 1.01).pvalue < REJECTS
