@@ -1,10 +1,10 @@
-"""Undoing the bias of clipping when counts are Poisson: Liu et al., Algorithm 5 and appendix "Bias reduction".
+"""Undoing the bias of clipping when counts are Poisson: Liu et al., Algorithm 5 and its appendix.
 
 If every user's count of an item is Poisson with one common rate, the mean of the clipped counts is
-h(rate) = E[min(X, C)], and n h^-1(released sum / n) restores the total that clipping hid. This only looks at what
-was released already, so it costs no privacy. It holds for one count, or for each item by itself if each item was
-clipped by itself; it does not hold for a histogram that was clipped by its norm as a whole (the appendix's
-second extension, which has no such formula).
+h(rate) = E[min(X, C)], and n h^-1(released sum / n) restores the total that clipping hid. This only looks at
+what was released already, so it costs no privacy. It holds for one count, or for each item by itself if each
+item was clipped by itself; it does not hold for a histogram that was clipped by its norm as a whole (the
+appendix's second extension, which has no such formula).
 
 When it helps, and when it does not. The paper promises a gain if users' rates are alike or C is well above
 their mean. Outside of that:
@@ -18,9 +18,9 @@ their mean. Outside of that:
 | one a user, say)                         | or low  | clipping never took                                 |
 | any, when nearly all of them are clipped | too low | noise times 1/h'(rate), on average upwards          |
 
-Examples: a mean of 2 at C = 2 gives 1.46 clipped and 2.00 debiased if rates are alike, but 0.72 and 0.77 if they
-are Gamma with shape 1/4: hardly a gain. If 90 % of the users have the item once and nobody twice, C = 1 loses
-nothing and debiasing turns 0.9 into 2.3. `debiased_standard_error` sees the last row of the table; no
+Examples: a mean of 2 at C = 2 gives 1.46 clipped and 2.00 debiased if rates are alike, but 0.72 and 0.77 if
+they are Gamma with shape 1/4: hardly a gain. If 90 % of the users have the item once and nobody twice, C = 1
+loses nothing and debiasing turns 0.9 into 2.3. `debiased_standard_error` sees the last row of the table; no
 post-processing can see the second and the third, because the released sum does not tell how users differ.
 """
 
@@ -67,8 +67,8 @@ def clipped_mean_slope(rates: Floats, threshold: float) -> Floats:
     """How fast the clipped mean grows with the rate: h'(rate), from 1 (nothing is clipped) down to 0.
 
     As h is the sum of P(X >= j) over j = 1..k plus (C - k) P(X >= k + 1), and P(X >= j) has the derivative
-    P(X = j - 1), the slope is P(X <= k - 1) + (C - k) P(X = k), k = floor(C). For a whole C that is P(X < C), as
-    in the appendix of Liu et al.; between whole numbers it is linear in C.
+    P(X = j - 1), the slope is P(X <= k - 1) + (C - k) P(X = k), k = floor(C). For a whole C that is P(X < C),
+    as in the appendix of Liu et al.; between whole numbers it is linear in C.
 
     Args:
         rates: finite, not negative, of any shape.
@@ -134,17 +134,17 @@ def debiased_standard_error(
 
     The delta method: g(y) = n h^-1(y / n) has the slope 1 / h'. Where this exceeds what debiasing adds to a
     value, the correction is mostly noise and the clipped value is likely the nearer one; g is convex, so on
-    average the noise pushes upwards, too. It grows without bound as users reach the threshold, and is infinite
-    where h is flat. A clamped value is judged at the rate it was clamped to.
+    average the noise pushes upwards, too. It grows without bound as users reach the threshold, and is
+    infinite where h is flat. A clamped value is judged at the rate it was clamped to.
 
-    It does not cover rates that differ between users, nor counts that are not Poisson (the head of this module).
+    It does not cover rates that differ between users, nor counts that are not Poisson (see the module's head).
 
     Args:
         values: the released values, as in `debias_poisson`.
         users: n, which is public.
         threshold: C, in counts.
         standard_error: of a released value, in counts. Laplace noise of scale b has sqrt(2) b, not the b that
-            stands in the paper's theorems; add the spread of users' own counts if it is the rate that is wanted.
+            stands in the paper's theorems; add the spread of users' own counts if the rate is what is wanted.
         largest_rate: the most that a user may expect of one item.
     """
     if not (math.isfinite(standard_error) and standard_error >= 0):
@@ -166,7 +166,7 @@ def _solve(targets: Floats, threshold: float, largest_rate: float) -> Floats:
     """The roots of h(rate) = target for 0 < target < h(largest_rate), by Newton inside a bracket.
 
     h is concave and below the rate itself, so Newton from rate = target climbs to the root and never passes
-    it: in exact arithmetic the bracket is not needed. It is there for what rounding does where h is nearly flat.
+    it: in exact arithmetic the bracket is not needed. It is there for what rounding does where h is flat.
     """
     rates = targets.copy()
     low, high = targets.copy(), np.full(targets.shape, float(largest_rate))

@@ -20,6 +20,7 @@ PHASES = {
     "release": "round 2: clipped histograms, noise",
     "account": "composing the privacy ledger",
     "truth": "measuring against the truth",
+    "write": "writing the result",
 }
 
 

@@ -189,6 +189,7 @@ def run(**flags: Any) -> None:
             # Asked again: another run in this folder may have taken the default name meanwhile.
             target = _target(options, started)
             if target is not None:
+                progress.phase("write")
                 with new_folder(target) as folder:
                     write_results(folder, document, results[0].release, loaded.labels)
     if options.as_json:

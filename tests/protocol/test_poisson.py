@@ -186,8 +186,9 @@ def test_shapes_are_kept() -> None:
     assert clipped_mean(values, 2.0).shape == clipped_mean_slope(values, 2.0).shape == (2, 3)
     assert debias_poisson(values, users=10, threshold=2.0, largest_rate=5.0).shape == (2, 3)
     assert debias_poisson(np.empty(0), users=10, threshold=2.0, largest_rate=5.0).shape == (0,)
-    one = debias_poisson(np.float64(9.0), users=10, threshold=1.0, largest_rate=5.0)  # type: ignore[arg-type]  # one count
-    assert one.shape == () and float(one) == pytest.approx(10 * math.log(10))
+    one = debias_poisson(np.array(9.0), users=10, threshold=1.0, largest_rate=5.0)
+    assert np.shape(one) == ()
+    assert float(one) == pytest.approx(10 * math.log(10))
 
 
 @pytest.mark.parametrize("threshold", [-1.0, math.nan, math.inf])

@@ -73,7 +73,7 @@ def parquet(tmp_path: Path) -> Write:
 class TestMatrices:
     @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
     @pytest.mark.parametrize("number", ["i2", "i8", "f8", "?"])
-    def test_round_trip(self, tmp_path: Path, kind: str, number: str) -> None:
+    def test_round_trip(self, tmp_path: Path, kind: Any, number: str) -> None:
         table = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]]).astype(number)
         path = tmp_path / "matrix.npz"
         scipy.sparse.save_npz(path, scipy.sparse.coo_array(table).asformat(kind))
@@ -131,7 +131,7 @@ class TestMatrices:
     @given(st.data())
     def test_a_damaged_archive_is_an_error_of_ours(self, tmp_path: Path, data: st.DataObject) -> None:
         path = tmp_path / "matrix.npz"
-        kind = data.draw(st.sampled_from(["csr", "csc", "coo", "dia"]))
+        kind: Any = data.draw(st.sampled_from(["csr", "csc", "coo", "dia"]))
         scipy.sparse.save_npz(
             path, scipy.sparse.coo_array(np.eye(4, dtype=int)).asformat(kind), compressed=False
         )
@@ -236,7 +236,7 @@ class TestText:
         path = tmp_path / "rows.csv"
         pl.DataFrame({"user": ["u"] * len(LABELS), "item": LABELS}).write_csv(path)
         population = read_population(path)
-        assert sorted(population.labels or []) == sorted(LABELS)  # type: ignore[type-var]  # all are text
+        assert set(population.labels or []) == set(LABELS)
         assert population.totals().tolist() == [1] * len(LABELS)
 
     def test_users_that_differ_only_in_leading_zeros_are_different(self, text: Write) -> None:

@@ -196,14 +196,14 @@ class TestScipy:
 
     @pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
     @pytest.mark.parametrize("index", [-1, 9])
-    def test_an_index_out_of_range_is_refused_before_conversion(self, kind: str, index: int) -> None:
+    def test_an_index_out_of_range_is_refused_before_conversion(self, kind: Any, index: int) -> None:
         matrix = scipy.sparse.coo_array(np.eye(3, dtype=int)).asformat(kind)
         matrix.indices[1] = index
         with pytest.raises(InvalidPopulation):
             SparsePopulation.from_scipy(matrix)
 
     @pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
-    def test_offsets_that_rise_and_end_at_zero_are_refused(self, kind: str) -> None:
+    def test_offsets_that_rise_and_end_at_zero_are_refused(self, kind: Any) -> None:
         # scipy's full check then looks at nothing, and its conversion writes past the end of an array.
         matrix = scipy.sparse.coo_array(np.eye(3, dtype=int)).asformat(kind)
         matrix.indptr[:] = [0, 1000, 1000, 0]
