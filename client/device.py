@@ -2,36 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from fedhist.protocol.clipping import sum_clipped
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.random_clip import sum_random_clipped
 from fedhist.protocol.rounds import Contribution, ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.sketch.buckets import bucket_numbers
 from fedhist.protocol.statistics import tail_vector
 
+_NOTHING = np.zeros(0, dtype=np.int64)
 
-def answer(request: Request, histograms: Histograms, *, source: Source) -> Contribution:
-    """The participant's contribution to this round: the sum of the asked statistic over its users."""
-    if histograms.domain_size != request.plan.items:
+
+def answer(
+    request: Request, histograms: Histograms, *, source: Source, bucket_of: Integers | None = None
+) -> Contribution:
+    """The participant's contribution to this round: the sum of the asked statistic over its users.
+
+    Args:
+        request: what the server asks.
+        histograms: the participant's users.
+        source: for what clipping draws.
+        bucket_of: the bucket of each item number, for a plan that asks for the bucketed statistic.
+    """
+    plan = request.plan
+    if not plan.is_open and histograms.domain_size != plan.items:
         raise InvalidPopulation(
-            f"the data has {histograms.domain_size} items and the plan {request.plan.items}",
+            f"the data has {histograms.domain_size} items and the plan {plan.items}",
             allowed="the same closed domain on every device",
         )
+    values, keyed = _statistic(request, histograms, source, bucket_of)
     return Contribution(
-        round=request.round,
-        plan_digest=request.plan.digest,
-        users=histograms.users,
-        values=_statistic(request, histograms, source),
+        round=request.round, plan_digest=plan.digest, users=histograms.users, values=values, keyed=keyed
     )
 
 
-def _statistic(request: Request, histograms: Histograms, source: Source) -> Integers:
+def bucket_table(plan: Plan, labels: Sequence[str | int]) -> Integers | None:
+    """The bucket of each of a participant's items, if the plan asks for buckets. The salt is the public name of the plan."""
+    if not plan.is_open or plan.statistic != "bucketed":
+        return None
+    return bucket_numbers(labels, plan.buckets, salt=plan.digest)
+
+
+def _statistic(
+    request: Request, histograms: Histograms, source: Source, bucket_of: Integers | None
+) -> tuple[Integers, Keyed | None]:
     plan = request.plan
     match request:
+        case SelectRequest() if plan.is_open:
+            return _open_statistic(plan, histograms, bucket_of)
         case SelectRequest():
-            return tail_vector(
+            vector = tail_vector(
                 histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
             )
+            return vector, None
+        case ReleaseRequest(threshold=threshold) if plan.is_open:
+            draws = source.fork("device", request.round.value)
+            return _NOTHING, _support(sum_random_clipped(histograms, threshold.steps, source=draws))
         case ReleaseRequest(threshold=threshold):
             draws = source.fork("device", request.round.value)
-            return sum_clipped(histograms, threshold, norm=plan.norm, source=draws)
+            return sum_clipped(histograms, threshold, norm=plan.norm, source=draws), None
+
+
+def _open_statistic(
+    plan: Plan, histograms: Histograms, bucket_of: Integers | None
+) -> tuple[Integers, Keyed | None]:
+    candidates = plan.candidate_steps
+    cap = int(candidates[-1])
+    if plan.statistic == "plain":
+        return plain_statistic(histograms, candidates, cap)
+    assert bucket_of is not None  # noqa: S101 - whoever asks for buckets made the table
+    return bucketed_statistic(histograms, candidates, cap, bucket_of=bucket_of, buckets=plan.buckets), None
+
+
+def _support(counts: Integers) -> Keyed:
+    """The items with a positive clipped sum, and nothing of the others: their absence must not show."""
+    present = np.flatnonzero(counts)
+    return Keyed(keys=present, values=counts[present][:, np.newaxis])

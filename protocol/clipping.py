@@ -166,7 +166,9 @@ def row_sums(values: AnyIntegers, offsets: AnyIntegers) -> Integers:
     """The sum of each user's entries; an empty user has 0, where reduceat alone would take the next user's first."""
     starts, filled = offsets[:-1] - offsets[0], offsets[1:] > offsets[:-1]
     if filled.all():
-        sums: Integers = np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.zeros(0, np.int64)
+        sums: Integers = (
+            np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.zeros(0, np.int64)
+        )
         return sums
     sums = np.zeros(len(starts), dtype=np.int64)
     if filled.any():

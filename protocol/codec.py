@@ -1,7 +1,8 @@
 """Contributions as bytes: a fixed header, then the values, and nothing after them.
 
-    magic "FH" · version u8 · round u8 · plan digest 32 bytes · users u32 · width u8 · length u32 · values
+    magic "FH" · version u8 · round u8 · plan digest 32 bytes · users u32 · width u8 · length u32 · values · keyed part
 
+The keyed part is there over an open domain only, see `protocol/keyed_codec.py`.
 All little-endian; values are signed and 4 or 8 bytes wide. The width is the smallest that holds the largest value the
 plan admits for so many users, so it tells nothing of the data.
 """
@@ -14,8 +15,10 @@ import numpy as np
 
 from fedhist.protocol.errors import DecodeError, UnexpectedMessage
 from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.keyed_codec import decode_keyed, encode_keyed
+from fedhist.protocol.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import MAX_USERS
-from fedhist.protocol.rounds import Contribution, Request, Round, SelectRequest
+from fedhist.protocol.rounds import Contribution, Labels, Request, Round, SelectRequest
 
 VERSION = 1
 _HEADER = struct.Struct("<2sBB32sIBI")
@@ -26,13 +29,21 @@ _ROUNDS = {code: round_ for round_, code in _ROUND_CODES.items()}
 
 def value_width(request: Request, users: int) -> int:
     """4 bytes when every value that `users` users can add up to fits in them, else 8."""
-    per_user = request.plan.tail_cap if isinstance(request, SelectRequest) else request.threshold.steps
+    plan = request.plan
+    if not isinstance(request, SelectRequest):
+        per_user = request.threshold.steps
+    elif plan.is_open:
+        per_user = int(plan.candidate_steps[-1]) << (SHARE_BITS if plan.statistic == "bucketed" else 0)
+    else:
+        per_user = plan.tail_cap
     return 4 if per_user * users <= MAX_USER_TOTAL else 8
 
 
-def encode(contribution: Contribution, request: Request) -> bytes:
-    """The bytes of a contribution that answers the request."""
-    if contribution.round is not request.round or len(contribution.values) != request.length:
+def encode(contribution: Contribution, request: Request, labels: Labels | None = None) -> bytes:
+    """The bytes of a contribution that answers the request; `labels` name its item numbers, None by themselves."""
+    columns = 0 if contribution.keyed is None else contribution.keyed.values.shape[1]
+    form = (contribution.round, len(contribution.values), columns)
+    if form != (request.round, request.length, request.keyed_columns):
         raise UnexpectedMessage(state=request, message=contribution)
     width = value_width(request, contribution.users)
     header = _HEADER.pack(
@@ -44,11 +55,14 @@ def encode(contribution: Contribution, request: Request) -> bytes:
         width,
         len(contribution.values),
     )
-    return header + contribution.values.astype(f"<i{width}").tobytes()
+    dense = header + contribution.values.astype(f"<i{width}").tobytes()
+    if contribution.keyed is None:
+        return dense
+    return dense + encode_keyed(contribution.keyed, _bins(request), labels)
 
 
-def decode(data: bytes, request: Request) -> Contribution:
-    """The contribution in these bytes, refused unless it answers this very request."""
+def decode(data: bytes, request: Request) -> tuple[Contribution, Labels | None]:
+    """The contribution in these bytes, refused unless it answers this very request, and its items' labels."""
     if len(data) < _HEADER.size:
         raise DecodeError(f"a contribution has at least {_HEADER.size} bytes, this one {len(data)}")
     magic, version, round_code, digest, users, width, length = _HEADER.unpack_from(data)
@@ -66,7 +80,19 @@ def decode(data: bytes, request: Request) -> Contribution:
         raise DecodeError(f"values of {width} bytes where {value_width(request, users)} are due")
     if length != request.length:
         raise DecodeError(f"{length} values where {request.length} are due")
-    if len(data) != _HEADER.size + width * length:
-        raise DecodeError(f"{len(data)} bytes where {_HEADER.size + width * length} are due")
-    values = np.frombuffer(data, dtype=f"<i{width}", offset=_HEADER.size).astype(np.int64)
-    return Contribution(round=request.round, plan_digest=digest, users=users, values=values)
+    end = _HEADER.size + width * length
+    if len(data) < end or (len(data) != end and not request.keyed_columns):
+        raise DecodeError(f"{len(data)} bytes where {end} are due")
+    values = np.frombuffer(data[:end], dtype=f"<i{width}", offset=_HEADER.size).astype(np.int64)
+    keyed, labels = None, None
+    if request.keyed_columns:
+        keyed, labels = decode_keyed(data[end:], request.keyed_columns, _bins(request))
+    contribution = Contribution(
+        round=request.round, plan_digest=digest, users=users, values=values, keyed=keyed
+    )
+    return contribution, labels
+
+
+def _bins(request: Request) -> int:
+    """How many keys each item has: its bins in round 1, one in round 2."""
+    return len(request.plan.candidate_steps) + 1 if isinstance(request, SelectRequest) else 1

@@ -8,12 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast, get_args
 
 from fedhist.protocol.candidates import geometric_candidates
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold, to_steps
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
@@ -33,9 +34,18 @@ DEFAULT_DELTA = 1e-6
 # The samplers take standard deviations up to 2^26 steps; half of it leaves room for rounding up.
 _MAX_NOISE_STEPS = 2.0**25
 
+DOMAINS = ("closed", "open")
 MECHANISMS = ("gaussian", "laplace")
-DOMAINS = ("closed",)
-DEFAULT_SELECTOR = {"gaussian": "weighted-quantile", "laplace": "quantile"}
+STATISTICS = ("plain", "bucketed")
+SCORE_SENSITIVITIES = ("range", "paper")
+DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
+DEFAULT_SELECTOR = {
+    ("closed", "gaussian"): "weighted-quantile",
+    ("closed", "laplace"): "quantile",
+    ("open", "laplace"): "exponential-v",
+}
+OPEN_RELEASES = get_args(OpenNoiseKind)
+MAX_BUCKETS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +54,10 @@ class Plan:
 
     Args:
         users: n, the public size of the cohort.
-        items: d, the public number of items of the closed domain.
-        domain: "closed".
-        mechanism: "gaussian" (l2 clip, delta > 0) or "laplace" (l1 clip, delta = 0).
+        items: d, the public number of items of a closed domain; None for an open one.
+        domain: "closed", or "open" when nobody can enumerate the items.
+        mechanism: closed: "gaussian" (l2 clip, delta > 0, the default) or "laplace" (l1 clip, delta = 0). Open:
+            "laplace" (random clip, delta > 0).
         selector: how the threshold is chosen; None takes the mechanism's default.
         threshold: the bound itself, for the selector "fixed" only.
         epsilon, delta: what the histogram may cost; delta None is 1e-6 for gaussian and 0 for laplace.
@@ -58,12 +69,16 @@ class Plan:
         sparsity: s, the public bound on a user's number of distinct items used in round 1; None is d.
         calibration: "analytic" or "classic" Gaussian noise.
         minimum_cohort: with fewer users in either round nothing is released.
+        release: open domain: "truncated-laplace" (default), "laplace-threshold" or "laplace-threshold-paper".
+        statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector).
+        buckets: B, how many buckets the items are hashed into.
+        score_sensitivity: for exponential-v: "range" (of the change of the score) or "paper" (5 C_m/2).
     """
 
     users: int
-    items: int
+    items: int | None = None
     domain: str = "closed"
-    mechanism: str = "gaussian"
+    mechanism: str | None = None
     selector: str | None = None
     threshold: float | None = None
     epsilon: float = 1.0
@@ -77,14 +92,23 @@ class Plan:
     sparsity: int | None = None
     calibration: Calibration = "analytic"
     minimum_cohort: int = 1
+    release: str | None = None
+    statistic: str = "plain"
+    buckets: int = 4096
+    score_sensitivity: str = "range"
 
     def __post_init__(self) -> None:
+        self._fill_in("mechanism", DEFAULT_MECHANISM.get(self.domain))
         self._check_names()
-        self._fill_in("selector", DEFAULT_SELECTOR[self.mechanism])
-        self._fill_in("delta", DEFAULT_DELTA if self.mechanism == "gaussian" else 0.0)
+        self._fill_in("selector", DEFAULT_SELECTOR[self.domain, str(self.mechanism)])
+        self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         self._check_sizes()
-        self._fill_in("sparsity", self.items)
+        if self.is_open:
+            self._fill_in("release", "truncated-laplace")
+        else:
+            self._fill_in("sparsity", self.items)
+        self._check_domain()
         self._check_budgets()
         self._check_thresholds()
 
@@ -97,8 +121,17 @@ class Plan:
             raise InvalidPlan(f"unknown domain {self.domain!r}", allowed=", ".join(DOMAINS))
         if self.mechanism not in MECHANISMS:
             raise InvalidPlan(f"unknown mechanism {self.mechanism!r}", allowed=", ".join(MECHANISMS))
-        if self.calibration not in ("analytic", "classic"):
-            raise InvalidPlan(f"unknown calibration {self.calibration!r}", allowed="analytic, classic")
+        if (self.domain, self.mechanism) not in DEFAULT_SELECTOR:
+            raise InvalidPlan(
+                f"an open domain with the {self.mechanism} mechanism", allowed="an open domain with laplace"
+            )
+        for name, value, allowed in (
+            ("calibration", self.calibration, ("analytic", "classic")),
+            ("statistic", self.statistic, STATISTICS),
+            ("score sensitivity", self.score_sensitivity, SCORE_SENSITIVITIES),
+        ):
+            if value not in allowed:
+                raise InvalidPlan(f"unknown {name} {value!r}", allowed=", ".join(allowed))
         try:
             object.__setattr__(self, "neighbours", Neighbours(self.neighbours))
         except ValueError:
@@ -107,11 +140,34 @@ class Plan:
 
     def _check_sizes(self) -> None:
         _check_whole("users", self.users, 1, MAX_USERS)
-        _check_whole("items", self.items, 1, MAX_DOMAIN_SIZE)
+        _check_whole("buckets", self.buckets, 1, MAX_BUCKETS)
         _check_whole("candidates", self.candidates, 2, MAX_CANDIDATES)
         _check_whole("minimum cohort", self.minimum_cohort, 1, self.users)
+        if self.is_open:
+            return
+        if self.items is None:
+            raise InvalidPlan(
+                "a closed domain without a number of items", allowed="the public number of items"
+            )
+        _check_whole("items", self.items, 1, MAX_DOMAIN_SIZE)
         if self.sparsity is not None:
             _check_whole("sparsity", self.sparsity, 1, self.items)
+
+    def _check_domain(self) -> None:
+        if self.is_open:
+            if self.items is not None or self.sparsity is not None:
+                raise InvalidPlan(
+                    "an open domain with a number of items or a sparsity",
+                    allowed="those for a closed domain only",
+                )
+            if self.release not in OPEN_RELEASES:
+                raise InvalidPlan(f"unknown release {self.release!r}", allowed=", ".join(OPEN_RELEASES))
+        elif self.release is not None or self.statistic != "plain":
+            raise InvalidPlan(
+                "a release mechanism or a bucketed statistic for a closed domain",
+                allowed="those for an open domain only",
+                advice="add --domain open or leave it out",
+            )
 
     def _check_budgets(self) -> None:
         check_epsilon(self.epsilon, "epsilon")
@@ -120,6 +176,8 @@ class Plan:
         if self.mechanism == "gaussian":
             check_delta(self.delta, "delta")
             noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+        elif self.is_open:
+            check_delta(self.delta, "delta")
         elif self.delta != 0:
             check_delta(self.delta, "delta")
             object.__setattr__(self, "delta", 0.0)
@@ -162,8 +220,18 @@ class Plan:
             )
 
     @property
+    def is_open(self) -> bool:
+        """Whether the items can't be enumerated."""
+        return self.domain == "open"
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the release spends no delta."""
+        return self.mechanism == "laplace" and not self.is_open
+
+    @property
     def norm(self) -> Norm:
-        """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace."""
+        """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace. Random clipping bounds l1."""
         return Norm.L2 if self.mechanism == "gaussian" else Norm.L1
 
     @cached_property
@@ -190,15 +258,20 @@ class Plan:
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity.
         """
+        assert self.items is not None  # noqa: S101 - closed domains only
         mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
         return self.items * self.unit_noise * mean_absolute
 
     @cached_property
     def grid_bits(self) -> int:
-        """The grid's step is 2^-grid_bits of one count: as fine as 64-bit sums and the samplers allow."""
+        """The grid's step is 2^-grid_bits of one count: as fine as 64-bit sums and the samplers allow.
+
+        Random clipping keeps whole counts, so an open domain's step is one count.
+        """
+        limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
         for_noise = math.floor(math.log2(_MAX_NOISE_STEPS / (self.unit_noise * self.max_threshold)))
-        return min(MAX_GRID_BITS, for_bound, for_noise)
+        return min(limit, for_bound, for_noise)
 
     @cached_property
     def candidate_steps(self) -> Integers:
@@ -222,6 +295,12 @@ class Plan:
         """How far one user moves the sum of round 2, for a bound in any unit."""
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
         return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
+
+    def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
+        """The noise and the bar of an open domain's release at each threshold, in counts."""
+        assert self.delta is not None  # noqa: S101 - filled in on construction
+        kind = cast(OpenNoiseKind, self.release)
+        return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
 
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.open_statistics import bucketed_length, plain_header_length
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.statistics import tail_length
+
+Labels = Sequence[str | int]
 
 
 class Round(StrEnum):
@@ -31,8 +36,18 @@ class SelectRequest:
 
     @property
     def length(self) -> int:
-        """How many values the answer has."""
-        return tail_length(len(self.plan.candidate_steps))
+        """How many values the fixed part of the answer has."""
+        candidates = len(self.plan.candidate_steps)
+        if not self.plan.is_open:
+            return tail_length(candidates)
+        if self.plan.statistic == "bucketed":
+            return bucketed_length(candidates, self.plan.buckets)
+        return plain_header_length(candidates)
+
+    @property
+    def keyed_columns(self) -> int:
+        """How many values each key of the answer has; 0 when there are no keys."""
+        return 2 if self.plan.is_open and self.plan.statistic == "plain" else 0
 
 
 @dataclass(frozen=True)
@@ -49,8 +64,13 @@ class ReleaseRequest:
 
     @property
     def length(self) -> int:
-        """How many values the answer has."""
-        return self.plan.items
+        """How many values the fixed part of the answer has."""
+        return self.plan.items or 0
+
+    @property
+    def keyed_columns(self) -> int:
+        """How many values each key of the answer has; 0 when there are no keys."""
+        return 1 if self.plan.is_open else 0
 
 
 Request = SelectRequest | ReleaseRequest
@@ -58,18 +78,28 @@ Request = SelectRequest | ReleaseRequest
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """Device to server: the sum of the statistic over the participant's users."""
+    """Device to server: the sum of the statistic over the participant's users.
+
+    Over an open domain `keyed` holds sums by item number, numbers of the participant's own list of labels.
+    """
 
     round: Round
     plan_digest: bytes
     users: int
     values: Integers = field(repr=False)
+    keyed: Keyed | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """Transport to coordinator: the sum of the contributions of the cohort."""
+    """Transport to coordinator: the sum of the contributions of the cohort.
+
+    Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means
+    by their numbers.
+    """
 
     round: Round
     users: int
     values: Integers = field(repr=False)
+    keyed: Keyed | None = field(default=None, repr=False)
+    labels: Labels | None = field(default=None, repr=False)

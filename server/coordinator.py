@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
+from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
-from fedhist.protocol.statistics import Tail, read_tail
+from fedhist.protocol.statistics import read_tail
 from fedhist.server.release import Release, build_release, release_charge
 from fedhist.server.selection import Selection, selector_for
+from fedhist.server.selection.contract import Statistic
 
 
 class Transport(Protocol):
@@ -77,12 +77,10 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
         case Planned(plan=plan), Begin() if selector_for(plan).needs_statistic:
             return Selecting(request=SelectRequest(plan=plan))
         case Planned(plan=plan), Begin():
-            nothing = np.zeros(len(plan.candidate_steps), dtype=np.int64)
-            return _choose(plan, Tail(counts=nothing, weights=nothing, users=0), ledger, source)
+            return _choose(plan, None, ledger, source)
         case Selecting(request=request), Total():
             _check_total(request, event)
-            tail = read_tail(event.values, users=event.users)
-            return _choose(request.plan, tail, ledger, source)
+            return _choose(request.plan, _read_statistic(request.plan, event), ledger, source)
         case Releasing(request=request, selection=selection), Total():
             _check_total(request, event)
             draws = source.fork("server", "release")
@@ -130,16 +128,25 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     return (*selector_for(plan).charges(plan), release_charge(plan, None))
 
 
-def _choose(plan: Plan, tail: Tail, ledger: Ledger, source: Source) -> Releasing:
+def _read_statistic(plan: Plan, total: Total) -> Statistic:
+    if not plan.is_open:
+        return read_tail(total.values, users=total.users)
+    if total.keyed is None:
+        return read_bucketed(total.values, len(plan.candidate_steps), users=total.users)
+    return read_plain(total.values, total.keyed, plan.candidate_steps, users=total.users)
+
+
+def _choose(plan: Plan, statistic: Statistic | None, ledger: Ledger, source: Source) -> Releasing:
     selector = selector_for(plan)
     for charge in selector.charges(plan):
         ledger.charge(charge)
-    selection = selector.select(plan, tail, source=source.fork("server", "select", selector.name))
+    selection = selector.select(plan, statistic, source=source.fork("server", "select", selector.name))
     return Releasing(request=ReleaseRequest(plan=plan, threshold=selection.threshold), selection=selection)
 
 
 def _check_total(request: Request, total: Total) -> None:
-    if total.round is not request.round or len(total.values) != request.length:
+    columns = 0 if total.keyed is None else total.keyed.values.shape[1]
+    if (total.round, len(total.values), columns) != (request.round, request.length, request.keyed_columns):
         raise UnexpectedMessage(state=request, message=total)
     minimum = request.plan.minimum_cohort
     if total.users < minimum:

@@ -17,7 +17,7 @@ from fedhist.protocol.histograms import Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Round
+from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.release import Release
 from fedhist.simulations.engines.in_process import InProcess
@@ -35,6 +35,7 @@ class Diagnostics:
         noise_error: of the noise alone.
         clipped_users: share of users above the threshold.
         clipped_mass: share of all counts that clipping removed.
+        precision, recall: of the released keys of an open domain against the items that somebody has.
     """
 
     relative_loss: float
@@ -42,6 +43,14 @@ class Diagnostics:
     noise_error: float
     clipped_users: float
     clipped_mass: float
+    precision: float | None = None
+    recall: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """By name; `precision_recall` over an open domain only."""
+        known = asdict(self)
+        keys = {name: known.pop(name) for name in ("precision", "recall")}
+        return known if self.recall is None else known | {"precision_recall": keys}
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Result:
             "notes": list(self.notes),
         }
         if self.diagnostics is not None:
-            known = asdict(self.diagnostics)
+            known = self.diagnostics.to_json()
             document |= known | {"not_private": sorted(known)}
         return document
 
@@ -130,7 +139,7 @@ def simulate(
     diagnostics = None
     if exact is not None:
         clock.begin("truth")
-        diagnostics = _diagnose(population, release, transport.totals[Round.RELEASE].values, exact)
+        diagnostics = _diagnose(population, release, transport.totals[Round.RELEASE], exact)
     clock.stop()
     return Result(
         release=release,
@@ -160,8 +169,8 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     ]
     document["threshold"] = math.fsum(r.threshold for r in results) / len(results)
     known = [r.diagnostics for r in results if r.diagnostics is not None]
-    for name in document.get("not_private", ()):
-        document[name] = math.fsum(getattr(d, name) for d in known) / len(known)
+    if known:
+        document |= _mean_diagnostics(known).to_json()
     document["seconds"] = {
         phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds
     }
@@ -179,7 +188,8 @@ def check_not_empty(population: Population) -> None:
 
 
 def _check_fits(population: Population, plan: Plan) -> None:
-    if plan.users != population.users or plan.items != population.domain_size:
+    items = None if plan.is_open else population.domain_size
+    if (plan.users, plan.items) != (population.users, items):
         raise InvalidPopulation(
             f"the population has {population.users} users and {population.domain_size} items, and the plan "
             f"{plan.users} and {plan.items}",
@@ -187,22 +197,33 @@ def _check_fits(population: Population, plan: Plan) -> None:
         )
 
 
-def _diagnose(
-    population: Population, release: Release, clipped_steps: Integers, truth: Integers
-) -> Diagnostics:
+def _diagnose(population: Population, release: Release, total_of: Total, truth: Integers) -> Diagnostics:
     bits = release.plan.grid_bits
     threshold = Threshold(steps=to_steps(release.threshold, bits), bits=bits)
     clipped_users = sum(
         int(is_clipped(shard, threshold, norm=release.plan.norm).sum()) for shard in population.shards()
     )
     total = int(truth.sum())
-    clipped = np.ldexp(clipped_steps.astype(np.float64), -bits)
+    if release.plan.is_open:
+        assert total_of.keyed is not None and release.keys is not None  # noqa: S101 - an open release has both
+        clipped = np.zeros(population.domain_size)
+        clipped[total_of.keyed.keys] = total_of.keyed.values[:, 0]
+        released = np.zeros(population.domain_size)
+        released[release.keys] = release.histogram
+        present = int(np.count_nonzero(truth))
+        shown = int(np.count_nonzero(truth[release.keys]))
+        precision, recall = shown / max(len(release.keys), 1), shown / present
+    else:
+        clipped = np.ldexp(total_of.values.astype(np.float64), -bits)
+        released, precision, recall = release.histogram, None, None
     return Diagnostics(
-        relative_loss=float(np.abs(release.histogram - truth).sum() / total),
+        relative_loss=float(np.abs(released - truth).sum() / total),
         clipping_error=float(np.abs(clipped - truth).sum() / total),
-        noise_error=float(np.abs(release.histogram - clipped).sum() / total),
+        noise_error=float(np.abs(released - clipped).sum() / total),
         clipped_users=clipped_users / population.users,
         clipped_mass=float(1 - clipped.sum() / total),
+        precision=precision,
+        recall=recall,
     )
 
 

@@ -52,25 +52,25 @@ class Sensitivity:
         return root if root * root == self.square else root + 1
 
 
-def clipped_sum_l1(bound: int, *, domain_size: int, neighbours: Neighbours) -> Sensitivity:
+def clipped_sum_l1(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
     """Sum of histograms that were clipped to l1 norm `bound`.
 
     Add or remove: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace: by q - q', and
     |q - q'|_1 <= |q|_1 + |q'|_1 <= 2 bound, reached by (bound, 0) and (0, bound). With a single item both are
     numbers in [0, bound], so their difference is at most the bound.
     """
-    doubled = neighbours is Neighbours.REPLACE and domain_size > 1
+    doubled = neighbours is Neighbours.REPLACE and domain_size != 1
     return Sensitivity(square=(2 * bound if doubled else bound) ** 2, norm=Norm.L1, neighbours=neighbours)
 
 
-def clipped_sum_l2(bound: int, *, domain_size: int, neighbours: Neighbours) -> Sensitivity:
+def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
     """Sum of non-negative histograms that were clipped to l2 norm `bound`.
 
     Add or remove: |q|_2 <= bound. Replace: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
     product of two non-negative vectors is not negative; reached by (bound, 0) and (0, bound). With a single item
     the difference of two numbers in [0, bound] is at most the bound.
     """
-    doubled = neighbours is Neighbours.REPLACE and domain_size > 1
+    doubled = neighbours is Neighbours.REPLACE and domain_size != 1
     return Sensitivity(square=2 * bound**2 if doubled else bound**2, norm=Norm.L2, neighbours=neighbours)
 
 

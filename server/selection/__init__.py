@@ -6,11 +6,14 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.server.selection.contract import Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
+from fedhist.server.selection.exponential_sharp import ExponentialSharp
+from fedhist.server.selection.exponential_v import ExponentialV
 from fedhist.server.selection.fixed import Fixed
 from fedhist.server.selection.m_quantile import MQuantile
 from fedhist.server.selection.oracle import Oracle
 from fedhist.server.selection.output_perturbation import OutputPerturbation
 from fedhist.server.selection.quantile import Quantile
+from fedhist.server.selection.totals_quantile import TotalsQuantile
 from fedhist.server.selection.weighted_quantile import WeightedQuantile
 
 __all__ = ["SELECTORS", "Selection", "Selector", "selector_for"]
@@ -23,8 +26,12 @@ SELECTORS: dict[str, Selector] = {
         OutputPerturbation(),
         MQuantile(),
         Quantile(),
+        ExponentialV(),
+        ExponentialSharp(),
         Fixed(),
         Oracle(),
+        TotalsQuantile("median", 0.5),
+        TotalsQuantile("p90", 0.9),
     )
 }
 
@@ -32,12 +39,14 @@ SELECTORS: dict[str, Selector] = {
 def selector_for(plan: Plan) -> Selector:
     """The plan's selector, after checking that it exists and fits the plan."""
     selector = SELECTORS.get(plan.selector or "")
-    fitting = ", ".join(name for name, one in SELECTORS.items() if plan.mechanism in one.mechanisms)
+    mode = (plan.domain, str(plan.mechanism))
+    fitting = ", ".join(name for name, one in SELECTORS.items() if mode in one.modes)
     if selector is None:
         raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=fitting)
-    if plan.mechanism not in selector.mechanisms:
+    if mode not in selector.modes:
         raise InvalidPlan(
-            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism", allowed=fitting
+            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism over {plan.domain} domains",
+            allowed=fitting,
         )
     selector.check(plan)
     return selector

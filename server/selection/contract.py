@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.open_statistics import OpenTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.statistics import Tail
+
+Mode = tuple[str, str]
+CLOSED_GAUSSIAN: Mode = ("closed", "gaussian")
+CLOSED_LAPLACE: Mode = ("closed", "laplace")
+OPEN: Mode = ("open", "laplace")
+Statistic = Tail | OpenTail
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,8 @@ class Selector(Protocol):
         """The name on the command line."""
 
     @property
-    def mechanisms(self) -> frozenset[str]:
-        """The release mechanisms it can choose a threshold for."""
+    def modes(self) -> frozenset[Mode]:
+        """The domains and mechanisms it can choose a threshold for."""
 
     @property
     def needs_statistic(self) -> bool:
@@ -48,8 +56,22 @@ class Selector(Protocol):
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """What the choice costs. Charged before `select` is called."""
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
-        """Choose. The only step that touches the exact statistic."""
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
+        """Choose. The only step that touches the exact statistic; None when none is needed."""
+
+
+def closed_tail(statistic: Statistic | None) -> Tail:
+    """The statistic of a closed domain; anything else is a mistake of ours."""
+    if not isinstance(statistic, Tail):
+        raise UnexpectedMessage(state="a selector of the closed domain", message=statistic)
+    return statistic
+
+
+def open_tail(statistic: Statistic | None) -> OpenTail:
+    """The statistic of an open domain; anything else is a mistake of ours."""
+    if not isinstance(statistic, OpenTail):
+        raise UnexpectedMessage(state="a selector of an open domain", message=statistic)
+    return statistic
 
 
 def price_in_weights(plan: Plan) -> int:
@@ -75,3 +97,19 @@ def check_delta_select(plan: Plan, name: str) -> None:
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use weighted-quantile, which needs none",
         )
+
+
+def not_private_charge(name: str, plan: Plan) -> Charge:
+    """The entry of a baseline that looked at the exact statistic: it says that the run is not private."""
+    return Charge(
+        round="select",
+        name=name,
+        parameters={},
+        sensitivity=math.inf,
+        norm="score",
+        neighbours=plan.neighbours.value,
+        epsilon=math.inf,
+        delta=0.0,
+        loss=ApproximateLoss(),
+        private=False,
+    )

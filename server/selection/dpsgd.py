@@ -13,8 +13,14 @@ from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.protocol.privacy.mechanisms import gaussian_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Sensitivity, tail_weight
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection, check_delta_select
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    Mode,
+    Selection,
+    Statistic,
+    check_delta_select,
+    closed_tail,
+)
 
 STEPS = 400
 """T: enough for the mean of the last half to settle; the noise of T steps composes to that of one."""
@@ -37,7 +43,7 @@ class DpSgd:
     """
 
     name: str = "dpsgd"
-    mechanisms: frozenset[str] = frozenset({"gaussian"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
     needs_statistic: bool = True
     private: bool = True
 
@@ -63,8 +69,9 @@ class DpSgd:
             ),
         )
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Descend from C_min."""
+        tail = closed_tail(statistic)
         multiplier = _whole_multiplier(plan) * math.sqrt(STEPS)
         shift = _coarsening(plan, multiplier)
         coarse = _coarse_sensitivity(plan, shift)

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    CLOSED_LAPLACE,
+    OPEN,
+    Mode,
+    Selection,
+    Statistic,
+)
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,7 @@ class Fixed:
     """The public threshold of the plan, on the grid."""
 
     name: str = "fixed"
-    mechanisms: frozenset[str] = frozenset({"gaussian", "laplace"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN})
     needs_statistic: bool = False
     private: bool = True
 
@@ -28,7 +34,7 @@ class Fixed:
         """Nothing: no data was looked at."""
         return ()
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """The plan's threshold."""
         assert plan.threshold is not None  # noqa: S101 - Plan refuses the selector without it
         return Selection(threshold=plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits)))

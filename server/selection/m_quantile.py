@@ -13,8 +13,14 @@ from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.protocol.privacy.mechanisms import gaussian_noise
 from fedhist.protocol.privacy.neighbours import tail_count
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection, check_delta_select
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    Mode,
+    Selection,
+    Statistic,
+    check_delta_select,
+    closed_tail,
+)
 
 UPDATES = 100
 LEARNING_RATE = 0.2
@@ -31,7 +37,7 @@ class MQuantile:
     """
 
     name: str = "m-quantile"
-    mechanisms: frozenset[str] = frozenset({"gaussian"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
     needs_statistic: bool = True
     private: bool = True
 
@@ -57,8 +63,9 @@ class MQuantile:
             ),
         )
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Update from C_min, inside [C_min, C_m]."""
+        tail = closed_tail(statistic)
         multiplier = _whole_multiplier(plan) * math.sqrt(UPDATES)
         noise = gaussian_noise(tail_count(neighbours=plan.neighbours), multiplier).draw(
             UPDATES, source=source

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection, best_candidate
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    CLOSED_LAPLACE,
+    OPEN,
+    Mode,
+    Selection,
+    Statistic,
+    best_candidate,
+    closed_tail,
+    not_private_charge,
+    open_tail,
+)
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The smallest candidate C with W(C) <= M (Liu et al., theorem 4.2 and lemma 4.1)."""
+    """C* of the closed domain: the smallest candidate C with W(C) <= M (Liu et al., theorem 4.2 and lemma 4.1).
+
+    Over an open domain, the candidate with the least expected l1 error (`expected_loss`).
+    """
 
     name: str = "oracle"
-    mechanisms: frozenset[str] = frozenset({"gaussian", "laplace"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN})
     needs_statistic: bool = True
     private: bool = False
 
@@ -26,21 +43,40 @@ class Oracle:
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """An entry that says that the run is not private."""
-        return (
-            Charge(
-                round="select",
-                name="oracle",
-                parameters={},
-                sensitivity=math.inf,
-                norm="score",
-                neighbours=plan.neighbours.value,
-                epsilon=math.inf,
-                delta=0.0,
-                loss=ApproximateLoss(),
-                private=False,
-            ),
-        )
+        return (not_private_charge(self.name, plan),)
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
-        """Read C* off the exact statistic."""
-        return Selection(threshold=best_candidate(plan, tail))
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
+        """Read the best candidate off the exact statistic."""
+        if not plan.is_open:
+            return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
+        best = int(expected_loss(plan, open_tail(statistic)).argmin())
+        return Selection(threshold=Threshold(steps=int(plan.candidate_steps[best]), bits=plan.grid_bits))
+
+
+def expected_loss(plan: Plan, tail: OpenTail) -> Floats:
+    """The expected l1 error of the release at each candidate, up to a constant.
+
+    An item of true count N and expected clipped count a misses N when it is not shown, and |a + Z - N| when it is. The
+    true count is taken at C_m: what lies above is lost at every candidate alike.
+    """
+    loss = np.zeros(len(plan.candidate_steps))
+    noises = plan.open_noises(plan.candidate_steps)
+    scales = np.array([float(noise.scale) for noise in noises])
+    bars = np.array([noise.bar for noise in noises])
+    for piece in tail.expected.pieces():
+        kept = np.ldexp(piece.astype(np.float64), -SHARE_BITS)
+        loss += _item_loss(kept, kept[:, -1:], bars, scales).sum(axis=0)
+    return loss
+
+
+def _item_loss(kept: Floats, true: Floats, bars: Integers, scales: Floats) -> Floats:
+    """N P(Z <= r) + E[|Z - g|; Z > r] for Laplace noise Z, r = bar - a and g = N - a."""
+    least, gap = bars - kept, true - kept
+    at_least, at_gap = np.exp(-np.abs(least) / scales), np.exp(-gap / scales)
+    hidden = np.where(least >= 0, 1 - at_least / 2, at_least / 2)
+    beyond = at_least * (least - gap + scales) / 2
+    between = at_least * (gap - least - scales) / 2 + scales * at_gap
+    below = gap + scales * at_gap - at_least * (gap - least + scales) / 2
+    shown = np.where(least < 0, below, np.where(least < gap, between, beyond))
+    missed: Floats = true * hidden + shown
+    return missed

@@ -13,7 +13,7 @@ from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection
+from fedhist.server.selection.contract import CLOSED_GAUSSIAN, Mode, Selection, Statistic, closed_tail
 
 
 def regularisation(plan: Plan) -> float:
@@ -39,7 +39,7 @@ class OutputPerturbation:
     """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'."""
 
     name: str = "output-perturbation"
-    mechanisms: frozenset[str] = frozenset({"gaussian"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
     needs_statistic: bool = True
     private: bool = True
 
@@ -63,8 +63,9 @@ class OutputPerturbation:
             ),
         )
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Minimise over the tail's step function, add the noise, clamp."""
+        tail = closed_tail(statistic)
         exact = plan.at_steps(math.ldexp(_minimiser(plan, tail), plan.grid_bits)).steps
         noise = laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select).draw(1, source=source)
         return Selection(threshold=plan.at_steps(exact + int(noise[0])))

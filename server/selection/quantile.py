@@ -13,8 +13,7 @@ from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import tail_count
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection
+from fedhist.server.selection.contract import CLOSED_LAPLACE, Mode, Selection, Statistic, closed_tail
 
 FAILURE_PROBABILITY = 1e-3
 """beta: how often the choice may land beyond the last user."""
@@ -38,7 +37,7 @@ class Quantile:
     """
 
     name: str = "quantile"
-    mechanisms: frozenset[str] = frozenset({"laplace"})
+    modes: frozenset[Mode] = frozenset({CLOSED_LAPLACE})
     needs_statistic: bool = True
     private: bool = True
 
@@ -61,8 +60,9 @@ class Quantile:
             ),
         )
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2)."""
+        tail = closed_tail(statistic)
         scores = -np.abs(tail.counts - target_rank(plan))
         chosen = exponential_mechanism(
             scores.tolist(),

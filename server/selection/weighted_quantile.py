@@ -12,8 +12,15 @@ from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, tail_weight
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import Selection, price_in_weights
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    CLOSED_LAPLACE,
+    Mode,
+    Selection,
+    Statistic,
+    closed_tail,
+    price_in_weights,
+)
 
 BASE_MEASURE_POWER = -2.0
 """Candidates start with weight C^-2: an error upwards costs noise on every item, so large bounds must earn it."""
@@ -31,7 +38,7 @@ class WeightedQuantile:
     """
 
     name: str = "weighted-quantile"
-    mechanisms: frozenset[str] = frozenset({"gaussian", "laplace"})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE})
     needs_statistic: bool = True
     private: bool = True
 
@@ -57,8 +64,9 @@ class WeightedQuantile:
             ),
         )
 
-    def select(self, plan: Plan, tail: Tail, *, source: Source) -> Selection:
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to C^-2 exp(-eps' |W(C) - M| / (2 sqrt(s)))."""
+        tail = closed_tail(statistic)
         scores = -np.abs(tail.weights - price_in_weights(plan))
         chosen = exponential_mechanism(
             scores.tolist(),

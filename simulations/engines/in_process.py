@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhist.client.device import answer
+from fedhist.client.device import answer, bucket_table
 from fedhist.protocol.codec import encode
-from fedhist.protocol.histograms import Histograms, Population
+from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.keyed import KeyedSum
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Labels, Request, Round, Total
+
+_SAMPLE = 100
 
 
 @dataclass
@@ -28,17 +31,44 @@ class InProcess:
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
+        labels = getattr(self.population, "labels", None)
+        bucket_of = bucket_table(request.plan, labels or range(self.population.domain_size))
         values = np.zeros(request.length, dtype=np.int64)
+        keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
         users = 0
         for shard in self.population.shards():
-            contribution = answer(request, shard, source=self.source)
+            contribution = answer(request, shard, source=self.source, bucket_of=bucket_of)
             if users == 0:
-                self.bytes_per_user[request.round] = self._message_bytes(request, shard.rows(0, 1))
+                self.bytes_per_user[request.round] = self._message_bytes(request, shard, bucket_of, labels)
             values += contribution.values
+            if keyed is not None and contribution.keyed is not None:
+                keyed.add(contribution.keyed)
             users += contribution.users
-        self.totals[request.round] = Total(round=request.round, users=users, values=values)
+        self.totals[request.round] = Total(
+            round=request.round,
+            users=users,
+            values=values,
+            keyed=None if keyed is None else keyed.total(),
+            labels=labels,
+        )
         return self.totals[request.round]
 
-    def _message_bytes(self, request: Request, one_user: Histograms) -> int:
-        """The size of what one user's own device would send: the same for every user, whatever their data."""
-        return len(encode(answer(request, one_user, source=self.source), request))
+    def _message_bytes(
+        self, request: Request, shard: Histograms, bucket_of: Integers | None, labels: Labels | None
+    ) -> int:
+        """The size of what one user's own device would send.
+
+        The same for every user where the message has a fixed length; else the mean over the first users.
+        """
+        sample = _SAMPLE if request.keyed_columns else 1
+        sizes = [
+            len(
+                encode(
+                    answer(request, shard.rows(i, i + 1), source=self.source, bucket_of=bucket_of),
+                    request,
+                    labels,
+                )
+            )
+            for i in range(min(sample, shard.users))
+        ]
+        return round(sum(sizes) / len(sizes))

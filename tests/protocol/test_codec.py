@@ -31,7 +31,8 @@ def contribution(values, users=1, round_=Round.RELEASE, plan=PLAN):
 @settings(max_examples=100, deadline=None)
 def test_round_trip(values, users):
     sent = contribution(values, users)
-    got = decode(encode(sent, REQUEST), REQUEST)
+    got, labels = decode(encode(sent, REQUEST), REQUEST)
+    assert labels is None
     assert (got.values == sent.values).all()
     assert (got.users, got.round, got.plan_digest) == (users, Round.RELEASE, PLAN.digest)
 

@@ -1,0 +1,114 @@
+"""The keyed part of a contribution as bytes: labels once each, then rows that point to them.
+
+    labels u32 · rows u32 · kinds u8[labels] · lengths u16[labels] · text · items u32[rows] · bins u16[rows] · values i64
+
+A label's kind is 0 for text (UTF-8) and 1 for an integer (decimal). Labels are distinct, rows rise by item and bin,
+and nothing follows.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from fedhist.protocol.errors import DecodeError, InvalidPopulation
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.keyed import Keyed
+
+MAX_LABEL_BYTES = 1024
+"""Items are texts of up to 1,024 bytes of UTF-8, or integers."""
+
+Label = str | int
+_COUNTS = struct.Struct("<II")
+
+
+def label_bytes(label: Label) -> bytes:
+    """A label's text. Refuses what is too long, without showing it."""
+    text = str(label).encode("utf-8", errors="surrogatepass")
+    if len(text) > MAX_LABEL_BYTES:
+        raise InvalidPopulation(
+            f"an item's name has {len(text)} bytes",
+            allowed=f"up to {MAX_LABEL_BYTES} bytes of UTF-8",
+            advice="shorten or hash long names",
+        )
+    return text
+
+
+def encode_keyed(keyed: Keyed, bins: int, labels: object) -> bytes:
+    """Keys item x bins + bin, with their rows of values."""
+    items, places = np.divmod(keyed.keys, bins)
+    distinct, rows = np.unique(items, return_inverse=True)
+    names: list[Label] = (
+        distinct.tolist() if labels is None else [labels[i] for i in distinct.tolist()]  # type: ignore[index] # a sequence
+    )
+    texts = [label_bytes(name) for name in names]
+    return b"".join(
+        (
+            _COUNTS.pack(len(texts), keyed.length),
+            bytes(0 if isinstance(name, str) else 1 for name in names),
+            np.fromiter(map(len, texts), dtype="<u2", count=len(texts)).tobytes(),
+            *texts,
+            rows.astype("<u4").tobytes(),
+            places.astype("<u2").tobytes(),
+            keyed.values.astype("<i8").tobytes(),
+        )
+    )
+
+
+def decode_keyed(data: bytes, columns: int, bins: int) -> tuple[Keyed, list[Label]]:
+    """The rows in these bytes, their items numbered by the labels that come with them."""
+    reader = _Reader(data)
+    count, rows = _COUNTS.unpack(reader.take(_COUNTS.size))
+    kinds = reader.take(count)
+    lengths = reader.array("<u2", count)
+    text = reader.take(int(lengths.sum()))
+    items, places = reader.array("<u4", rows), reader.array("<u2", rows)
+    values = reader.array("<i8", rows * columns).reshape(rows, columns)
+    reader.end()
+    keys = items * bins + places
+    if (items >= count).any() or (places >= bins).any() or (np.diff(keys) <= 0).any():
+        raise DecodeError("rows that do not rise, or point to no label or bin")
+    labels = _labels(text, lengths, kinds)
+    if len(set(labels)) != len(labels):
+        raise DecodeError("a label that stands twice")
+    return Keyed(keys=keys, values=values), labels
+
+
+def _labels(text: bytes, lengths: Integers, kinds: bytes) -> list[Label]:
+    if (lengths > MAX_LABEL_BYTES).any():
+        raise DecodeError(f"a label of more than {MAX_LABEL_BYTES} bytes")
+    ends = np.cumsum(lengths).tolist()
+    labels: list[Label] = []
+    for kind, start, end in zip(kinds, [0, *ends[:-1]], ends, strict=True):
+        try:
+            name = text[start:end].decode("utf-8", errors="surrogatepass")
+            if kind == 0:
+                labels.append(name)
+            elif kind == 1 and str(int(name)) == name:
+                labels.append(int(name))
+            else:
+                raise DecodeError("a label of unknown kind or an integer that is not plain")
+        except ValueError:
+            raise DecodeError("a label that is not what its kind says") from None
+    return labels
+
+
+class _Reader:
+    """Takes pieces from the front of some bytes and refuses to go beyond the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
+
+    def take(self, size: int) -> bytes:
+        if self._place + size > len(self._data):
+            raise DecodeError(f"{len(self._data)} bytes of keys where at least {self._place + size} are due")
+        self._place += size
+        return self._data[self._place - size : self._place]
+
+    def array(self, kind: str, count: int) -> Integers:
+        return np.frombuffer(self.take(np.dtype(kind).itemsize * count), dtype=kind).astype(np.int64)
+
+    def end(self) -> None:
+        if self._place != len(self._data):
+            raise DecodeError(f"{len(self._data) - self._place} bytes left over after the keys")

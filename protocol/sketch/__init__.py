@@ -1,0 +1,1 @@
+"""Fixed-length summaries of an open domain."""

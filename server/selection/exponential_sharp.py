@@ -1,0 +1,64 @@
+"""`exponential-sharp`: the exponential mechanism on a closer estimate of an open domain's error than V(C)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, open_tail
+from fedhist.server.selection.exponential_v import choose_by_range, range_charge
+
+
+def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
+    """S(C) = sum_i max(m_i - C, 0) + sum_j p(A_j(C)) at each candidate, in multiples of 2^-SHARE_BITS.
+
+    p(a) is what an item of clipped count a is expected to lose: all of it while a is below the bar t; beyond, it falls
+    with slope one from t to the noise's scale, where V(C) stays at t for ever.
+    """
+    noises = plan.open_noises(plan.candidate_steps)
+    bars = np.array([noise.bar for noise in noises]) << SHARE_BITS
+    floors = np.array([math.ceil(noise.scale) for noise in noises]) << SHARE_BITS
+    error = tail.overflow << SHARE_BITS
+    for piece in tail.expected.pieces():
+        error = error + np.minimum(piece, np.maximum(2 * bars - piece, floors)).sum(axis=0)
+    return error
+
+
+def sharp_range(plan: Plan) -> float:
+    """The largest range over C of one user's change of S, in counts.
+
+    p has slope at most one either way, so a user of total m (cut to C_m) changes S(C) by at least -min(m, C) and at
+    most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m.
+    """
+    times = 2 if plan.neighbours is Neighbours.ADD_REMOVE else 4
+    return times * float(plan.candidate_steps[-1])
+
+
+@dataclass(frozen=True)
+class ExponentialSharp:
+    """P(C) proportional to exp(-eps' S(C) / R), R the range of one user's change of S. Pure epsilon'."""
+
+    name: str = "exponential-sharp"
+    modes: frozenset[Mode] = frozenset({OPEN})
+    needs_statistic: bool = True
+    private: bool = True
+
+    def check(self, plan: Plan) -> None:
+        """Nothing beyond the plan's own checks."""
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """One exponential mechanism."""
+        return (range_charge(plan, sharp_range(plan), score="S"),)
+
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
+        """Draw a candidate."""
+        scores = -sharp_error(plan, open_tail(statistic))
+        return choose_by_range(plan, scores, sharp_range(plan), source)
