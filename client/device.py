@@ -11,6 +11,7 @@ from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
+from fedhist.protocol.per_item import item_tail_vector, sum_clipped_items
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.random_clip import sum_random_clipped
@@ -58,11 +59,15 @@ def _statistic(
     match request:
         case SelectRequest() if plan.is_open:
             return _open_statistic(plan, histograms, bucket_of)
+        case SelectRequest() if plan.per_item:
+            return item_tail_vector(histograms, plan.candidate_steps, bits=plan.grid_bits), None
         case SelectRequest():
             vector = tail_vector(
                 histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
             )
             return vector, None
+        case ReleaseRequest(item_thresholds=thresholds) if thresholds is not None:
+            return sum_clipped_items(histograms, thresholds, bits=plan.grid_bits), None
         case ReleaseRequest(threshold=threshold) if plan.is_open:
             draws = source.fork("device", request.round.value)
             return _NOTHING, _support(sum_random_clipped(histograms, threshold.steps, source=draws))

@@ -32,6 +32,8 @@ def value_width(request: Request, users: int) -> int:
     plan = request.plan
     if not isinstance(request, SelectRequest):
         per_user = request.threshold.steps
+    elif plan.per_item:
+        per_user = 1
     elif plan.is_open:
         per_user = int(plan.candidate_steps[-1]) << (SHARE_BITS if plan.statistic == "bucketed" else 0)
     else:

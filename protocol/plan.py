@@ -46,6 +46,7 @@ DEFAULT_SELECTOR = {
 }
 OPEN_RELEASES = get_args(OpenNoiseKind)
 MAX_BUCKETS = 2**20
+MAX_ITEMS_ALONE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,8 @@ class Plan:
         statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector).
         buckets: B, how many buckets the items are hashed into.
         score_sensitivity: for exponential-v: "range" (of the change of the score) or "paper" (5 C_m/2).
+        debias: closed domain: "poisson" clips each item by itself, with a share of the budget, and inverts what
+            clipping takes from Poisson counts.
     """
 
     users: int
@@ -96,11 +99,13 @@ class Plan:
     statistic: str = "plain"
     buckets: int = 4096
     score_sensitivity: str = "range"
+    debias: str | None = None
 
     def __post_init__(self) -> None:
         self._fill_in("mechanism", DEFAULT_MECHANISM.get(self.domain))
         self._check_names()
-        self._fill_in("selector", DEFAULT_SELECTOR[self.domain, str(self.mechanism)])
+        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
+        self._fill_in("selector", by_default)
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         self._check_sizes()
@@ -124,6 +129,12 @@ class Plan:
         if (self.domain, self.mechanism) not in DEFAULT_SELECTOR:
             raise InvalidPlan(
                 f"an open domain with the {self.mechanism} mechanism", allowed="an open domain with laplace"
+            )
+        if self.debias not in (None, "poisson"):
+            raise InvalidPlan(f"unknown debiasing {self.debias!r}", allowed="poisson")
+        if self.debias is not None and self.is_open:
+            raise InvalidPlan(
+                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
             )
         for name, value, allowed in (
             ("calibration", self.calibration, ("analytic", "classic")),
@@ -152,6 +163,12 @@ class Plan:
         _check_whole("items", self.items, 1, MAX_DOMAIN_SIZE)
         if self.sparsity is not None:
             _check_whole("sparsity", self.sparsity, 1, self.items)
+        if self.per_item and self.items > MAX_ITEMS_ALONE:
+            raise InvalidPlan(
+                f"{self.items} items debiased one by one",
+                allowed=f"up to {MAX_ITEMS_ALONE}",
+                advice="each gets a share of the budget: choose few with --items-file or --top-items",
+            )
 
     def _check_domain(self) -> None:
         if self.is_open:
@@ -225,6 +242,11 @@ class Plan:
         return self.domain == "open"
 
     @property
+    def per_item(self) -> bool:
+        """Whether each item is clipped by itself, as debiasing needs."""
+        return self.debias is not None
+
+    @property
     def is_pure(self) -> bool:
         """Whether the release spends no delta."""
         return self.mechanism == "laplace" and not self.is_open
@@ -240,7 +262,7 @@ class Plan:
 
         Includes what the neighbours ask for: sensitivities are C or sqrt(2) C in l2, C or 2 C in l1.
         """
-        sensitivity = self.release_sensitivity(1).value
+        sensitivity = self.item_share if self.per_item else self.release_sensitivity(1).value
         if self.mechanism == "gaussian":
             return sensitivity * self.multiplier
         return sensitivity / self.epsilon
@@ -251,16 +273,28 @@ class Plan:
         assert self.delta is not None  # noqa: S101 - filled in on construction
         return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
 
+    @property
+    def item_share(self) -> float:
+        """By how much an item's noise grows when d items are clipped one by one: d in l1, sqrt(d) in l2.
+
+        Proof sketch: one user moves item j by at most C_j, for either neighbours. With Laplace scales d C_j/eps the
+        privacy loss is at most the sum of C_j/(d C_j/eps) = eps. With Gaussian deviations sqrt(d) sigma C_j the move
+        measured in deviations has l2 norm at most 1/sigma. The same as a budget of eps/d, or about
+        eps/sqrt(d log(1/delta)), for each item alone.
+        """
+        assert self.items is not None  # noqa: S101 - closed domains only
+        return math.sqrt(self.items) if self.mechanism == "gaussian" else float(self.items)
+
     @cached_property
     def noise_price(self) -> float:
-        """M: the expected l1 norm of the noise for each count of the threshold.
+        """M: the expected l1 norm of the noise for each count of the threshold; of one item where each has its own.
 
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity.
         """
         assert self.items is not None  # noqa: S101 - closed domains only
         mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
-        return self.items * self.unit_noise * mean_absolute
+        return (1 if self.per_item else self.items) * self.unit_noise * mean_absolute
 
     @cached_property
     def grid_bits(self) -> int:

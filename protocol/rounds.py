@@ -10,6 +10,7 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.open_statistics import bucketed_length, plain_header_length
+from fedhist.protocol.per_item import item_tail_length
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.statistics import tail_length
 
@@ -38,6 +39,8 @@ class SelectRequest:
     def length(self) -> int:
         """How many values the fixed part of the answer has."""
         candidates = len(self.plan.candidate_steps)
+        if self.plan.per_item:
+            return item_tail_length(self.plan.items or 0, candidates)
         if not self.plan.is_open:
             return tail_length(candidates)
         if self.plan.statistic == "bucketed":
@@ -50,12 +53,16 @@ class SelectRequest:
         return 2 if self.plan.is_open and self.plan.statistic == "plain" else 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReleaseRequest:
-    """Server to device: clip to this threshold and send the histogram."""
+    """Server to device: clip to this threshold and send the histogram.
+
+    Where each item is clipped by itself, `item_thresholds` holds the bounds in steps and `threshold` the largest.
+    """
 
     plan: Plan
     threshold: Threshold
+    item_thresholds: Integers | None = None
 
     @property
     def round(self) -> Round:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
+from fedhist.protocol.per_item import read_item_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
@@ -129,6 +130,8 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
 
 
 def _read_statistic(plan: Plan, total: Total) -> Statistic:
+    if plan.per_item:
+        return read_item_tail(total.values, plan.items or 0, users=total.users)
     if not plan.is_open:
         return read_tail(total.values, users=total.users)
     if total.keyed is None:
@@ -141,7 +144,10 @@ def _choose(plan: Plan, statistic: Statistic | None, ledger: Ledger, source: Sou
     for charge in selector.charges(plan):
         ledger.charge(charge)
     selection = selector.select(plan, statistic, source=source.fork("server", "select", selector.name))
-    return Releasing(request=ReleaseRequest(plan=plan, threshold=selection.threshold), selection=selection)
+    request = ReleaseRequest(
+        plan=plan, threshold=selection.threshold, item_thresholds=selection.item_thresholds
+    )
+    return Releasing(request=request, selection=selection)
 
 
 def _check_total(request: Request, total: Total) -> None:

@@ -10,12 +10,31 @@ import numpy as np
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.poisson import debias_poisson, debiased_standard_error
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
+from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Total
 from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.selection.contract import Selection
+
+
+@dataclass(frozen=True, eq=False)
+class ItemRelease:
+    """Items clipped one by one, before and after debiasing; `Release.histogram` is after.
+
+    Args:
+        clipped: the noised clipped sums.
+        thresholds: each item's bound, in counts.
+        clipped_errors: standard error of the noise on `clipped`.
+        errors: standard error of the noise on the debiased values, by the delta method.
+    """
+
+    clipped: Floats
+    thresholds: Floats
+    clipped_errors: Floats
+    errors: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +53,8 @@ class Release:
         labels: over an open domain, the released keys as their owners wrote them, in the order of `histogram`.
         keys: over an open domain, the same as the transport's item numbers.
         bar: over an open domain, what a noisy count had to exceed.
+        item_release: the values before debiasing and every item's own bound and error, where items were clipped one
+            by one.
     """
 
     plan: Plan
@@ -46,6 +67,7 @@ class Release:
     labels: Labels | None = field(default=None, repr=False)
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
+    item_release: ItemRelease | None = field(default=None, repr=False)
 
 
 def release_noise(plan: Plan, threshold: Threshold) -> Noise:
@@ -60,6 +82,8 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
     """What round 2 costs; before the threshold is known (None), what it may cost at most."""
     if plan.is_open:
         return _open_charge(plan, threshold)
+    if plan.per_item:
+        return _item_charge(plan, threshold)
     steps = 0 if threshold is None else threshold.steps
     assert plan.delta is not None  # noqa: S101 - filled in by Plan
     parameters: dict[str, float | int | str] = {"items": plan.items, "grid_bits": plan.grid_bits}
@@ -88,6 +112,8 @@ def build_release(
     """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise."""
     threshold = selection.threshold
     ledger.charge(release_charge(plan, threshold))
+    if plan.per_item:
+        return _item_release(plan, selection, total, ledger, source)
     if plan.is_open:
         return _open_release(plan, threshold, total, ledger, source)
     noise = release_noise(plan, threshold)
@@ -162,3 +188,72 @@ def _byte_order(keys: Integers, labels: Labels | None) -> Integers:
     """Places of the keys in the order of their labels' bytes; plain numbers in decimal, as they are hashed."""
     names = [item_bytes(key if labels is None else labels[key]) for key in keys.tolist()]
     return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+
+
+def _item_sensitivity(plan: Plan, steps: int) -> Sensitivity:
+    """What an item's noise is calibrated to: d C_j in l1 or sqrt(d) C_j in l2, see `Plan.item_share`."""
+    items = plan.items or 0
+    square = items * steps**2 if plan.norm is Norm.L2 else (items * steps) ** 2
+    return Sensitivity(square=square, norm=plan.norm, neighbours=plan.neighbours)
+
+
+def _item_charge(plan: Plan, threshold: Threshold | None) -> Charge:
+    """All items together, as one vector whose moves are measured in each item's own bound."""
+    assert plan.delta is not None  # noqa: S101 - filled in by Plan
+    gaussian = plan.mechanism == "gaussian"
+    parameters: dict[str, float | int | str] = {"items": plan.items or 0, "clipped": "item by item"}
+    if threshold is not None:
+        parameters["largest_threshold"] = threshold.value
+    return Charge(
+        round="release",
+        name="discrete-gaussian" if gaussian else "discrete-laplace",
+        parameters=parameters,
+        sensitivity=plan.item_share,
+        norm=plan.norm.value,
+        neighbours=plan.neighbours.value,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        loss=GaussianLoss(multiplier=plan.multiplier) if gaussian else PureLoss(),
+    )
+
+
+def _item_release(plan: Plan, selection: Selection, total: Total, ledger: Ledger, source: Source) -> Release:
+    """Noise every item for its own bound, then invert the clipping of Poisson counts, which is post-processing."""
+    assert selection.item_thresholds is not None  # noqa: S101 - selectors of this mode set them
+    thresholds = np.ldexp(selection.item_thresholds.astype(np.float64), -plan.grid_bits)
+    clipped, errors = np.empty(len(thresholds)), np.empty(len(thresholds))
+    debiased, debiased_errors = np.empty(len(thresholds)), np.empty(len(thresholds))
+    for steps in np.unique(selection.item_thresholds).tolist():
+        chosen = np.flatnonzero(selection.item_thresholds == steps)
+        sensitivity = _item_sensitivity(plan, steps)
+        noise = (
+            gaussian_noise(sensitivity, plan.multiplier)
+            if plan.mechanism == "gaussian"
+            else laplace_noise(sensitivity, plan.epsilon)
+        )
+        noised = total.values[chosen] + noise.draw(len(chosen), source=source.fork(steps))
+        error = math.ldexp(noise.standard_deviation, -plan.grid_bits)
+        clipped[chosen], errors[chosen] = np.ldexp(noised.astype(np.float64), -plan.grid_bits), error
+        bound = math.ldexp(steps, -plan.grid_bits)
+        debiased[chosen] = debias_poisson(
+            clipped[chosen], users=plan.users, threshold=bound, largest_rate=plan.max_threshold
+        )
+        debiased_errors[chosen] = debiased_standard_error(
+            clipped[chosen],
+            users=plan.users,
+            threshold=bound,
+            standard_error=error,
+            largest_rate=plan.max_threshold,
+        )
+    return Release(
+        plan=plan,
+        threshold=selection.threshold.value,
+        histogram=debiased,
+        standard_error=float(errors.max()),
+        charges=ledger.entries,
+        private=ledger.private,
+        seeded=source.seeded,
+        item_release=ItemRelease(
+            clipped=clipped, thresholds=thresholds, clipped_errors=errors, errors=debiased_errors
+        ),
+    )

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.clipping import is_clipped, sum_items
+from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Round, Total
+from fedhist.protocol.rounds import Round, SelectRequest, Total
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.release import Release
+from fedhist.server.selection.exponential_v import error_bound
 from fedhist.simulations.engines.in_process import InProcess
 
 
@@ -36,6 +38,9 @@ class Diagnostics:
         clipped_users: share of users above the threshold.
         clipped_mass: share of all counts that clipping removed.
         precision, recall: of the released keys of an open domain against the items that somebody has.
+        relative_loss_clipped: before debiasing, where items were debiased.
+        bucketed_v_error, bucketed_v_error_chosen: how far V(C) by buckets is from V(C) by items, over V: the largest
+            over all candidates, and at the chosen one.
     """
 
     relative_loss: float
@@ -45,12 +50,15 @@ class Diagnostics:
     clipped_mass: float
     precision: float | None = None
     recall: float | None = None
+    relative_loss_clipped: float | None = None
+    bucketed_v_error: float | None = None
+    bucketed_v_error_chosen: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """By name; `precision_recall` over an open domain only."""
-        known = asdict(self)
-        keys = {name: known.pop(name) for name in ("precision", "recall")}
-        return known if self.recall is None else known | {"precision_recall": keys}
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        keys = {name: known.pop(name) for name in ("precision", "recall") if name in known}
+        return known | {"precision_recall": keys} if keys else known
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ def simulate(
     diagnostics = None
     if exact is not None:
         clock.begin("truth")
-        diagnostics = _diagnose(population, release, transport.totals[Round.RELEASE], exact)
+        diagnostics = _diagnose(population, release, transport.totals, exact)
     clock.stop()
     return Result(
         release=release,
@@ -177,6 +185,14 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     return document
 
 
+def _mean_diagnostics(known: Sequence[Diagnostics]) -> Diagnostics:
+    means = {}
+    for name, first in asdict(known[0]).items():
+        values = [getattr(one, name) for one in known]
+        means[name] = None if first is None else math.fsum(values) / len(values)
+    return Diagnostics(**means)
+
+
 def check_not_empty(population: Population) -> None:
     """Refuse a population in which nobody has anything; as a rule the first shard settles it."""
     if not any(
@@ -197,34 +213,67 @@ def _check_fits(population: Population, plan: Plan) -> None:
         )
 
 
-def _diagnose(population: Population, release: Release, total_of: Total, truth: Integers) -> Diagnostics:
-    bits = release.plan.grid_bits
-    threshold = Threshold(steps=to_steps(release.threshold, bits), bits=bits)
-    clipped_users = sum(
-        int(is_clipped(shard, threshold, norm=release.plan.norm).sum()) for shard in population.shards()
-    )
-    total = int(truth.sum())
-    if release.plan.is_open:
-        assert total_of.keyed is not None and release.keys is not None  # noqa: S101 - an open release has both
-        clipped = np.zeros(population.domain_size)
-        clipped[total_of.keyed.keys] = total_of.keyed.values[:, 0]
-        released = np.zeros(population.domain_size)
-        released[release.keys] = release.histogram
-        present = int(np.count_nonzero(truth))
-        shown = int(np.count_nonzero(truth[release.keys]))
-        precision, recall = shown / max(len(release.keys), 1), shown / present
-    else:
-        clipped = np.ldexp(total_of.values.astype(np.float64), -bits)
-        released, precision, recall = release.histogram, None, None
-    return Diagnostics(
-        relative_loss=float(np.abs(released - truth).sum() / total),
-        clipping_error=float(np.abs(clipped - truth).sum() / total),
-        noise_error=float(np.abs(released - clipped).sum() / total),
-        clipped_users=clipped_users / population.users,
-        clipped_mass=float(1 - clipped.sum() / total),
-        precision=precision,
-        recall=recall,
-    )
+def _diagnose(
+    population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
+) -> Diagnostics:
+    plan, total = release.plan, int(truth.sum())
+    clipped, released = _dense(population, release, totals[Round.RELEASE])
+    losses = {
+        "relative_loss": np.abs(released - truth).sum() / total,
+        "clipping_error": np.abs(clipped - truth).sum() / total,
+        "noise_error": np.abs(released - clipped).sum() / total,
+        "clipped_users": _clipped_users(population, release) / population.users,
+        "clipped_mass": 1 - clipped.sum() / total,
+    }
+    if release.keys is not None:
+        shown = np.count_nonzero(truth[release.keys])
+        losses["precision"] = shown / max(len(release.keys), 1)
+        losses["recall"] = shown / np.count_nonzero(truth)
+    if release.item_release is not None:
+        before = release.item_release.clipped
+        losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
+        losses["noise_error"] = np.abs(before - clipped).sum() / total
+    if plan.statistic == "bucketed" and Round.SELECT in totals:
+        losses |= _bucketing_errors(population, release, totals[Round.SELECT])
+    return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
+
+
+def _dense(population: Population, release: Release, total: Total) -> tuple[Floats, Floats]:
+    """The clipped sums and the released values of all items, released or not."""
+    if total.keyed is None:
+        return np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits), release.histogram
+    clipped, released = np.zeros(population.domain_size), np.zeros(population.domain_size)
+    clipped[total.keyed.keys] = total.keyed.values[:, 0]
+    released[release.keys] = release.histogram
+    return clipped, released
+
+
+def _clipped_users(population: Population, release: Release) -> int:
+    plan = release.plan
+    threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
+    if release.item_release is None:
+        return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in population.shards())
+    bounds = release.item_release.thresholds
+    return sum(_users_above(shard, bounds) for shard in population.shards())
+
+
+def _users_above(shard: Histograms, bounds: Floats) -> int:
+    """How many users have more of some item than its bound."""
+    above = entry_counts(shard) > bounds[entry_items(shard)]
+    return int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+
+
+def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
+    """V by buckets against V by items, at every candidate and at the chosen one."""
+    plan = Plan.from_json(release.plan.to_json() | {"statistic": "plain"})
+    exact = InProcess(population, SystemSource()).total(SelectRequest(plan))
+    assert exact.keyed is not None  # noqa: S101 - the plain statistic is keyed
+    steps = plan.candidate_steps
+    by_item = error_bound(plan, read_plain(exact.values, exact.keyed, steps, users=exact.users))
+    by_bucket = error_bound(plan, read_bucketed(total.values, len(steps), users=total.users))
+    errors = np.abs(by_bucket / by_item - 1)
+    chosen = int(np.searchsorted(steps, to_steps(release.threshold, plan.grid_bits)))
+    return {"bucketed_v_error": errors.max(), "bucketed_v_error_chosen": errors[chosen]}
 
 
 def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import (
     MAX_EMAX,
@@ -54,9 +54,9 @@ from fedhist.protocol.privacy.randomness import Source
 
 OpenNoiseKind = Literal["truncated-laplace", "laplace-threshold", "laplace-threshold-paper"]
 
-# Deltas are compared with this many digits. Scales are at most 2^51, so differences lose 16 of them, or 46 in
-# the third-order differences of a variance, and one step of the bar changes a delta in its 16th digit at most.
-_DIGITS = 50
+# One step of the bar changes a delta by a factor of at least 1 + 2^-51, scales being at most 2^51. Of these digits,
+# differences lose 16, powers 19, and the third-order differences of a variance 46.
+_DIGITS = 60
 _VARIANCE_DIGITS = 100
 
 # An open domain has no size; the sensitivity only asks whether there is more than one item.
@@ -118,26 +118,34 @@ class OpenNoise:
 
 
 def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours) -> OpenNoise:
-    """Discrete Laplace noise cut to [-A, A] with the bar A: the least A that is (epsilon, delta)-private.
+    """Discrete Laplace noise cut to [-A, A] and the bar A: the least A that is (epsilon, delta)-private.
 
-    Proof. Let p_A be the chance of the end point A. f(0) = ⊥, noised or not, so f follows one rule for all x >= 0.
-    *One unit*, f(x) against f(x + 1): where both can show y, their chances differ by a factor of at most e^(1/b).
-    Only x + 1 shows y = x + 1 + A, with chance p_A. Only x shows y = x - A, with chance p_A, if that is above A; if
-    not, ⊥ of x + 1 is the noises in [-A, A - x - 1], and e^(1/b) times its chance is at least that of these noises
-    plus one, which are all of x's ⊥ but -A. So H <= p_A at e^(1/b), in both orders.
-    *One key*, f(x) against f(x + k): by steps, H <= delta_k = p_A (1 + e^(1/b) + ... + e^((k-1)/b)) at e^(k/b), which is
-    p_A (e^(k/b) - 1) / (e^(1/b) - 1).
-    *Many keys* that grow by k_j, C in all: by products H <= 1 - product of (1 - delta_(k_j)) <= sum of delta_(k_j)
-    <= delta_C, because a geometric sum that is cut in two loses. So too for many keys that shrink.
-    Add-remove: a user's keys all grow or all shrink, so delta = delta_C. It is reached by a new key of count C, which
-    passes the bar with chance delta_C (A >= C, or that were above 1/2 already).
-    Replace: keys that grow and keys that shrink make delta = 1 - (1 - delta_C)^2 at e^(2C/b). It is reached when a
-    user's C move from a key with 2A + 1 others to a new key. (2C steps in a row would give more, delta_2C.)
+    Proof. Let p_A be the chance of the end point A. f(0) = ⊥, noised or not, so f is one rule for all x >= 0.
+
+    - *One unit*, f(x) against f(x + 1). Where both can show y, their chances differ by a factor e^(1/b) at most.
+      Only x + 1 shows x + 1 + A, with chance p_A. If x - A is above the bar, only x shows it, with chance p_A, and
+      neither shows ⊥. If not, ⊥ of x + 1 stands for the noises z in [-A, A - x - 1], and e^(1/b) times its chance
+      is at least that of the noises z + 1, which are all that make x show ⊥ but -A. So H <= p_A at e^(1/b), in
+      both orders.
+    - *One key*, f(x) against f(x + k). By steps, H <= delta_k at e^(k/b), in both orders, where
+      delta_k = p_A (1 + e^(1/b) + ... + e^((k-1)/b)) = p_A (e^(k/b) - 1) / (e^(1/b) - 1).
+    - *Many keys* that grow by k_j, C in all. By products, H <= 1 - product of (1 - delta_(k_j)), which is at most
+      the sum of the delta_(k_j) and so at most delta_C: the terms of the sum grow. The same if all shrink.
+    - *Add-remove*: the keys of a user all grow or all shrink, so delta = delta_C. A new key of count C reaches it:
+      it passes the bar with chance P(Z > A - C) = delta_C, as A >= C (else that chance were above 1/2).
+    - *Replace*: some grow and some shrink, so delta = 1 - (1 - delta_C)^2, at e^(2C/b). It is reached when C units
+      move from a key that 2A + 1 others share to a new key. Counting 2C unit steps in a row would give more.
+
+    Args:
+        threshold: C, a whole number of at least 1.
+        epsilon: above 0.
+        delta: strictly between 0 and 1/2.
+        neighbours: the relation that the guarantee is about.
 
     Raises:
-        InvalidPlan: a threshold, epsilon or delta out of range.
+        InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
-    return _made("truncated-laplace", threshold, epsilon, delta, neighbours)
+    return _checked("truncated-laplace", threshold, epsilon, delta, neighbours)
 
 
 def laplace_threshold(
@@ -145,19 +153,21 @@ def laplace_threshold(
 ) -> OpenNoise:
     """Discrete Laplace noise that is not cut, and a bar t that new keys seldom pass.
 
-    Proof, for both neighbour relations at once. A key in both data sets is pure: its loss is at most k/b for a
-    change of k. A new key of count k is shown with chance r_k = P(Z > t - k). Let n and g be the products of 1 - r_k
-    over the keys that are new in the second data set, and over those that are gone from it, and l <= epsilon the
-    loss of the others. What shows a new key can't happen before; with chance n none does, and then the first data
-    set has chance g to show none that is gone. So H(second | first) <= (1 - n) + max(n - e^(epsilon - l) g, 0), which is at
-    most the larger of 1 - n and 1 - g.
-    Both are 1 - product of (1 - r_k) over counts k that sum up to C or less. -ln(1 - r_k) is convex in k, r_k being an
-    exponential, so of m counts the worst are m - 1 ones and C - m + 1; that is convex in m too. The worst user has one
-    key of count C or C keys of count 1, and delta = max(r_C, 1 - (1 - r_1)^C), reached by a user with new keys.
+    Proof, for both relations at once.
 
-    Deviation: the paper's bar is C + (C/epsilon) ln(C / (2 delta)). Its scale C/epsilon is for add-remove alone, so
-    b = Delta/epsilon takes its place, and noise and bar are whole numbers, so it is rounded up. It is never below the
-    tight one: b ln(2/(1 + q)) <= 1/2 for q = e^(-1/b), and 1 - (1 - delta)^(1/C) >= delta/C.
+    - A key that both data sets have and that changes by k is e^(k/b)-close in both orders; let l be the sum of
+      these k/b. A key of count k that one of them lacks passes the bar with chance r_k = P(Z > t - k). Let n be
+      the product of 1 - r_k over the keys that only the second has, and g over those that only the first has. The
+      second shows no new key with chance n, and the first none that is gone with chance g, so
+      H(second | first) <= (1 - n) + max(n - e^(epsilon - l) g, 0) <= max(1 - n, 1 - g), as l <= epsilon.
+    - Both are 1 - product of (1 - r_k) for counts k with a sum of at most C. As r_k is exponential in k,
+      -ln(1 - r_k) is convex: m such counts are worst as C - m + 1 and m - 1 ones, and that is convex in m. So the
+      worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
+      reaches it.
+
+    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for add-remove and noise on the real line. Here
+    b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
+    be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
 
     Args:
         threshold: C, a whole number of at least 1.
@@ -167,41 +177,35 @@ def laplace_threshold(
         tight: True for the least t that is (epsilon, delta)-private, False for the paper's.
 
     Raises:
-        InvalidPlan: a threshold, epsilon or delta out of range.
+        InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
     kind: OpenNoiseKind = "laplace-threshold" if tight else "laplace-threshold-paper"
-    return _made(kind, threshold, epsilon, delta, neighbours)
+    return _checked(kind, threshold, epsilon, delta, neighbours)
 
 
 def bars_for(
-    kind: OpenNoiseKind,
-    thresholds: Iterable[int] | Integers,
-    *,
-    epsilon: float,
-    delta: float,
-    neighbours: Neighbours,
+    kind: OpenNoiseKind, thresholds: Integers, *, epsilon: float, delta: float, neighbours: Neighbours
 ) -> list[OpenNoise]:
     """The noise and bar of each candidate threshold, in their order."""
-    return [_made(kind, threshold, epsilon, delta, neighbours) for threshold in thresholds]
+    return [_checked(kind, threshold, epsilon, delta, neighbours) for threshold in thresholds]
 
 
-def _made(
+def _checked(
     kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
 ) -> OpenNoise:
-    """The checked settings in one form each, so that equal ones meet in the cache."""
     if kind not in get_args(OpenNoiseKind):
         raise InvalidPlan(f"the noise is {kind!r}", allowed=" or ".join(map(repr, get_args(OpenNoiseKind))))
     if not isinstance(threshold, Integral) or isinstance(threshold, bool) or threshold < 1:
         raise InvalidPlan(
             f"the threshold is {threshold!r}",
             allowed="a whole number of at least 1",
-            advice="it is the number of items that a user keeps",
+            advice="it is the number of items that each user keeps",
         )
     check_epsilon(epsilon, "epsilon")
     check_delta(delta, "delta")
     if neighbours not in tuple(Neighbours):
         raise InvalidPlan(
-            f"the neighbours are {neighbours!r}", allowed=" or ".join(map(repr, map(str, Neighbours)))
+            f"the neighbours are {neighbours!r}", allowed=" or ".join(repr(str(name)) for name in Neighbours)
         )
     return _calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours))
 
@@ -211,14 +215,16 @@ def _calibrated(
     kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
 ) -> OpenNoise:
     scale = _scale(threshold, epsilon, neighbours)
-    calibrate = _truncated_bar if kind == "truncated-laplace" else _threshold_bar
     with localcontext(_exact(_DIGITS)):
-        bar, achieved = calibrate(kind, threshold, scale, delta, neighbours)
-        return OpenNoise(kind, scale, bar, min(_round_up(achieved), delta))
+        if kind == "truncated-laplace":
+            bar, achieved = _truncated_bar(threshold, scale, delta, neighbours)
+        else:
+            bar, achieved = _threshold_bar(threshold, scale, delta, printed=kind == "laplace-threshold-paper")
+        return OpenNoise(kind, scale, bar, _round_up(achieved))
 
 
 def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
-    """B = Delta/epsilon, rounded up to what can be drawn."""
+    """Delta/epsilon, rounded up to what can be drawn."""
     sensitivity = clipped_sum_l1(threshold, domain_size=_MORE_THAN_ONE_ITEM, neighbours=neighbours)
     wanted = Fraction(sensitivity.whole) / Fraction(epsilon)
     if wanted > LARGEST_LAPLACE_SCALE:
@@ -231,58 +237,50 @@ def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
 
 
 def _truncated_bar(
-    kind: OpenNoiseKind, threshold: int, scale: Fraction, delta: float, neighbours: Neighbours
+    threshold: int, scale: Fraction, delta: float, neighbours: Neighbours
 ) -> tuple[int, Decimal]:
-    """The least A and its delta. With q = e^(-1/b), delta_C = q^(A+1-C) (1 - q^C) / (1 + q - 2 q^(A+1)).
+    """The least A and its delta, from delta_C = q^(A+1-C) (1 - q^C) / (1 + q - 2 q^(A+1)) with q = e^(-1/b).
 
-    Solved for A, which is where the search starts: A + 1 = C + b ln((1 - (1 - 2 delta_C) q^C) / (delta_C (1 + q))).
+    Solved for A: A + 1 = C + b ln((1 - (1 - 2 delta_C) q^C) / (delta_C (1 + q))).
     """
     replace = neighbours is Neighbours.REPLACE
-    rate = _rate(scale)
-    ratio, all_units = (-rate).exp(), (-rate * threshold).exp()
+    ratio = (-1 / _decimal(scale)).exp()
+    all_units = ratio**threshold
 
     def delta_at(bar: int) -> Decimal:
-        end = (-rate * (bar + 1 - threshold)).exp()
-        one_side = end * (1 - all_units) / (1 + ratio - 2 * end * all_units)
-        return one_side * (2 - one_side) if replace else one_side
+        end = ratio ** (bar + 1 - threshold)
+        one_way = end * (1 - all_units) / (1 + ratio - 2 * end * all_units)
+        return one_way * (2 - one_way) if replace else one_way
 
     loss = threshold / float(scale)
-    log_share = math.log(delta) - (math.log1p(math.sqrt(1 - delta)) if replace else 0.0)
-    spread = (
-        math.log(2 * math.exp(log_share - loss) - math.expm1(-loss)) - log_share - math.log1p(float(ratio))
-    )
-    return _least_bar(
-        delta_at, Decimal(delta), guess=math.ceil(threshold - 1 + float(scale) * spread), above=threshold - 1
-    )
+    log_one_way = math.log(delta) - (math.log1p(math.sqrt(1 - delta)) if replace else 0.0)
+    above_loss = math.log(2 * math.exp(log_one_way - loss) - math.expm1(-loss))
+    guess = threshold - 1 + float(scale) * (above_loss - log_one_way - math.log1p(float(ratio)))
+    return _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
 
 
-def _threshold_bar(
-    kind: OpenNoiseKind, threshold: int, scale: Fraction, delta: float, neighbours: Neighbours
-) -> tuple[int, Decimal]:
-    """T and its delta. With q = e^(-1/b), r_k = q^(t - k + 1) / (1 + q)."""
-    rate = _rate(scale)
-    ratio, other_units = (-rate).exp(), (-rate * (threshold - 1)).exp()
+def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bool) -> tuple[int, Decimal]:
+    """The least t, or the printed one, and its delta, from r_k = q^(t+1-k) / (1 + q) with q = e^(-1/b)."""
+    ratio = (-1 / _decimal(scale)).exp()
+    other_units = ratio ** (threshold - 1) if threshold > 1 else Decimal(1)
 
     def delta_at(bar: int) -> Decimal:
-        one_key = (-rate * (bar - threshold + 1)).exp() / (1 + ratio)
+        one_key = ratio ** (bar + 1 - threshold) / (1 + ratio)
         return max(one_key, _any_of(threshold, one_key * other_units, unless_below=one_key))
 
-    # The worst of C keys may have the chance 1 - (1 - delta)^(1/C), which is 1 - e^-share.
+    if printed:
+        bar = math.ceil(threshold + _decimal(scale) * (threshold / (2 * Decimal(delta))).ln())
+        return _least_bar(delta_at, Decimal(delta), guess=bar, above=bar - 1)
+    # C keys of count 1 may pass with chance 1 - (1 - delta)^(1/C) each: 1 - e^-share, about share e^(-share/2).
     share = -math.log1p(-delta) / threshold
     log_each = math.log(-math.log1p(-delta)) - math.log(threshold) - share / 2
-    log_sides = math.log1p(float(ratio))
-    guess = max(
-        threshold - 1 - float(scale) * (math.log(delta) + log_sides), -float(scale) * (log_each + log_sides)
-    )
-    least, achieved = _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
-    if kind == "laplace-threshold":
-        return least, achieved
-    printed = math.ceil(threshold + (threshold / (2 * Decimal(delta))).ln() / rate)
-    return max(printed, least), delta_at(max(printed, least))
+    least = min(math.log(delta) - (threshold - 1) / float(scale), log_each)
+    guess = -float(scale) * (least + math.log1p(float(ratio)))
+    return _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
 
 
 def _any_of(count: int, each: Decimal, *, unless_below: Decimal) -> Decimal:
-    """1 - (1 - each)^count, or 0 when its bound count * each shows that it is at most `unless_below`."""
+    """1 - (1 - each)^count, or 0 if count * each, which is never less, shows that it is at most `unless_below`."""
     if count * each <= unless_below:
         return Decimal(0)
     with localcontext() as context:
@@ -293,10 +291,10 @@ def _any_of(count: int, each: Decimal, *, unless_below: Decimal) -> Decimal:
 def _least_bar(
     delta_at: Callable[[int], Decimal], asked: Decimal, *, guess: int, above: int
 ) -> tuple[int, Decimal]:
-    """The least bar whose delta is at most `asked`, and that delta.
+    """The least bar after `above` whose delta is at most `asked`, and that delta, which falls as bars rise.
 
-    `delta_at` falls, and is more than asked at `above` (where a key of count C passes with chance 1/2 or more). The
-    guess saves time only: from it the search goes in steps that double, then by halves.
+    The guess saves time only: from it the search goes up in steps that double, then down likewise, then by halves.
+    No bar below C will do, because there a key of count C passes with chance 1/2 or more.
     """
     low, high, step = above, max(guess, above + 1), 1
     achieved = delta_at(high)
@@ -336,19 +334,22 @@ def _draw_truncated(size: int, scale: Fraction, bar: int, source: Source) -> Int
 def _truncated_deviation(scale: Fraction, bar: int) -> float:
     """sqrt(2 (1^2 q + ... + A^2 q^A) / (1 + 2 (q + ... + q^A))), both sums in closed form."""
     with localcontext(_exact(_VARIANCE_DIGITS)):
-        rate = _rate(scale)
-        q, end = (-rate).exp(), (-rate * bar).exp()
+        q = (-1 / _decimal(scale)).exp()
+        end = q**bar
         squares = 1 + q - end * ((bar + 1) ** 2 - (2 * bar * bar + 2 * bar - 1) * q + bar * bar * q * q)
         return float((2 * q * squares / (1 + q - 2 * q * end)).sqrt() / (1 - q))
 
 
-def _rate(scale: Fraction) -> Decimal:
-    return Decimal(scale.denominator) / Decimal(scale.numerator)
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def _round_up(value: Decimal) -> float:
+    """The least positive float that is not below."""
     nearest = float(value)
-    return math.nextafter(nearest, math.inf) if Decimal(nearest) < value or not nearest else nearest
+    if nearest == 0 or Decimal(nearest) < value:
+        return math.nextafter(nearest, math.inf)
+    return nearest
 
 
 def _exact(digits: int) -> Context:

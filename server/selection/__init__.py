@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.server.selection.contract import Selection, Selector
+from fedhist.server.selection.contract import Selection, Selector, mode_of
 from fedhist.server.selection.dpsgd import DpSgd
 from fedhist.server.selection.exponential_sharp import ExponentialSharp
 from fedhist.server.selection.exponential_v import ExponentialV
@@ -39,13 +39,13 @@ SELECTORS: dict[str, Selector] = {
 def selector_for(plan: Plan) -> Selector:
     """The plan's selector, after checking that it exists and fits the plan."""
     selector = SELECTORS.get(plan.selector or "")
-    mode = (plan.domain, str(plan.mechanism))
+    mode = mode_of(plan)
     fitting = ", ".join(name for name, one in SELECTORS.items() if mode in one.modes)
     if selector is None:
         raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=fitting)
     if mode not in selector.modes:
         raise InvalidPlan(
-            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism over {plan.domain} domains",
+            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism over {mode[0]} domains",
             allowed=fitting,
         )
     selector.check(plan)

@@ -10,6 +10,7 @@ from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.open_statistics import OpenTail
+from fedhist.protocol.per_item import ItemTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
@@ -20,14 +21,20 @@ Mode = tuple[str, str]
 CLOSED_GAUSSIAN: Mode = ("closed", "gaussian")
 CLOSED_LAPLACE: Mode = ("closed", "laplace")
 OPEN: Mode = ("open", "laplace")
-Statistic = Tail | OpenTail
+ITEMS_GAUSSIAN: Mode = ("items", "gaussian")
+ITEMS_LAPLACE: Mode = ("items", "laplace")
+Statistic = Tail | OpenTail | ItemTail
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private)."""
+    """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private).
+
+    Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
+    """
 
     threshold: Threshold
+    item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
 
 
@@ -72,6 +79,24 @@ def open_tail(statistic: Statistic | None) -> OpenTail:
     if not isinstance(statistic, OpenTail):
         raise UnexpectedMessage(state="a selector of an open domain", message=statistic)
     return statistic
+
+
+def item_tail(statistic: Statistic | None) -> ItemTail:
+    """The statistic of items clipped one by one; anything else is a mistake of ours."""
+    if not isinstance(statistic, ItemTail):
+        raise UnexpectedMessage(state="a selector of single items", message=statistic)
+    return statistic
+
+
+def mode_of(plan: Plan) -> Mode:
+    """Which kind of choice the plan asks for."""
+    return ("items" if plan.per_item else plan.domain, str(plan.mechanism))
+
+
+def at_candidates(plan: Plan, chosen: Integers) -> Selection:
+    """A bound for each item, by the numbers of the chosen candidates."""
+    steps = plan.candidate_steps[chosen]
+    return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
 
 def price_in_weights(plan: Plan) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
     CLOSED_GAUSSIAN,
     CLOSED_LAPLACE,
+    ITEMS_GAUSSIAN,
+    ITEMS_LAPLACE,
     OPEN,
     Mode,
     Selection,
@@ -23,7 +27,7 @@ class Fixed:
     """The public threshold of the plan, on the grid."""
 
     name: str = "fixed"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN, ITEMS_GAUSSIAN, ITEMS_LAPLACE})
     needs_statistic: bool = False
     private: bool = True
 
@@ -37,4 +41,6 @@ class Fixed:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """The plan's threshold."""
         assert plan.threshold is not None  # noqa: S101 - Plan refuses the selector without it
-        return Selection(threshold=plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits)))
+        threshold = plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits))
+        alike = np.full(plan.items or 0, threshold.steps) if plan.per_item else None
+        return Selection(threshold=threshold, item_thresholds=alike)

@@ -15,12 +15,16 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
     CLOSED_GAUSSIAN,
     CLOSED_LAPLACE,
+    ITEMS_GAUSSIAN,
+    ITEMS_LAPLACE,
     OPEN,
     Mode,
     Selection,
     Statistic,
+    at_candidates,
     best_candidate,
     closed_tail,
+    item_tail,
     not_private_charge,
     open_tail,
 )
@@ -34,7 +38,7 @@ class Oracle:
     """
 
     name: str = "oracle"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN})
+    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN, ITEMS_GAUSSIAN, ITEMS_LAPLACE})
     needs_statistic: bool = True
     private: bool = False
 
@@ -47,6 +51,11 @@ class Oracle:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Read the best candidate off the exact statistic."""
+        if plan.per_item:
+            inside = item_tail(statistic).counts <= plan.noise_price
+            return at_candidates(
+                plan, np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
+            )
         if not plan.is_open:
             return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
         best = int(expected_loss(plan, open_tail(statistic)).argmin())

@@ -8,12 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import tail_count
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import CLOSED_LAPLACE, Mode, Selection, Statistic, closed_tail
+from fedhist.server.selection.contract import (
+    CLOSED_LAPLACE,
+    ITEMS_GAUSSIAN,
+    ITEMS_LAPLACE,
+    Mode,
+    Selection,
+    Statistic,
+    at_candidates,
+    closed_tail,
+    item_tail,
+)
 
 FAILURE_PROBABILITY = 1e-3
 """beta: how often the choice may land beyond the last user."""
@@ -25,19 +36,25 @@ def target_rank(plan: Plan) -> int:
     Deviation from lemma 4.1, which has the first term only: the exponential mechanism misses a rank by up to
     (2/eps') ln(K/beta), so a smaller one falls off the end of the data, where only C_m stops it.
     """
-    slack = (2 / plan.epsilon_select) * math.log(len(plan.candidate_steps) / FAILURE_PROBABILITY)
+    slack = (2 / _epsilon_each(plan)) * math.log(len(plan.candidate_steps) / FAILURE_PROBABILITY)
     return math.ceil(max(plan.noise_price, slack))
+
+
+def _epsilon_each(plan: Plan) -> float:
+    """eps', or its share where every item has a bound of its own."""
+    return plan.epsilon_select / (plan.items or 1) if plan.per_item else plan.epsilon_select
 
 
 @dataclass(frozen=True)
 class Quantile:
     """Exponential mechanism with score -|#{users above C} - rank|, sensitivity 1. Pure epsilon'.
 
-    Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours.
+    Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours. Where each item
+    has a bound of its own, d such choices cost eps'/d each and eps' together.
     """
 
     name: str = "quantile"
-    modes: frozenset[Mode] = frozenset({CLOSED_LAPLACE})
+    modes: frozenset[Mode] = frozenset({CLOSED_LAPLACE, ITEMS_GAUSSIAN, ITEMS_LAPLACE})
     needs_statistic: bool = True
     private: bool = True
 
@@ -46,29 +63,37 @@ class Quantile:
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism."""
-        return (
-            Charge(
-                round="select",
-                name="exponential-mechanism",
-                parameters={"candidates": len(plan.candidate_steps), "rank": target_rank(plan)},
-                sensitivity=tail_count(neighbours=plan.neighbours).value,
-                norm="score",
-                neighbours=plan.neighbours.value,
-                epsilon=plan.epsilon_select,
-                delta=0.0,
-                loss=BoundedRangeLoss(),
-            ),
+        each = Charge(
+            round="select",
+            name="exponential-mechanism",
+            parameters={"candidates": len(plan.candidate_steps), "rank": target_rank(plan)},
+            sensitivity=tail_count(neighbours=plan.neighbours).value,
+            norm="score",
+            neighbours=plan.neighbours.value,
+            epsilon=_epsilon_each(plan),
+            delta=0.0,
+            loss=BoundedRangeLoss(),
         )
+        return (each,) * (plan.items or 1) if plan.per_item else (each,)
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
-        """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2)."""
-        tail = closed_tail(statistic)
-        scores = -np.abs(tail.counts - target_rank(plan))
-        chosen = exponential_mechanism(
-            scores.tolist(),
-            sensitivity=tail_count(neighbours=plan.neighbours).whole,
-            epsilon=plan.epsilon_select,
-            source=source,
+        """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2), for each item if asked."""
+        if plan.per_item:
+            counts = item_tail(statistic).counts
+            draws = [_draw(plan, row, source.fork(item)) for item, row in enumerate(counts)]
+            return at_candidates(plan, np.array(draws))
+        counts = closed_tail(statistic).counts
+        threshold = Threshold(
+            steps=int(plan.candidate_steps[_draw(plan, counts, source)]), bits=plan.grid_bits
         )
-        threshold = Threshold(steps=int(plan.candidate_steps[chosen]), bits=plan.grid_bits)
-        return Selection(threshold=threshold, scores=scores)
+        return Selection(threshold=threshold, scores=-np.abs(counts - target_rank(plan)))
+
+
+def _draw(plan: Plan, counts: Integers, source: Source) -> int:
+    scores = -np.abs(counts - target_rank(plan))
+    return exponential_mechanism(
+        scores.tolist(),
+        sensitivity=tail_count(neighbours=plan.neighbours).whole,
+        epsilon=_epsilon_each(plan),
+        source=source,
+    )
