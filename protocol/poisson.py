@@ -124,7 +124,7 @@ def debias_poisson(values: Floats, *, users: int, threshold: float, largest_rate
         threshold: C, in counts: what each user's count of each item was clipped to.
         largest_rate: the most that a user may expect of one item.
     """
-    return users * _rates(values, users=users, threshold=threshold, largest_rate=largest_rate)
+    return np.asarray(users * _rates(values, users=users, threshold=threshold, largest_rate=largest_rate))
 
 
 def debiased_standard_error(
@@ -137,7 +137,7 @@ def debiased_standard_error(
     average the noise pushes upwards, too. It grows without bound as users reach the threshold, and is
     infinite where h is flat. A clamped value is judged at the rate it was clamped to.
 
-    It does not cover rates that differ between users, nor counts that are not Poisson (see the module's head).
+    It does not cover rates that differ between users, nor counts that are not Poisson (see the module).
 
     Args:
         values: the released values, as in `debias_poisson`.
@@ -151,8 +151,10 @@ def debiased_standard_error(
         raise InvalidInput(f"the standard error is {standard_error!r}", allowed="a finite number from 0")
     rates = _rates(values, users=users, threshold=threshold, largest_rate=largest_rate)
     slopes = _clipped_mean_slope(rates, threshold)
+    errors = np.full(slopes.shape, math.inf)
     with np.errstate(over="ignore"):  # an error beyond the largest number is as good as infinite
-        return np.divide(standard_error, slopes, out=np.full(slopes.shape, math.inf), where=slopes > 0)
+        np.divide(standard_error, slopes, out=errors, where=slopes > 0)
+    return errors
 
 
 def _rates(values: Floats, *, users: int, threshold: float, largest_rate: float) -> Floats:

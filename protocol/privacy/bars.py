@@ -1,23 +1,359 @@
-"""Noise and bar of an open-domain release: which keys nobody listed may be shown, and at what delta.
+"""Noise and bar of an open-domain release: which keys may be shown when nobody listed them, and at what delta.
 
-Every user's histogram was random-clipped to `threshold` = C items, so it is a vector of whole, non-negative counts
-whose sum is at most C. The server adds up the clipped histograms, noises the keys whose *clipped* sum is positive
-and releases those whose noisy count exceeds the bar. Noise of scale b hides epsilon = Delta/b, where the l1
-sensitivity Delta is C (add-remove) or 2C (replace); the bar hides that a key is there at all, up to delta.
+Every user's histogram was random-clipped to `threshold` = C items, so it is a vector of whole, non-negative
+counts whose sum is at most C. The server adds up the clipped histograms, noises the keys whose *clipped* sum is
+positive and releases those whose noisy count exceeds the bar. Noise of scale b hides epsilon = Delta/b, where
+the l1 sensitivity Delta is C (add-remove) or 2C (replace). The bar hides, up to delta, which keys there are.
 
-Deviation: the paper's Algorithm 3 noises every key of positive *unclipped* total. That is not private: a user
-with m keys of their own gets m chances to pass the bar, where delta was computed for C.
+Deviation: the paper's Algorithm 3 noises the keys of positive *unclipped* total, which is not private: a user
+with m keys of their own gets m chances to pass a bar that was computed for C.
 
-Write f(x) for what is shown of a key whose clipped sum is x: the noisy count, or nothing, written ⊥. Keys are
-noised independently, so a release is a product over keys, ⊥ for all keys but finitely many. For two
-distributions, H_a(P|Q) = sum of max(P(y) - a Q(y), 0), and (epsilon, delta)-private means H <= delta at
-a = e^epsilon, for both orders of both neighbours. Two facts are used:
+Write f(x) for what is shown of a key whose clipped sum is x: its noisy count, or nothing, written ⊥. Keys are
+noised independently, so a release is a product over keys. With H_a(P|Q) = sum of max(P(y) - a Q(y), 0), a
+mechanism is (epsilon, delta)-private when H <= delta at a = e^epsilon for its outputs P and Q on any neighbours,
+in both orders. Three facts are used:
 
-- **Products.** min(P, aQ) has mass 1 - H_a(P|Q). The product over keys of these measures is below the product of
-  the P_j and below (product of a_j) times the product of the Q_j. So at a = product of a_j, over all keys
-  1 - H <= product of (1 - H_j) can't fail: H <= 1 - product of (1 - H_j).
-- **Mixtures.** H is jointly convex, so what holds for every outcome of the users' random clips holds on average.
+- **Steps.** H_ab(P|R) <= H_a(P|Q) + a H_b(Q|R).
+- **Products.** H <= 1 - product of (1 - H_j), at the product of the a_j: the measures min(P_j, a_j Q_j) have masses
+  1 - H_j, and their product is nowhere above that of the P_j, nor above that of the a_j Q_j.
+- **Mixtures.** H is jointly convex: what holds for every outcome of the random clips holds on average.
 
-How each kind of noise uses them stands at `truncated_laplace` and `laplace_threshold`. In both, delta is *exact*:
-it holds for all neighbours, and some pair of neighbours reaches it.
+The proofs stand at `truncated_laplace` and `laplace_threshold`. In both, delta is exact: it holds for all
+neighbours, and two of them reach it.
 """
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+    localcontext,
+)
+from fractions import Fraction
+from numbers import Integral
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
+from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l1
+from fedhist.protocol.privacy.noise import LARGEST_LAPLACE_SCALE, discrete_laplace, laplace_scale
+from fedhist.protocol.privacy.randomness import Source
+
+OpenNoiseKind = Literal["truncated-laplace", "laplace-threshold", "laplace-threshold-paper"]
+
+# One step of the bar changes a delta by a factor of at least 1 + 2^-51, scales being at most 2^51. Of these digits,
+# differences lose 16, powers 19, and the third-order differences of a variance 46.
+_DIGITS = 60
+_VARIANCE_DIGITS = 100
+
+# An open domain has no size; the sensitivity only asks whether there is more than one item.
+_MORE_THAN_ONE_ITEM = 2
+
+
+@dataclass(frozen=True)
+class OpenNoise:
+    """Integer noise for each key of positive clipped sum, and the bar that the noisy count must exceed.
+
+    Args:
+        kind: what is drawn and how the bar was computed.
+        scale: b of the discrete Laplace, P(z) proportional to exp(-|z| / b).
+        bar: a key is released when its count plus its noise is above this; truncated noise lies in [-bar, bar].
+        delta: the exact delta of the release at the epsilon it was made for, as the next float above it.
+    """
+
+    kind: OpenNoiseKind
+    scale: Fraction
+    bar: int
+    delta: float
+
+    def draw(self, size: int, *, source: Source) -> Integers:
+        """Independent draws, exact, one for each key of positive clipped sum."""
+        if self.kind == "truncated-laplace":
+            return _draw_truncated(size, self.scale, self.bar, source)
+        return discrete_laplace(size, self.scale, source=source)
+
+    @functools.cached_property
+    def standard_deviation(self) -> float:
+        """Of the noise, before the bar: sqrt(2q) / (1 - q) with q = e^(-1/b), less when truncated."""
+        if self.kind == "truncated-laplace":
+            return _truncated_deviation(self.scale, self.bar)
+        rate = float(1 / self.scale)
+        return math.sqrt(2) * math.exp(-rate / 2) / -math.expm1(-rate)
+
+    def release_probability(self, counts: npt.ArrayLike) -> Floats:
+        """The chance that a key with this clipped sum is released, for each: P(count + noise > bar).
+
+        Counts may be fractions, such as expected sums. A count of 0 or less has no noise, so its chance is 0.
+        """
+        sums = np.asarray(counts)
+        if np.issubdtype(sums.dtype, np.integer):
+            sums = sums.astype(np.int64)
+        # By symmetry only upper tails are needed, P(Z >= k) with k >= 1: no digit is lost near 0 or 1.
+        least = np.floor(self.bar - sums) + 1
+        rises = least > 0
+        tail = self._upper_tail(np.where(rises, least, 1 - least))
+        return np.asarray(np.where(sums > 0, np.where(rises, tail, 1 - tail), 0.0), dtype=np.float64)
+
+    def _upper_tail(self, least: Floats) -> Floats:
+        """P(Z >= least), for whole numbers of at least 1."""
+        rate = float(1 / self.scale)
+        if self.kind != "truncated-laplace":
+            return np.asarray(np.exp(-rate * least) / (1 + math.exp(-rate)))
+        least = np.minimum(least, self.bar + 1.0)
+        total = -math.expm1(-rate) - 2 * math.exp(-rate) * math.expm1(-rate * self.bar)
+        return np.asarray(-np.exp(-rate * least) * np.expm1(-rate * (self.bar + 1.0 - least)) / total)
+
+
+def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours) -> OpenNoise:
+    """Discrete Laplace noise cut to [-A, A] and the bar A: the least A that is (epsilon, delta)-private.
+
+    Proof. Let p_A be the chance of the end point A. f(0) = ⊥, noised or not, so f is one rule for all x >= 0.
+
+    - *One unit*, f(x) against f(x + 1). Where both can show y, their chances differ by a factor e^(1/b) at most.
+      Only x + 1 shows x + 1 + A, with chance p_A. If x - A is above the bar, only x shows it, with chance p_A, and
+      neither shows ⊥. If not, ⊥ of x + 1 stands for the noises z in [-A, A - x - 1], and e^(1/b) times its chance
+      is at least that of the noises z + 1, which are all that make x show ⊥ but -A. So H <= p_A at e^(1/b), in
+      both orders.
+    - *One key*, f(x) against f(x + k). By steps, H <= delta_k at e^(k/b), in both orders, where
+      delta_k = p_A (1 + e^(1/b) + ... + e^((k-1)/b)) = p_A (e^(k/b) - 1) / (e^(1/b) - 1).
+    - *Many keys* that grow by k_j, C in all. By products, H <= 1 - product of (1 - delta_(k_j)), which is at most
+      the sum of the delta_(k_j) and so at most delta_C: the terms of the sum grow. The same if all shrink.
+    - *Add-remove*: the keys of a user all grow or all shrink, so delta = delta_C. A new key of count C reaches it:
+      it passes the bar with chance P(Z > A - C) = delta_C, as A >= C (else that chance were above 1/2).
+    - *Replace*: some grow and some shrink, so delta = 1 - (1 - delta_C)^2, at e^(2C/b). It is reached when C units
+      move from a key that 2A + 1 others share to a new key. Counting 2C unit steps in a row would give more.
+
+    Args:
+        threshold: C, a whole number of at least 1.
+        epsilon: above 0.
+        delta: strictly between 0 and 1/2.
+        neighbours: the relation that the guarantee is about.
+
+    Raises:
+        InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
+    """
+    return _checked("truncated-laplace", threshold, epsilon, delta, neighbours)
+
+
+def laplace_threshold(
+    threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours, tight: bool
+) -> OpenNoise:
+    """Discrete Laplace noise that is not cut, and a bar t that new keys seldom pass.
+
+    Proof, for both relations at once.
+
+    - A key that both data sets have and that changes by k is e^(k/b)-close in both orders; let l be the sum of
+      these k/b. A key of count k that one of them lacks passes the bar with chance r_k = P(Z > t - k). Let n be
+      the product of 1 - r_k over the keys that only the second has, and g over those that only the first has. The
+      second shows no new key with chance n, and the first none that is gone with chance g, so
+      H(second | first) <= (1 - n) + max(n - e^(epsilon - l) g, 0) <= max(1 - n, 1 - g), as l <= epsilon.
+    - Both are 1 - product of (1 - r_k) for counts k with a sum of at most C. As r_k is exponential in k,
+      -ln(1 - r_k) is convex: m such counts are worst as C - m + 1 and m - 1 ones, and that is convex in m. So the
+      worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
+      reaches it.
+
+    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for add-remove and noise on the real line. Here
+    b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
+    be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
+
+    Args:
+        threshold: C, a whole number of at least 1.
+        epsilon: above 0.
+        delta: strictly between 0 and 1/2.
+        neighbours: the relation that the guarantee is about.
+        tight: True for the least t that is (epsilon, delta)-private, False for the paper's.
+
+    Raises:
+        InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
+    """
+    kind: OpenNoiseKind = "laplace-threshold" if tight else "laplace-threshold-paper"
+    return _checked(kind, threshold, epsilon, delta, neighbours)
+
+
+def bars_for(
+    kind: OpenNoiseKind, thresholds: Integers, *, epsilon: float, delta: float, neighbours: Neighbours
+) -> list[OpenNoise]:
+    """The noise and bar of each candidate threshold, in their order."""
+    return [_checked(kind, threshold, epsilon, delta, neighbours) for threshold in thresholds]
+
+
+def _checked(
+    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
+) -> OpenNoise:
+    if kind not in get_args(OpenNoiseKind):
+        raise InvalidPlan(f"the noise is {kind!r}", allowed=" or ".join(map(repr, get_args(OpenNoiseKind))))
+    if not isinstance(threshold, Integral) or isinstance(threshold, bool) or threshold < 1:
+        raise InvalidPlan(
+            f"the threshold is {threshold!r}",
+            allowed="a whole number of at least 1",
+            advice="it is the number of items that each user keeps",
+        )
+    check_epsilon(epsilon, "epsilon")
+    check_delta(delta, "delta")
+    if neighbours not in tuple(Neighbours):
+        raise InvalidPlan(
+            f"the neighbours are {neighbours!r}", allowed=" or ".join(repr(str(name)) for name in Neighbours)
+        )
+    return _calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _calibrated(
+    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
+) -> OpenNoise:
+    scale = _scale(threshold, epsilon, neighbours)
+    with localcontext(_exact(_DIGITS)):
+        if kind == "truncated-laplace":
+            bar, achieved = _truncated_bar(threshold, scale, delta, neighbours)
+        else:
+            bar, achieved = _threshold_bar(threshold, scale, delta, printed=kind == "laplace-threshold-paper")
+        return OpenNoise(kind, scale, bar, _round_up(achieved))
+
+
+def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
+    """Delta/epsilon, rounded up to what can be drawn."""
+    sensitivity = clipped_sum_l1(threshold, domain_size=_MORE_THAN_ONE_ITEM, neighbours=neighbours)
+    wanted = Fraction(sensitivity.whole) / Fraction(epsilon)
+    if wanted > LARGEST_LAPLACE_SCALE:
+        raise InvalidPlan(
+            f"epsilon is {epsilon!r} at a threshold of {threshold}",
+            allowed="noise of a scale sensitivity/epsilon up to 2^51",
+            advice="raise epsilon or lower the threshold",
+        )
+    return laplace_scale(wanted)
+
+
+def _truncated_bar(
+    threshold: int, scale: Fraction, delta: float, neighbours: Neighbours
+) -> tuple[int, Decimal]:
+    """The least A and its delta, from delta_C = q^(A+1-C) (1 - q^C) / (1 + q - 2 q^(A+1)) with q = e^(-1/b).
+
+    Solved for A: A + 1 = C + b ln((1 - (1 - 2 delta_C) q^C) / (delta_C (1 + q))).
+    """
+    replace = neighbours is Neighbours.REPLACE
+    ratio = (-1 / _decimal(scale)).exp()
+    all_units = ratio**threshold
+
+    def delta_at(bar: int) -> Decimal:
+        end = ratio ** (bar + 1 - threshold)
+        one_way = end * (1 - all_units) / (1 + ratio - 2 * end * all_units)
+        return one_way * (2 - one_way) if replace else one_way
+
+    loss = threshold / float(scale)
+    log_one_way = math.log(delta) - (math.log1p(math.sqrt(1 - delta)) if replace else 0.0)
+    above_loss = math.log(2 * math.exp(log_one_way - loss) - math.expm1(-loss))
+    guess = threshold - 1 + float(scale) * (above_loss - log_one_way - math.log1p(float(ratio)))
+    return _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
+
+
+def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bool) -> tuple[int, Decimal]:
+    """The least t, or the printed one, and its delta, from r_k = q^(t+1-k) / (1 + q) with q = e^(-1/b)."""
+    ratio = (-1 / _decimal(scale)).exp()
+    other_units = ratio ** (threshold - 1) if threshold > 1 else Decimal(1)
+
+    def delta_at(bar: int) -> Decimal:
+        one_key = ratio ** (bar + 1 - threshold) / (1 + ratio)
+        return max(one_key, _any_of(threshold, one_key * other_units, unless_below=one_key))
+
+    if printed:
+        bar = math.ceil(threshold + _decimal(scale) * (threshold / (2 * Decimal(delta))).ln())
+        return _least_bar(delta_at, Decimal(delta), guess=bar, above=bar - 1)
+    # C keys of count 1 may pass with chance 1 - (1 - delta)^(1/C) each: 1 - e^-share, about share e^(-share/2).
+    share = -math.log1p(-delta) / threshold
+    log_each = math.log(-math.log1p(-delta)) - math.log(threshold) - share / 2
+    least = min(math.log(delta) - (threshold - 1) / float(scale), log_each)
+    guess = -float(scale) * (least + math.log1p(float(ratio)))
+    return _least_bar(delta_at, Decimal(delta), guess=math.ceil(guess), above=threshold - 1)
+
+
+def _any_of(count: int, each: Decimal, *, unless_below: Decimal) -> Decimal:
+    """1 - (1 - each)^count, or 0 if count * each, which is never less, shows that it is at most `unless_below`."""
+    if count * each <= unless_below:
+        return Decimal(0)
+    with localcontext() as context:
+        context.prec += -each.adjusted()
+        return 1 - (1 - each) ** count
+
+
+def _least_bar(
+    delta_at: Callable[[int], Decimal], asked: Decimal, *, guess: int, above: int
+) -> tuple[int, Decimal]:
+    """The least bar after `above` whose delta is at most `asked`, and that delta, which falls as bars rise.
+
+    The guess saves time only: from it the search goes up in steps that double, then down likewise, then by halves.
+    No bar below C will do, because there a key of count C passes with chance 1/2 or more.
+    """
+    low, high, step = above, max(guess, above + 1), 1
+    achieved = delta_at(high)
+    while achieved > asked:
+        low, high, step = high, high + step, 2 * step
+        achieved = delta_at(high)
+    step = 1
+    while high - low > 1:
+        middle = max(high - step, (low + high) // 2)
+        found = delta_at(middle)
+        if found <= asked:
+            high, achieved, step = middle, found, 2 * step
+        else:
+            low = middle
+    return high, achieved
+
+
+def _draw_truncated(size: int, scale: Fraction, bar: int, source: Source) -> Integers:
+    """Discrete Laplace draws given that they lie in [-bar, bar].
+
+    A draw Z >= 0 is replaced by Z mod (A + 1), and Z < 0, seen as -1 - Y, by -1 - (Y mod (A + 1)). Geometric chances
+    fold onto themselves: sum over i of q^(r + i(A+1)) is proportional to q^r. So every z from -A - 1 to A gets a
+    chance proportional to e^(-|z|/b), and only -A - 1, of chance below 1/(A + 2), is drawn again. Unlike plain
+    rejection this is fast however small A is against b.
+    """
+    width = bar + 1
+    draws = np.empty(size, dtype=np.int64)
+    open_ = np.arange(size)
+    while open_.size:
+        free = discrete_laplace(len(open_), scale, source=source)
+        # ~z is -1 - z.
+        draws[open_] = np.where(free >= 0, free % width, ~(~free % width))
+        open_ = open_[draws[open_] < -bar]
+    return draws
+
+
+def _truncated_deviation(scale: Fraction, bar: int) -> float:
+    """sqrt(2 (1^2 q + ... + A^2 q^A) / (1 + 2 (q + ... + q^A))), both sums in closed form."""
+    with localcontext(_exact(_VARIANCE_DIGITS)):
+        q = (-1 / _decimal(scale)).exp()
+        end = q**bar
+        squares = 1 + q - end * ((bar + 1) ** 2 - (2 * bar * bar + 2 * bar - 1) * q + bar * bar * q * q)
+        return float((2 * q * squares / (1 + q - 2 * q * end)).sqrt() / (1 - q))
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _round_up(value: Decimal) -> float:
+    """The least positive float that is not below."""
+    nearest = float(value)
+    if nearest == 0 or Decimal(nearest) < value:
+        return math.nextafter(nearest, math.inf)
+    return nearest
+
+
+def _exact(digits: int) -> Context:
+    """Plenty of digits, and exponents that fall to 0 instead of failing, whatever the caller's own context is."""
+    return Context(
+        prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, DivisionByZero, Overflow]
+    )
