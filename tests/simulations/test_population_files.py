@@ -121,7 +121,7 @@ class TestMatrices:
     @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
     def test_a_truncated_archive_is_refused(self, tmp_path: Path, kept: float) -> None:
         path = tmp_path / "matrix.npz"
-        scipy.sparse.save_npz(path, scipy.sparse.random_array((50, 50), density=0.2, rng=1))
+        scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.arange(2_500).reshape(50, 50) % 7))
         whole = path.read_bytes()
         path.write_bytes(whole[: int(kept * len(whole))])
         with pytest.raises(InvalidFile):
@@ -156,6 +156,7 @@ class TestMatrices:
             {"format": np.array("xyz")},
         ],
     )
+    @pytest.mark.filterwarnings("ignore")
     @pytest.mark.parametrize("kind", ["csr", "csc"])
     def test_parts_that_contradict_each_other_are_refused(self, tmp_path: Path, kind: str, part: Any) -> None:
         parts = {"data": np.array([1, 1]), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +60,11 @@ def write_csv(path: Path, text: str) -> Path:
 def write_npz(path: Path, table: Any) -> Path:
     scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.asarray(table)))
     return path
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -186,7 +192,7 @@ class TestFlags:
             "--selector", "fixed", "--threshold", 20,
         )  # fmt: skip
         assert outcome.code == 0
-        rows = list(csv.DictReader((tmp_path / "r/histogram.csv").open()))
+        rows = rows_of(tmp_path / "r/histogram.csv")
         assert [round(float(row["value"])) for row in rows] == pytest.approx([450, 250], abs=2)
         assert "not private" in outcome.out
 
@@ -198,12 +204,12 @@ class TestFlags:
         items = write_csv(tmp_path / "items.txt", "\ufeffapple\r\nplum\npear\n")
         outcome = fedhist("run", "--data", data, "--items-file", items, "--out", "r", "--epsilon", 1e4)
         assert outcome.code == 0
-        rows = list(csv.DictReader((tmp_path / "r/histogram.csv").open()))
+        rows = rows_of(tmp_path / "r/histogram.csv")
         assert [row["item"] for row in rows] == ["apple", "plum", "pear"]
         assert "read off the data" not in outcome.out
 
     def test_help_names_every_selector_and_the_defaults(self, fedhist: Fedhist) -> None:
-        text = fedhist("run", "--help").out
+        text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
         for name in ("weighted-quantile", "dpsgd", "output-perturbation", "m-quantile", "oracle", "50000"):
             assert name in text
 
@@ -379,8 +385,7 @@ class TestLedger:
     def test_trials_are_charged_one_by_one_and_reserved_together(
         self, fedhist: Fedhist, tmp_path: Path
     ) -> None:
-        fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 1)
-        assert fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 0.1, "--replace").code == 0
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 0.1).code == 0
         assert fedhist(*SMALL, "--json", "--trials", 3, "--ledger", "l.db").code == 3
         assert fedhist(*SMALL, "--json", "--trials", 2, "--ledger", "l.db").code == 0
         (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
@@ -432,12 +437,11 @@ class TestResultFolder:
         plan = json.loads((folder / "plan.json").read_text())
         assert plan == document["plan"]
         assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
-        with (folder / "histogram.csv").open(newline="") as file:
-            rows = list(csv.reader(file))
-        assert rows[0] == ["item", "value", "standard_error"]
-        assert [row[0] for row in rows[1:]] == [str(item) for item in range(20)]
-        assert {float(row[2]) for row in rows[1:]} == {document["standard_error"]}
-        assert len({float(row[1]) for row in rows[1:]}) > 1
+        assert (folder / "histogram.csv").read_text().splitlines()[0] == "item,value,standard_error"
+        rows = rows_of(folder / "histogram.csv")
+        assert [row["item"] for row in rows] == [str(item) for item in range(20)]
+        assert {float(row["standard_error"]) for row in rows} == {document["standard_error"]}
+        assert len({float(row["value"]) for row in rows}) > 1
 
     def test_labels_come_back_as_the_file_wrote_them(self, fedhist: Fedhist, tmp_path: Path) -> None:
         labels = ["007", "a, b", 'say "so"', "naïve", " spaced", "1e3"]
@@ -448,8 +452,7 @@ class TestResultFolder:
                 writer.writerows([f"u{user}", label, 9 - place] for place, label in enumerate(labels))
         outcome = fedhist("run", "--data", "d.csv", "--out", "r", "--epsilon", 100)
         assert outcome.code == 0
-        with (tmp_path / "r/histogram.csv").open(newline="", encoding="utf-8") as file:
-            assert [row["item"] for row in csv.DictReader(file)] == labels
+        assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == labels
         assert "--items-file" in outcome.out
 
     def test_parquet_labels_and_counts(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -458,7 +461,7 @@ class TestResultFolder:
         table = pl.DataFrame({"user": [1, 1, 2] * 9, "item": [30, 10, 10] * 9, "count": [4, 1, 1] * 9})
         table.write_parquet(tmp_path / "d.parquet")
         assert fedhist("run", "--data", "d.parquet", "--out", "r").code == 0
-        rows = list(csv.DictReader((tmp_path / "r/histogram.csv").open()))
+        rows = rows_of(tmp_path / "r/histogram.csv")
         assert [row["item"] for row in rows] == ["30", "10"]
 
     def test_the_default_folder_is_new_every_time(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -581,8 +584,6 @@ class TestBadInput:
 
     @staticmethod
     def check(outcome: Outcome, words: str) -> None:
-        import re
-
         assert outcome.code == 2
         assert outcome.out == ""
         assert outcome.err.startswith("error: ")

@@ -1,0 +1,472 @@
+"""The delta of every open-domain release is what it says: never passed, and reached, by brute force."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.histograms import Floats
+from fedhist.protocol.privacy.bars import (
+    OpenNoise,
+    OpenNoiseKind,
+    bars_for,
+    laplace_threshold,
+    truncated_laplace,
+)
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.randomness import SeededSource
+
+KINDS: tuple[OpenNoiseKind, ...] = ("truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_relation = pytest.mark.parametrize("neighbours", list(Neighbours))
+
+Atoms = tuple[Floats, Floats]
+"""What two data sets show, as the chances of each outcome under the one and under the other."""
+
+
+def made(
+    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
+) -> OpenNoise:
+    if kind == "truncated-laplace":
+        return truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=neighbours)
+    tight = kind == "laplace-threshold"
+    return laplace_threshold(threshold, epsilon=epsilon, delta=delta, neighbours=neighbours, tight=tight)
+
+
+# --- Brute force: every change that one user can make, on every kind of key, from the definition of the release.
+
+
+@functools.cache
+def noise_chances(scale: Fraction, support: int) -> Floats:
+    """P(z) for z from -support to support, in plain sight: weights over their sum."""
+    weights = np.exp(-np.abs(np.arange(-support, support + 1)) / float(scale))
+    return np.asarray(weights / weights.sum())
+
+
+def shown(noise: OpenNoise, count: int, width: int) -> Floats:
+    """What a key with this clipped sum shows: nothing (place 0), or bar + i (place i)."""
+    outcomes = np.zeros(width)
+    if count == 0:
+        outcomes[0] = 1.0
+        return outcomes
+    # What an untruncated draw has beyond 45 scales, 10^-19, is far below the tolerances.
+    support = noise.bar if noise.kind == "truncated-laplace" else math.ceil(45 * noise.scale)
+    places = np.maximum(count + np.arange(-support, support + 1) - noise.bar, 0)
+    np.add.at(outcomes, places, noise_chances(noise.scale, support))
+    return outcomes
+
+
+def merged(first: Floats, second: Floats) -> Atoms:
+    """Outcomes of one likelihood ratio taken together: the divergence does not change."""
+    possible = (first > 0) | (second > 0)
+    first, second = first[possible], second[possible]
+    with np.errstate(divide="ignore"):
+        losses = np.round(np.log(first) - np.log(second), 10)
+    _, group = np.unique(losses, return_inverse=True)
+    return np.bincount(group, weights=first), np.bincount(group, weights=second)
+
+
+@functools.cache
+def one_key(noise: OpenNoise, before: int, after: int) -> Atoms:
+    width = max(before, after) + math.ceil(45 * noise.scale) + 2
+    return merged(shown(noise, before, width), shown(noise, after, width))
+
+
+def both_keys(one: Atoms, other: Atoms) -> Atoms:
+    first, second = (np.outer(a, b).ravel() for a, b in zip(one, other, strict=True))
+    return merged(first, second)
+
+
+def divergence(atoms: Atoms, epsilon: float) -> float:
+    """The larger of both orders' hockey-stick divergences at e^epsilon."""
+    first, second = atoms
+    factor = math.exp(epsilon)
+    return max(
+        float(np.maximum(first - factor * second, 0).sum()),
+        float(np.maximum(second - factor * first, 0).sum()),
+    )
+
+
+Change = tuple[int, int]
+"""What a user has of a key before and after."""
+
+
+def changes(threshold: int, neighbours: Neighbours) -> list[Change]:
+    sizes = range(threshold + 1)
+    if neighbours is Neighbours.ADD_REMOVE:
+        return [(0, size) for size in sizes[1:]]
+    return [(before, after) for before in sizes for after in sizes if before != after]
+
+
+def all_users(
+    noise: OpenNoise, kinds_of_key: list[tuple[Change, int]], room: Change, so_far: Atoms
+) -> Iterator[Atoms]:
+    """What is shown before and after, for every multiset of changes that fits in `room` on keys of all bases."""
+    yield so_far
+    for place, ((before, after), base) in enumerate(kinds_of_key):
+        left = (room[0] - before, room[1] - after)
+        if min(left) >= 0:
+            shared = both_keys(so_far, one_key(noise, base + before, base + after))
+            yield from all_users(noise, kinds_of_key[place:], left, shared)
+
+
+NOTHING: Atoms = (np.ones(1), np.ones(1))
+
+
+def worst_divergence(
+    noise: OpenNoise, threshold: int, epsilon: float, neighbours: Neighbours, bases: list[int]
+) -> float:
+    kinds_of_key = list(itertools.product(changes(threshold, neighbours), bases))
+    users = all_users(noise, kinds_of_key, (threshold, threshold), NOTHING)
+    return max(divergence(atoms, epsilon) for atoms in users)
+
+
+def bases_of(bar: int, how_many: str) -> list[int]:
+    """Sums of the other users: new keys, keys at the bar, keys that are always shown, and their neighbours."""
+    if how_many == "few":
+        return [0, bar, 2 * bar + 1]
+    return sorted({0, 1, bar - 1, bar, bar + 1, 2 * bar, 2 * bar + 1})
+
+
+# The last has a delta far above epsilon: there also the *absence* of a key tells something.
+BUDGETS = [(1.0, 0.05), (3.0, 0.01), (0.05, 0.3)]
+EXHAUSTIVE: list[Any] = [
+    *((Neighbours.ADD_REMOVE, threshold, "many") for threshold in (1, 2, 3, 4)),
+    *((Neighbours.ADD_REMOVE, threshold, "few") for threshold in (5, 6)),
+    *((Neighbours.REPLACE, threshold, "many") for threshold in (1, 2)),
+    (Neighbours.REPLACE, 3, "few"),
+]
+
+
+@pytest.mark.parametrize(("neighbours", "threshold", "how_many"), EXHAUSTIVE)
+@pytest.mark.parametrize("kind", ["truncated-laplace", "laplace-threshold"])
+def test_no_user_passes_the_claimed_delta_and_one_reaches_it(
+    kind: OpenNoiseKind, neighbours: Neighbours, threshold: int, how_many: str
+) -> None:
+    for epsilon, delta in BUDGETS:
+        noise = made(kind, threshold, epsilon, delta, neighbours)
+        worst = worst_divergence(noise, threshold, epsilon, neighbours, bases_of(noise.bar, how_many))
+        assert worst <= noise.delta + 1e-12, "some user passes the claim"
+        assert worst > 0.9 * noise.delta, "a claim of 10 % less would stand"
+        assert worst == pytest.approx(noise.delta, rel=1e-9)
+        assert noise.delta <= delta
+
+
+@each_relation
+def test_the_paper_s_bar_claims_its_own_delta_and_not_the_one_asked_for(neighbours: Neighbours) -> None:
+    noise = made("laplace-threshold-paper", 2, 1.0, 0.05, neighbours)
+    worst = worst_divergence(noise, 2, 1.0, neighbours, bases_of(noise.bar, "many"))
+    assert worst == pytest.approx(noise.delta, rel=1e-9)
+    assert noise.delta < 0.05
+
+
+@each_relation
+def test_the_widest_case_four_items_replaced_by_any_four(neighbours: Neighbours) -> None:
+    noise = made("truncated-laplace", 4, 2.0, 0.02, neighbours)
+    worst = worst_divergence(noise, 4, 2.0, neighbours, [0, 2 * noise.bar + 1])
+    assert worst == pytest.approx(noise.delta, rel=1e-9)
+
+
+@each_relation
+@pytest.mark.parametrize("threshold", [1, 3])
+@pytest.mark.parametrize("kind", ["truncated-laplace", "laplace-threshold"])
+def test_a_bar_one_lower_or_noise_a_little_narrower_would_be_found_out(
+    kind: OpenNoiseKind, threshold: int, neighbours: Neighbours
+) -> None:
+    for epsilon, delta in BUDGETS[:2]:
+        noise = made(kind, threshold, epsilon, delta, neighbours)
+        bases = bases_of(noise.bar, "few")
+        lower = replace(noise, bar=noise.bar - 1)
+        assert worst_divergence(lower, threshold, epsilon, neighbours, bases) > delta
+        # With 3 % less noise, counts on display already differ by more than e^epsilon.
+        narrower = replace(noise, scale=noise.scale * Fraction(97, 100))
+        honest, leaking = (
+            worst_divergence(each, threshold, epsilon, neighbours, [100 * noise.bar])
+            for each in (noise, narrower)
+        )
+        assert leaking > honest + 0.003
+
+
+def partitions(total: int, largest: int) -> Iterator[list[int]]:
+    if total == 0:
+        yield []
+    for part in range(min(total, largest), 0, -1):
+        for rest in partitions(total - part, part):
+            yield [part, *rest]
+
+
+@pytest.mark.parametrize("threshold", [2, 5, 12, 25])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0, 20.0])
+def test_new_keys_are_shown_most_often_by_one_of_count_c_or_c_of_count_one(
+    threshold: int, epsilon: float
+) -> None:
+    noise = made("laplace-threshold", threshold, epsilon, 1e-3, Neighbours.ADD_REMOVE)
+    chances = noise.release_probability(np.arange(threshold + 1))
+    shown_at_all = [
+        (1 - math.prod(1 - chances[part] for part in parts), len(parts))
+        for total in range(1, threshold + 1)
+        for parts in partitions(total, total)
+    ]
+    most, parts_of_the_worst = max(shown_at_all)
+    assert parts_of_the_worst in {1, threshold}
+    assert most == pytest.approx(noise.delta, rel=1e-9)
+
+
+# --- Numbers.
+
+
+def test_known_answers() -> None:
+    def bar(kind: OpenNoiseKind, epsilon: float, neighbours: Neighbours) -> int:
+        return made(kind, 100, epsilon, 1e-6, neighbours).bar
+
+    assert bar("truncated-laplace", 1.0, Neighbours.ADD_REMOVE) == 1366
+    assert bar("laplace-threshold", 1.0, Neighbours.ADD_REMOVE) == 1774
+    assert bar("laplace-threshold-paper", 1.0, Neighbours.ADD_REMOVE) == 1873
+    # As for noise on the real line, within the rounding to integers.
+    assert 0 <= 1873 - (100 + 100 * math.log(100 / 2e-6)) < 1
+    assert abs(1774 - (1 + 100 * math.log(1 / (2 * (1 - (1 - 1e-6) ** 0.01))))) < 1
+    assert abs(1366 - 100 * math.log(1 + (math.e - 1) / 2e-6)) < 1
+    # Twice the noise, and two keys instead of one: 200 ln(1 + (e^(1/2) - 1) / 1e-6).
+    assert bar("truncated-laplace", 1.0, Neighbours.REPLACE) == 2677
+    assert made("truncated-laplace", 100, 1.0, 1e-6, Neighbours.REPLACE).scale == 200
+
+
+def mp_delta(noise: OpenNoise, threshold: int, neighbours: Neighbours) -> mpmath.mpf:
+    """The formulas of the docstrings in 400 digits, which no cancellation can use up."""
+    with mpmath.workdps(400):
+        rate = mpmath.mpf(noise.scale.denominator) / noise.scale.numerator
+        ratio = mpmath.exp(-rate)
+        if noise.kind == "truncated-laplace":
+            total = 1 + 2 * ratio * (1 - ratio**noise.bar) / (1 - ratio)
+            end_point = ratio**noise.bar / total
+            one_way = end_point * (mpmath.exp(threshold * rate) - 1) / (mpmath.exp(rate) - 1)
+            return one_way if neighbours is Neighbours.ADD_REMOVE else 1 - (1 - one_way) ** 2
+        one_key = ratio ** (noise.bar - threshold + 1) / (1 + ratio)
+        each_of_many = ratio**noise.bar / (1 + ratio)
+        return max(one_key, 1 - (1 - each_of_many) ** threshold)
+
+
+budgets = {
+    "kind": st.sampled_from(KINDS),
+    "neighbours": st.sampled_from(list(Neighbours)),
+    "threshold": st.one_of(st.integers(1, 20), st.integers(1, 2**30)),
+    "log_epsilon": st.floats(-4, math.log10(50)),
+    "log_delta": st.one_of(st.floats(-12, math.log10(0.499)), st.floats(-300, -12)),
+}
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(**budgets)
+def test_delta_is_exact_to_the_last_float_and_the_bar_is_the_least(
+    kind: OpenNoiseKind, neighbours: Neighbours, threshold: int, log_epsilon: float, log_delta: float
+) -> None:
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    noise = made(kind, threshold, epsilon, delta, neighbours)
+    exact = mp_delta(noise, threshold, neighbours)
+    assert math.nextafter(noise.delta, 0) < exact <= noise.delta <= delta
+    if kind != "laplace-threshold-paper":
+        assert mp_delta(replace(noise, bar=noise.bar - 1), threshold, neighbours) > delta
+        # The bar changes exactly where it has to: between two neighbouring floats.
+        assert made(kind, threshold, epsilon, noise.delta, neighbours) == noise
+        stricter = made(kind, threshold, epsilon, math.nextafter(noise.delta, 0), neighbours)
+        assert stricter.bar == noise.bar + 1
+    else:
+        assert noise.bar >= made("laplace-threshold", threshold, epsilon, delta, neighbours).bar
+        b = float(noise.scale)
+        assert noise.bar == pytest.approx(
+            threshold + b * (math.log(threshold / 2) - math.log(delta)), abs=1, rel=1e-12
+        )
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(**budgets)
+def test_the_scale_hides_epsilon(
+    kind: OpenNoiseKind, neighbours: Neighbours, threshold: int, log_epsilon: float, log_delta: float
+) -> None:
+    epsilon = Fraction(10**log_epsilon)
+    noise = made(kind, threshold, float(epsilon), 10**log_delta, neighbours)
+    sensitivity = threshold if neighbours is Neighbours.ADD_REMOVE else 2 * threshold
+    assert sensitivity / noise.scale <= epsilon
+    assert sensitivity / noise.scale >= epsilon * (1 - Fraction(1, 2**39))
+
+
+@each_kind
+@each_relation
+def test_more_budget_never_raises_the_bar_and_more_items_never_lower_it(
+    kind: OpenNoiseKind, neighbours: Neighbours
+) -> None:
+    epsilons = [0.01, 0.1, 0.5, 1.0, 2.0, 10.0, 50.0]
+    deltas = [1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.4]
+    thresholds = [1, 2, 3, 10, 100, 1000]
+    bars = np.array(
+        [[[made(kind, c, e, d, neighbours).bar for c in thresholds] for d in deltas] for e in epsilons]
+    )
+    assert (np.diff(bars, axis=0) <= 0).all()
+    assert (np.diff(bars, axis=1) <= 0).all()
+    assert (np.diff(bars, axis=2) > 0).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("threshold", [2, 10, 100, 1000])
+def test_truncated_noise_has_the_lowest_bar_and_the_paper_the_highest(threshold: int, epsilon: float) -> None:
+    cut, tight, paper = (made(kind, threshold, epsilon, 1e-6, Neighbours.ADD_REMOVE) for kind in KINDS)
+    assert cut.bar <= tight.bar <= paper.bar
+    assert cut.standard_deviation < tight.standard_deviation
+    if epsilon <= 1 and threshold >= 10:
+        assert cut.bar < 0.9 * tight.bar < 0.9 * paper.bar
+
+
+@each_kind
+@each_relation
+@pytest.mark.parametrize("threshold", [1, 2, 2**30])
+@pytest.mark.parametrize("epsilon", [1e-5, 50.0, 1e4, 1e300])
+@pytest.mark.parametrize("delta", [5e-324, 1e-30, math.nextafter(0.5, 0)])
+def test_extreme_settings_neither_overflow_nor_hang(
+    kind: OpenNoiseKind, neighbours: Neighbours, threshold: int, epsilon: float, delta: float
+) -> None:
+    noise = made(kind, threshold, epsilon, delta, neighbours)
+    assert noise.bar >= threshold
+    assert 0 < noise.delta <= delta
+    assert 0 <= noise.standard_deviation < math.inf
+    chances = noise.release_probability(
+        np.array([0, 1, threshold, noise.bar, noise.bar + 1, 2 * noise.bar + 1])
+    )
+    assert chances[0] == 0
+    assert (np.diff(chances) >= 0).all()
+    assert chances[2] <= noise.delta * (1 + 1e-9)
+    assert chances[4] >= 0.5
+    draws = noise.draw(3, source=SeededSource(1))
+    assert kind != "truncated-laplace" or (np.abs(draws) <= noise.bar).all()
+
+
+def test_candidates_get_what_each_would_get_alone() -> None:
+    thresholds = np.array([1, 7, 7, 300, 2])
+    for kind, neighbours in itertools.product(KINDS, Neighbours):
+        together = bars_for(kind, thresholds, epsilon=1.5, delta=1e-5, neighbours=neighbours)
+        assert together == [made(kind, int(c), 1.5, 1e-5, neighbours) for c in thresholds]
+        assert [noise.kind for noise in together] == [kind] * 5
+
+
+# --- The distribution of the noise.
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("threshold", "epsilon", "delta"), [(1, 3.0, 0.1), (5, 1.0, 0.01), (4, 0.01, 0.4), (3, 60.0, 1e-6)]
+)
+def test_release_chances_and_deviation_are_those_of_the_plain_sum(
+    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float
+) -> None:
+    noise = made(kind, threshold, epsilon, delta, Neighbours.ADD_REMOVE)
+    support = noise.bar if kind == "truncated-laplace" else math.ceil(45 * noise.scale)
+    chances = noise_chances(noise.scale, support)
+    z = np.arange(-support, support + 1)
+    assert noise.standard_deviation == pytest.approx(math.sqrt((chances * z**2).sum()), rel=1e-12)
+    counts = np.unique(np.concatenate([np.arange(1, 40), noise.bar + np.arange(-20, 21), [3 * noise.bar]]))
+    counts = counts[counts > 0]
+    expected = [chances[z > noise.bar - count].sum() for count in counts]
+    np.testing.assert_allclose(noise.release_probability(counts), expected, rtol=1e-10, atol=1e-18)
+
+
+def test_release_chances_keep_their_digits_far_out() -> None:
+    noise = made("truncated-laplace", 100, 1.0, 1e-250, Neighbours.ADD_REMOVE)
+    with mpmath.workdps(300):
+        ratio = mpmath.exp(-1 / mpmath.mpf(100))
+        total = 1 + 2 * ratio * (1 - ratio**noise.bar) / (1 - ratio)
+        exact = float(ratio**noise.bar / total)
+    assert noise.release_probability(1) == pytest.approx(exact, rel=1e-11)
+    assert noise.release_probability(2 * noise.bar + 1) == 1.0
+
+
+@each_kind
+def test_release_chances_take_fractions_any_integers_and_any_shape(kind: OpenNoiseKind) -> None:
+    noise = made(kind, 3, 1.0, 0.01, Neighbours.ADD_REMOVE)
+    whole = noise.release_probability(np.arange(60).reshape(3, 20))
+    assert whole.shape == (3, 20)
+    assert whole.dtype == np.float64
+    for dtype in (np.uint8, np.uint64, np.int32, np.float64):
+        np.testing.assert_array_equal(noise.release_probability(np.arange(60, dtype=dtype)), whole.ravel())
+    # Noise is whole: what a count has after the point can't lift it over a whole bar, unless it has none before.
+    halves = noise.release_probability(np.arange(60) + 0.5)
+    np.testing.assert_array_equal(halves[:-1], whole.ravel()[1:])
+    np.testing.assert_array_equal(noise.release_probability([0.0, -2.0]), 0.0)
+    assert float(noise.release_probability(10**9)) == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-9])
+def test_the_deviation_of_noise_cut_far_inside_its_scale_is_that_of_a_uniform_draw(epsilon: float) -> None:
+    noise = made("truncated-laplace", 1000, epsilon, 0.4, Neighbours.ADD_REMOVE)
+    assert noise.bar < 0.01 * noise.scale
+    assert noise.standard_deviation == pytest.approx(math.sqrt(noise.bar * (noise.bar + 1) / 3), rel=1e-3)
+
+
+@each_kind
+def test_draws_repeat_for_a_seed_and_have_the_asked_size(kind: OpenNoiseKind) -> None:
+    noise = made(kind, 3, 1.0, 0.01, Neighbours.ADD_REMOVE)
+    one, same, other = (noise.draw(1000, source=SeededSource(seed)) for seed in (1, 1, 2))
+    assert one.dtype == np.int64
+    assert one.shape == (1000,)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+    assert noise.draw(0, source=SeededSource(1)).shape == (0,)
+
+
+# --- Settings.
+
+
+@each_kind
+@pytest.mark.parametrize("threshold", [0, -1, 1.5, 2.0, True, "3", None, math.nan])
+def test_a_threshold_that_is_no_number_of_items_is_refused(kind: OpenNoiseKind, threshold: Any) -> None:
+    with pytest.raises(InvalidPlan, match=r"threshold is .*at least 1"):
+        made(kind, threshold, 1.0, 1e-6, Neighbours.ADD_REMOVE)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "named"),
+    [
+        (0.0, 1e-6, "epsilon"),
+        (math.inf, 1e-6, "epsilon"),
+        (-1.0, 1e-6, "epsilon"),
+        (1.0, 0.0, "delta"),
+        (1.0, 0.5, "delta"),
+    ],
+)
+def test_a_budget_out_of_range_is_refused(
+    kind: OpenNoiseKind, epsilon: float, delta: float, named: str
+) -> None:
+    with pytest.raises(InvalidPlan, match=f"{named} is"):
+        made(kind, 10, epsilon, delta, Neighbours.ADD_REMOVE)
+
+
+@each_kind
+def test_noise_too_wide_to_draw_is_refused(kind: OpenNoiseKind) -> None:
+    with pytest.raises(InvalidPlan, match=r"2\^51.*raise epsilon"):
+        made(kind, 2**30, 1e-7, 1e-6, Neighbours.ADD_REMOVE)
+
+
+@each_kind
+def test_a_relation_may_be_written_out_and_never_weakens_silently(kind: OpenNoiseKind) -> None:
+    written: Any = "replace"
+    assert made(kind, 10, 1.0, 1e-6, written) == made(kind, 10, 1.0, 1e-6, Neighbours.REPLACE)
+    unknown: Any = "swap"
+    with pytest.raises(InvalidPlan, match="'add-remove' or 'replace'"):
+        made(kind, 10, 1.0, 1e-6, unknown)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    unknown: Any = "gaussian"
+    with pytest.raises(InvalidPlan, match="'truncated-laplace' or"):
+        bars_for(unknown, np.array([1]), epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE)

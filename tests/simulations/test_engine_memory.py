@@ -1,0 +1,30 @@
+"""The in-process engine reads shard by shard: memory does not grow with the number of users."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from fedhist.protocol.plan import Plan
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.simulation import simulate
+
+
+def peak_bytes(users: int) -> int:
+    """The most memory that both rounds over so many synthetic users hold at a time."""
+    population = HeavyTailedPopulation(users=users, items=50, seed=1)
+    plan = Plan(users=users, items=50, selector="weighted-quantile", max_threshold=50)
+    tracemalloc.start()
+    try:
+        simulate(population, plan, seed=1)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_peak_memory_is_that_of_a_few_shards_however_many_users() -> None:
+    peak_bytes(1_000)  # what is imported and cached once is not what is measured
+    few, many = peak_bytes(10_000), peak_bytes(40_000)
+    assert many < 1.2 * few
+    # It would be seen: 40,000 users in memory alone are more than that.
+    stored = materialise(HeavyTailedPopulation(users=40_000, items=50, seed=1)).histograms
+    assert stored.items.nbytes + stored.counts.nbytes + stored.offsets.nbytes > many - few

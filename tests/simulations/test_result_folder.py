@@ -1,0 +1,152 @@
+"""A result folder is there with all its files or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import threading
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.plan import Plan
+from fedhist.server.release import Release
+from fedhist.simulations.result_folder import (
+    check_target,
+    default_folder,
+    new_folder,
+    undisturbed,
+    write_results,
+)
+
+
+def release_of(values: list[float], *, private: bool = True) -> Release:
+    return Release(
+        plan=Plan(users=9, items=len(values)),
+        threshold=3.5,
+        histogram=np.array(values),
+        standard_error=1.25,
+        charges=(),
+        private=private,
+        seeded=False,
+    )
+
+
+class TestNewFolder:
+    def test_it_appears_whole_at_the_end(self, tmp_path: Path) -> None:
+        target = tmp_path / "r"
+        with new_folder(target) as folder:
+            (folder / "a.txt").write_text("content")
+            assert not target.exists()
+            assert folder.parent == tmp_path
+            assert folder.name.startswith(".")
+        assert [path.name for path in tmp_path.iterdir()] == ["r"]
+        assert (target / "a.txt").read_text() == "content"
+        assert target.stat().st_mode & 0o777 == 0o755
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+    def test_whatever_ends_the_block_leaves_nothing(self, tmp_path: Path, error: type[BaseException]) -> None:
+        with pytest.raises(error), new_folder(tmp_path / "r") as folder:
+            (folder / "half.txt").write_text("half")
+            raise error
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_target_that_appears_meanwhile_is_not_replaced(self, tmp_path: Path) -> None:
+        target = tmp_path / "r"
+        with pytest.raises(InvalidFile, match="exists already"), new_folder(target):
+            target.mkdir()
+        assert list(tmp_path.iterdir()) == [target]
+        assert list(target.iterdir()) == []
+
+    def test_a_relative_target_is_made_in_the_current_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with new_folder(Path("r")):
+            pass
+        assert (tmp_path / "r").is_dir()
+
+    def test_a_name_as_long_as_the_file_system_allows(self, tmp_path: Path) -> None:
+        target = tmp_path / ("x" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+        with new_folder(target):
+            pass
+        assert target.is_dir()
+
+
+class TestTarget:
+    def test_a_new_name_is_fine(self, tmp_path: Path) -> None:
+        check_target(tmp_path / "new")
+
+    def test_the_default_name_tells_the_time_and_counts_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        now = datetime(2026, 1, 31, 23, 59, 58)
+        names = []
+        for _ in range(3):
+            folder = default_folder(now)
+            folder.mkdir()
+            names.append(folder.name)
+        assert names == [f"fedhist-run-20260131-235958{end}" for end in ("", "-2", "-3")]
+
+
+class TestFiles:
+    def test_values_keep_every_digit(self, tmp_path: Path) -> None:
+        values = [0.1, -3.0, 1 / 3, 2**40 + 2**-10]
+        write_results(tmp_path, {"threshold": 3.5}, release_of(values), None)
+        with (tmp_path / "histogram.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [float(row["value"]) for row in rows] == values
+        assert [row["item"] for row in rows] == ["0", "1", "2", "3"]
+        assert {row["standard_error"] for row in rows} == {"1.25"}
+        assert json.loads((tmp_path / "result.json").read_text()) == {"threshold": 3.5}
+        plan = json.loads((tmp_path / "plan.json").read_text())
+        assert Plan.from_json(plan) == Plan(users=9, items=4)
+
+    def test_labels_of_any_kind_can_be_read_back(self, tmp_path: Path) -> None:
+        labels = ["007", "a,b", 'with "quotes"', "two\nlines", "", "ünï", 12, "tab\t"]
+        write_results(tmp_path, {}, release_of([1.0] * len(labels)), labels)
+        with (tmp_path / "histogram.csv").open(newline="", encoding="utf-8") as file:
+            assert [row["item"] for row in csv.DictReader(file)] == [str(label) for label in labels]
+
+    def test_labels_that_do_not_fit_are_a_bug_and_not_a_short_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="longer"):
+            write_results(tmp_path, {}, release_of([1.0, 2.0]), ["only one"])
+
+    def test_what_is_no_json_is_not_written_as_some(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="JSON compliant"):
+            write_results(tmp_path, {"threshold": float("nan")}, release_of([1.0]), None)
+
+    @pytest.mark.parametrize("private", [True, False])
+    def test_a_release_that_is_not_private_is_marked(self, tmp_path: Path, private: bool) -> None:
+        write_results(tmp_path, {}, release_of([1.0], private=private), None)
+        assert (tmp_path / "NOT-PRIVATE.txt").exists() is not private
+
+
+class TestUndisturbed:
+    def test_an_interrupt_is_ignored_inside_and_works_again_after(self) -> None:
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with undisturbed():
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def test_another_thread_may_write_a_folder_too(self, tmp_path: Path) -> None:
+        def write() -> None:
+            with new_folder(tmp_path / "r"):
+                pass
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        assert (tmp_path / "r").is_dir()

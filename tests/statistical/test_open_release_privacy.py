@@ -1,0 +1,166 @@
+"""The printed Algorithm 3 shows who is there; noising the clipped support alone does not. Exactly, and by drawing.
+
+One user has many keys that nobody else has, so any of them in a release proves that the user took part: the chance
+of that is a lower bound of delta. The printed algorithm noises every key of positive *unclipped* total.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.privacy.bars import (
+    OpenNoise,
+    OpenNoiseKind,
+    bars_for,
+    laplace_threshold,
+    truncated_laplace,
+)
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.noise import uniform_below
+from fedhist.protocol.privacy.randomness import SeededSource, Source
+
+PASSES = 1e-3  # seeds are fixed: what is right passes always or never, and these pass
+REJECTS = 1e-9
+
+
+# --- The leak.
+
+
+def test_the_printed_algorithm_gives_a_user_of_a_million_items_a_delta_of_four_percent() -> None:
+    items, threshold, epsilon, delta = 10**6, 10, 1.0, 1e-6
+    scale = threshold / epsilon
+    bar = threshold + scale * math.log(threshold / (2 * delta))
+
+    def passes(count: int) -> float:
+        return 0.5 * math.exp(-(bar - count) / scale)
+
+    clipped_away = items - threshold
+    none_shown = threshold * math.log1p(-passes(1)) + clipped_away * math.log1p(-passes(0))
+    assert -math.expm1(none_shown) == pytest.approx(0.036, abs=0.0005)
+    assert -math.expm1(threshold * math.log1p(-passes(1))) < delta
+
+
+@pytest.mark.parametrize("tight", [True, False])
+def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(tight: bool) -> None:
+    noise = laplace_threshold(10, epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE, tight=tight)
+    # A count of 0 is never noised here; the printed algorithm does, which is 1 below a count of 1.
+    chance_of_one = float(noise.release_probability(1))
+    chance_of_none = chance_of_one * math.exp(-1 / float(noise.scale))
+    printed = -math.expm1(10 * math.log1p(-chance_of_one) + (10**6 - 10) * math.log1p(-chance_of_none))
+    assert printed > 0.03
+    assert -math.expm1(10 * math.log1p(-chance_of_one)) == pytest.approx(noise.delta, rel=1e-9)
+    assert noise.delta <= 1e-6
+    assert noise.release_probability(np.zeros(10**6)).sum() == 0
+
+
+def random_clip(counts: Integers, threshold: int, source: Source) -> Integers:
+    """min(total, C) items of one user without replacement, an item at a time."""
+    bag = np.repeat(np.arange(len(counts)), counts)
+    for place in range(min(threshold, len(bag))):
+        other = place + uniform_below(len(bag) - place, source=source)
+        bag[[place, other]] = bag[[other, place]]
+    return np.bincount(bag[:threshold], minlength=len(counts))
+
+
+def shows_a_key(noise: OpenNoise, clipped: Integers, noised: Integers, source: Source) -> bool:
+    """Whether any key is released when the keys `noised` get noise."""
+    return bool((clipped[noised] + noise.draw(len(noised), source=source) > noise.bar).any())
+
+
+THRESHOLD, ITEMS, EPSILON = 5, 6000, 1.0
+
+
+def releases_with_a_key(noise: OpenNoise, *, literal: bool, trials: int, seed: int) -> int:
+    """In how many releases some key of a user is shown who alone has 6,000 items, once each."""
+    source = SeededSource(seed)
+    owned = np.ones(ITEMS, dtype=np.int64)
+    hits = 0
+    for _ in range(trials):
+        clipped = random_clip(owned, THRESHOLD, source)
+        hits += shows_a_key(noise, clipped, np.flatnonzero(owned if literal else clipped), source)
+    return hits
+
+
+def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_often() -> None:
+    delta, trials = 1e-3, 200
+    noise = laplace_threshold(
+        THRESHOLD, epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE, tight=False
+    )
+    hits = releases_with_a_key(noise, literal=True, trials=trials, seed=1)
+    chance_of_one = float(noise.release_probability(1))
+    chance_of_none = chance_of_one * math.exp(-1 / float(noise.scale))
+    expected = 1 - (1 - chance_of_one) ** THRESHOLD * (1 - chance_of_none) ** (ITEMS - THRESHOLD)
+    assert expected > 250 * delta
+    assert stats.binomtest(hits, trials, expected).pvalue > PASSES
+    assert stats.binomtest(hits, trials, delta, alternative="greater").pvalue < REJECTS
+
+
+@pytest.mark.parametrize("kind", get_args(OpenNoiseKind))
+def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: OpenNoiseKind) -> None:
+    # A delta that so few releases can tell from half as much again.
+    delta, trials = 0.2, 1200
+    (noise,) = bars_for(
+        kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE
+    )
+    hits = releases_with_a_key(noise, literal=False, trials=trials, seed=2)
+    expected = 1 - (1 - float(noise.release_probability(1))) ** THRESHOLD
+    assert expected <= noise.delta * (1 + 1e-12)
+    assert noise.delta <= delta
+    assert stats.binomtest(hits, trials, expected).pvalue > PASSES
+    assert stats.binomtest(hits, trials, 1.5 * delta, alternative="less").pvalue < REJECTS
+
+
+def test_truncated_noise_cannot_show_a_key_that_was_clipped_away_even_if_it_is_noised() -> None:
+    noise = truncated_laplace(THRESHOLD, epsilon=EPSILON, delta=0.4, neighbours=Neighbours.ADD_REMOVE)
+    draws = noise.draw(300_000, source=SeededSource(3))
+    assert draws.max() == noise.bar
+    assert not (draws > noise.bar).any()
+
+
+# --- The noise itself.
+
+
+def chances(scale: float, bar: int) -> Floats:
+    weights = np.exp(-np.abs(np.arange(-bar, bar + 1)) / scale)
+    return np.asarray(weights / weights.sum())
+
+
+def p_value(draws: Integers, expected_chances: Floats, bar: int) -> float:
+    """Of the chi-square test, in some 60 cells of neighbouring values."""
+    expected = len(draws) * expected_chances
+    _, cells = np.unique(
+        (60 * np.cumsum(expected_chances) * (1 - 1e-9)).astype(np.int64), return_inverse=True
+    )
+    observed = np.bincount(cells, weights=np.bincount(draws + bar, minlength=2 * bar + 1))
+    return float(stats.chisquare(observed, np.bincount(cells, weights=expected)).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "epsilon", "delta"), [(1, 1.0, 0.01), (3, 2.0, 1e-4), (100, 1.0, 1e-6), (20, 0.5, 0.01)]
+)
+def test_truncated_draws_have_their_distribution_and_no_other(
+    threshold: int, epsilon: float, delta: float
+) -> None:
+    noise = truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=Neighbours.ADD_REMOVE)
+    draws = noise.draw(600_000, source=SeededSource(4))
+    assert np.abs(draws).max() <= noise.bar
+    assert p_value(draws, chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    for wrong in (0.97, 1.03):
+        assert p_value(draws, chances(wrong * float(noise.scale), noise.bar), noise.bar) < REJECTS
+    assert draws.std() == pytest.approx(noise.standard_deviation, rel=0.01)
+
+
+def test_draws_cut_far_inside_their_scale_come_fast_and_right() -> None:
+    # Of untruncated draws one in 100 million would lie inside.
+    noise = truncated_laplace(1, epsilon=1e-9, delta=0.4, neighbours=Neighbours.ADD_REMOVE)
+    assert noise.bar <= 2
+    draws = noise.draw(100_000, source=SeededSource(5))
+    assert p_value(draws, chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    one_end_short = np.append(draws, np.full(len(draws) // 40, noise.bar))
+    assert p_value(one_end_short, chances(float(noise.scale), noise.bar), noise.bar) < REJECTS

@@ -1,0 +1,208 @@
+"""The documentation tells the truth: its code runs, its links lead somewhere, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fedhist.protocol.plan import MECHANISMS
+from fedhist.server.selection import SELECTORS
+from fedhist.simulations.cli import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+RUNNABLE = [README, ROOT / "docs" / "api.md"]
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+CODE_SPAN = re.compile(r"`([^`\n]+)`")
+TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
+
+# Folders that hold somebody's home, work or scratch space; a fresh clone has them elsewhere or not at all.
+MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:home|root|Users|work|tmp|mnt|opt|srv|private)/[\w.]")
+MADE_BY_TOOLS = re.compile(
+    r"\.git|\.venv.*|build|dist|.*\.egg-info|\..*_cache|\.hypothesis|__pycache__|fedhist-run-.*"
+)
+
+
+def named(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=[str(page.relative_to(ROOT)) for page in pages])
+
+
+def blocks(page: Path, *languages: str) -> Iterator[tuple[int, str]]:
+    """The line where each fenced block of these languages begins, and its text."""
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        if match[1] in languages:
+            yield text.count("\n", 0, match.start(2)), match[2]
+
+
+def shell_lines(page: Path) -> Iterator[str]:
+    """The commands of the page: every line of a sh block, and after the prompt in a console block."""
+    for _, text in blocks(page, "sh"):
+        yield from text.splitlines()
+    for _, text in blocks(page, "console"):
+        yield from (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
+
+
+def fedhist_commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of every call of fedhist on the page."""
+    for line in shell_lines(page):
+        for call in re.split(r"&&|\|", line):
+            words = shlex.split(call, comments=True)
+            if words and Path(words[0]).name == "fedhist":
+                yield words[1:]
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse a command line as click would, without running it: an unknown flag or choice raises."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="fedhist")
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+        found = command.get_command(context, name)
+        assert found is not None, f"there is no command {name}"
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    if "--help" not in arguments:
+        command.make_context(command.name, arguments, parent=context.parent)
+
+
+def all_flags() -> set[str]:
+    def of(command: click.Command) -> Iterator[str]:
+        context = click.Context(command)
+        yield from (flag for parameter in command.get_params(context) for flag in parameter.opts)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from of(found)
+
+    return set(of(cli))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a link to a heading of this page may have, made as GitHub makes them."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def project_files() -> Iterator[Path]:
+    folders = [ROOT]
+    while folders:
+        for path in sorted(folders.pop().iterdir()):
+            if MADE_BY_TOOLS.fullmatch(path.name):
+                continue
+            if path.is_dir():
+                folders.append(path)
+            else:
+                yield path
+
+
+@named(RUNNABLE)
+def test_python_blocks_run_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = list(blocks(page, "python"))
+    assert found
+    namespace: dict[str, object] = {"__name__": "documentation"}
+    for line, text in found:
+        # Blank lines in front, so that a traceback shows the page's own line.
+        code = compile("\n" * line + text, str(page), "exec")
+        exec(code, namespace)  # noqa: S102 - the documentation's own code is what is tested
+
+
+@named(PAGES)
+def test_relative_links_lead_somewhere(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in LINK.findall(text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{target} does not exist"
+        assert linked.is_relative_to(ROOT), f"{target} leaves the project"
+        assert not anchor or anchor in anchors(linked), f"{target}: no such heading"
+
+
+@named(PAGES)
+def test_commands_parse(page):
+    for arguments in fedhist_commands(page):
+        try:
+            parse(list(arguments))
+        except click.ClickException as error:
+            pytest.fail(f"fedhist {shlex.join(arguments)}: {error.format_message()}")
+
+
+def test_a_wrong_flag_or_choice_in_a_command_is_noticed():
+    for wrong in ("run --epsilons 1", "run --neighbours swap", "ledger show", "ledger limit f --epsilon 1"):
+        with pytest.raises(click.ClickException):
+            parse(shlex.split(wrong))
+
+
+@named([README, *sorted(ROOT.glob("docs/**/*.md"))])
+def test_flags_in_the_text_exist(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    used = {flag for span in CODE_SPAN.findall(text) for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", span)}
+    known = all_flags() | {"--help", "--strict"}
+    assert used <= known, f"no command has {sorted(used - known)}"
+
+
+def test_the_readme_has_commands_and_covers_the_ledger():
+    used = [arguments for arguments in fedhist_commands(README) if arguments]
+    assert ["run"] in used
+    assert {arguments[1] for arguments in used if arguments[0] == "ledger"} >= {"limit", "show"}
+
+
+def test_the_table_of_selectors_is_the_registry():
+    rows = dict(TABLE_ROW_OF_NAME.findall(README.read_text(encoding="utf-8")))
+    assert set(rows) == set(SELECTORS)
+    for name, cell in rows.items():
+        mechanisms = {word for word in re.split(r"[,\s]+", cell) if word}
+        assert mechanisms <= set(MECHANISMS)
+        assert mechanisms == SELECTORS[name].mechanisms, name
+
+
+def test_the_session_in_the_readme_looks_like_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    run = CliRunner().invoke(cli, ["run", "--users", "400", "--items", "10", "--seed", "1"])
+    assert run.exit_code == 0, run.output
+    session = next(text for _, text in blocks(README, "console") if text.startswith("$ fedhist run --seed"))
+    assert row_labels(session) == row_labels(run.output)
+
+
+def row_labels(output: str) -> list[str]:
+    """What stands at the left of each row before the ledger, and the headings and names of the ledger."""
+    rows = [line.split("  ")[0] for line in output.splitlines() if re.match(r"[a-z][\w ]*? {2,}\S", line)]
+    ledger = [cell.strip() for line in output.splitlines() if "┃" in line for cell in line.split("┃")]
+    return [*rows, *filter(None, ledger)]
+
+
+def test_no_file_holds_a_path_of_some_machine():
+    for path in project_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found = MACHINE_PATH.search(text)
+        assert found is None, f"{path.relative_to(ROOT)} holds {found[0] if found else ''}..."
+
+
+@pytest.mark.parametrize(
+    ("text", "noticed"),
+    [
+        ("see {0}home/ana/data", True),
+        ("'{0}tmp/x.csv'", True),
+        ("https://example.org{0}work/x", False),
+        ("{0}dev/null", False),
+    ],
+)
+def test_paths_of_machines_are_noticed(text, noticed):
+    assert bool(MACHINE_PATH.search(text.format("/"))) == noticed
