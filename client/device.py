@@ -46,7 +46,7 @@ def answer(
 
 
 def bucket_table(plan: Plan, labels: Sequence[str | int]) -> Integers | None:
-    """The bucket of each of a participant's items, if the plan asks for buckets. The salt is the public name of the plan."""
+    """The bucket of each of a participant's items, if the plan asks for buckets; salted with the plan's public name."""
     if not plan.is_open or plan.statistic != "bucketed":
         return None
     return bucket_numbers(labels, plan.buckets, salt=plan.digest)

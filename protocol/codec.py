@@ -14,7 +14,7 @@ import struct
 import numpy as np
 
 from fedhist.protocol.errors import DecodeError, UnexpectedMessage
-from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.keyed_codec import decode_keyed, encode_keyed
 from fedhist.protocol.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import MAX_USERS
@@ -27,18 +27,22 @@ _ROUND_CODES = {Round.SELECT: 1, Round.RELEASE: 2}
 _ROUNDS = {code: round_ for round_, code in _ROUND_CODES.items()}
 
 
-def value_width(request: Request, users: int) -> int:
-    """4 bytes when every value that `users` users can add up to fits in them, else 8."""
+def largest_value(request: Request) -> int:
+    """The largest value that one user can add anywhere in an answer to this request."""
     plan = request.plan
     if not isinstance(request, SelectRequest):
-        per_user = request.threshold.steps
-    elif plan.per_item:
-        per_user = 1
-    elif plan.is_open:
-        per_user = int(plan.candidate_steps[-1]) << (SHARE_BITS if plan.statistic == "bucketed" else 0)
-    else:
-        per_user = plan.tail_cap
-    return 4 if per_user * users <= MAX_USER_TOTAL else 8
+        return request.threshold.steps
+    if plan.per_item:
+        return 1
+    if plan.is_open:
+        most = int(plan.candidate_steps[-1])
+        return most << SHARE_BITS if plan.statistic == "bucketed" else max(most, 1 << SHARE_BITS)
+    return plan.tail_cap
+
+
+def value_width(request: Request, users: int) -> int:
+    """4 bytes when every value that `users` users can add up to fits in them, else 8."""
+    return 4 if largest_value(request) * users <= MAX_USER_TOTAL else 8
 
 
 def encode(contribution: Contribution, request: Request, labels: Labels | None = None) -> bytes:
@@ -89,10 +93,17 @@ def decode(data: bytes, request: Request) -> tuple[Contribution, Labels | None]:
     keyed, labels = None, None
     if request.keyed_columns:
         keyed, labels = decode_keyed(data[end:], request.keyed_columns, _bins(request))
+        _check_bounds(keyed.values, largest_value(request) * users)
+    _check_bounds(values, largest_value(request) * users)
     contribution = Contribution(
         round=request.round, plan_digest=digest, users=users, values=values, keyed=keyed
     )
     return contribution, labels
+
+
+def _check_bounds(values: Integers, largest: int) -> None:
+    if len(values) and (int(values.min()) < 0 or int(values.max()) > largest):
+        raise DecodeError(f"a value outside 0 to {largest}, the most that so many users can add up to")
 
 
 def _bins(request: Request) -> int:

@@ -1,6 +1,7 @@
 """The keyed part of a contribution as bytes: labels once each, then rows that point to them.
 
-    labels u32 · rows u32 · kinds u8[labels] · lengths u16[labels] · text · items u32[rows] · bins u16[rows] · values i64
+    labels u32 · rows u32 · kinds u8[labels] · lengths u16[labels] · text
+    items u32[rows] · bins u16[rows] · values i64[rows x columns]
 
 A label's kind is 0 for text (UTF-8) and 1 for an integer (decimal). Labels are distinct, rows rise by item and bin,
 and nothing follows.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast, get_args
 
 from fedhist.protocol.candidates import geometric_candidates
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold, to_steps
+from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
@@ -31,6 +33,8 @@ MAX_CANDIDATES = 4096
 MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
 DEFAULT_DELTA = 1e-6
+# Sums of expected counts in 2^-16 of a count stay below 2^61.
+_MAX_OPEN_MASS = 2.0**45
 # The samplers take standard deviations up to 2^26 steps; half of it leaves room for rounding up.
 _MAX_NOISE_STEPS = 2.0**25
 
@@ -46,6 +50,10 @@ DEFAULT_SELECTOR = {
 }
 OPEN_RELEASES = get_args(OpenNoiseKind)
 MAX_BUCKETS = 2**20
+_WHOLE_FIELDS = ("users", "items", "candidates", "sparsity", "minimum_cohort", "buckets")
+_REAL_FIELDS = (
+    "threshold", "epsilon", "delta", "epsilon_select", "delta_select", "min_threshold", "max_threshold",
+)  # fmt: skip
 MAX_ITEMS_ALONE = 4096
 
 
@@ -102,6 +110,10 @@ class Plan:
     debias: str | None = None
 
     def __post_init__(self) -> None:
+        for name in _WHOLE_FIELDS:
+            self._make_plain(name, operator.index)
+        for name in _REAL_FIELDS:
+            self._make_plain(name, float)
         self._fill_in("mechanism", DEFAULT_MECHANISM.get(self.domain))
         self._check_names()
         by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
@@ -116,6 +128,19 @@ class Plan:
         self._check_domain()
         self._check_budgets()
         self._check_thresholds()
+
+    def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
+        """Python's own numbers only, so that equal plans have equal names."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        try:
+            if isinstance(value, str | bool):
+                raise TypeError
+            object.__setattr__(self, name, kind(value))
+        except (TypeError, ValueError, OverflowError):
+            wanted = "a number" if kind is float else "a whole number"
+            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed=wanted) from None
 
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
@@ -177,6 +202,12 @@ class Plan:
                     "an open domain with a number of items or a sparsity",
                     allowed="those for a closed domain only",
                 )
+            if self.users * self.max_threshold > _MAX_OPEN_MASS:
+                raise InvalidPlan(
+                    "users times max threshold is above 2^45",
+                    allowed="less",
+                    advice="lower --max-threshold, or split the users over several runs",
+                )
             if self.release not in OPEN_RELEASES:
                 raise InvalidPlan(f"unknown release {self.release!r}", allowed=", ".join(OPEN_RELEASES))
         elif self.release is not None or self.statistic != "plain":
@@ -234,6 +265,11 @@ class Plan:
                 "the noise would have a standard deviation above 2^25 counts an item",
                 allowed="less",
                 advice="raise epsilon or lower --max-threshold",
+            )
+        if self.step_range[0] > self.step_range[1]:
+            raise InvalidPlan(
+                f"no threshold between {self.min_threshold:g} and {self.max_threshold:g} is on the grid",
+                allowed="a range with a whole number in it, for an open domain",
             )
 
     @property
@@ -310,8 +346,14 @@ class Plan:
     @cached_property
     def candidate_steps(self) -> Integers:
         """The candidates of round 1, in steps, rising from C_min to C_m."""
-        return geometric_candidates(
-            self.min_threshold, self.max_threshold, self.candidates, bits=self.grid_bits
+        return geometric_candidates(*self.step_range, self.candidates)
+
+    @cached_property
+    def step_range(self) -> tuple[int, int]:
+        """The first and the last step inside [C_min, C_m]."""
+        steps = 1 << self.grid_bits
+        return math.ceil(Fraction(self.min_threshold) * steps), math.floor(
+            Fraction(self.max_threshold) * steps
         )
 
     @property
@@ -322,7 +364,7 @@ class Plan:
 
     def at_steps(self, steps: float) -> Threshold:
         """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
-        lowest, highest = (to_steps(c, self.grid_bits) for c in (self.min_threshold, self.max_threshold))
+        lowest, highest = self.step_range
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 
     def release_sensitivity(self, bound: int) -> Sensitivity:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
+from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.open_statistics import OpenTail
@@ -122,6 +123,18 @@ def check_delta_select(plan: Plan, name: str) -> None:
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use weighted-quantile, which needs none",
         )
+
+
+def check_drawable(make_noise: Callable[[], object], name: str) -> None:
+    """Refuse a budget whose noise is beyond the samplers, before anything is charged."""
+    try:
+        make_noise()
+    except (InvalidInput, OverflowError):
+        raise InvalidPlan(
+            f"the noise of the selector {name} would be too large to draw",
+            allowed="a larger epsilon-select",
+            advice="raise --epsilon-select",
+        ) from None
 
 
 def not_private_charge(name: str, plan: Plan) -> Charge:

@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
-from fedhist.protocol.privacy.mechanisms import gaussian_noise
+from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Sensitivity, tail_weight
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
@@ -19,6 +19,7 @@ from fedhist.server.selection.contract import (
     Selection,
     Statistic,
     check_delta_select,
+    check_drawable,
     closed_tail,
 )
 
@@ -50,6 +51,7 @@ class DpSgd:
     def check(self, plan: Plan) -> None:
         """Gaussian noise needs a delta."""
         check_delta_select(plan, self.name)
+        check_drawable(lambda: _noise(plan), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """T Gaussian steps as the one that they compose to."""
@@ -72,14 +74,18 @@ class DpSgd:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Descend from C_min."""
         tail = closed_tail(statistic)
-        multiplier = _whole_multiplier(plan) * math.sqrt(STEPS)
-        shift = _coarsening(plan, multiplier)
-        coarse = _coarse_sensitivity(plan, shift)
-        noise = gaussian_noise(coarse, multiplier)
+        noise, shift = _noise(plan)
         noisy = np.ldexp(noise.draw(STEPS, source=source).astype(np.float64), shift - WEIGHT_BITS)
         weights = np.ldexp((tail.weights >> shift).astype(np.float64), shift - WEIGHT_BITS)
         deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
         return Selection(threshold=plan.at_steps(_descend(plan, weights, noisy, deviation)))
+
+
+def _noise(plan: Plan) -> tuple[Noise, int]:
+    """The noise of one step, and how many low bits of the weights are dropped for it."""
+    multiplier = _whole_multiplier(plan) * math.sqrt(STEPS)
+    shift = _coarsening(plan, multiplier)
+    return gaussian_noise(_coarse_sensitivity(plan, shift), multiplier), shift
 
 
 def _whole_multiplier(plan: Plan) -> float:

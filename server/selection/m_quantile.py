@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
-from fedhist.protocol.privacy.mechanisms import gaussian_noise
+from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import tail_count
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
@@ -19,6 +19,7 @@ from fedhist.server.selection.contract import (
     Selection,
     Statistic,
     check_delta_select,
+    check_drawable,
     closed_tail,
 )
 
@@ -44,6 +45,7 @@ class MQuantile:
     def check(self, plan: Plan) -> None:
         """Gaussian noise needs a delta."""
         check_delta_select(plan, self.name)
+        check_drawable(lambda: _noise(plan), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """All updates as the one Gaussian that they compose to."""
@@ -66,10 +68,7 @@ class MQuantile:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Update from C_min, inside [C_min, C_m]."""
         tail = closed_tail(statistic)
-        multiplier = _whole_multiplier(plan) * math.sqrt(UPDATES)
-        noise = gaussian_noise(tail_count(neighbours=plan.neighbours), multiplier).draw(
-            UPDATES, source=source
-        )
+        noise = _noise(plan).draw(UPDATES, source=source)
         share = 1 - min(plan.noise_price / plan.users, 1.0)
         places = plan.candidate_steps
         lowest, highest = math.log(places[0]), math.log(places[-1])
@@ -80,6 +79,12 @@ class MQuantile:
             place -= LEARNING_RATE * (below / plan.users - share)
             place = min(max(place, lowest), highest)
         return Selection(threshold=plan.at_steps(math.exp(place)))
+
+
+def _noise(plan: Plan) -> Noise:
+    return gaussian_noise(
+        tail_count(neighbours=plan.neighbours), _whole_multiplier(plan) * math.sqrt(UPDATES)
+    )
 
 
 def _whole_multiplier(plan: Plan) -> float:

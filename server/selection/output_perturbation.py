@@ -13,7 +13,14 @@ from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.statistics import Tail
-from fedhist.server.selection.contract import CLOSED_GAUSSIAN, Mode, Selection, Statistic, closed_tail
+from fedhist.server.selection.contract import (
+    CLOSED_GAUSSIAN,
+    Mode,
+    Selection,
+    Statistic,
+    check_drawable,
+    closed_tail,
+)
 
 
 def regularisation(plan: Plan) -> float:
@@ -44,7 +51,8 @@ class OutputPerturbation:
     private: bool = True
 
     def check(self, plan: Plan) -> None:
-        """Nothing beyond the plan's own checks."""
+        """The noise must be one that can be drawn."""
+        check_drawable(lambda: laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One discrete Laplace draw."""

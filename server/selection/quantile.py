@@ -26,6 +26,7 @@ from fedhist.server.selection.contract import (
     item_tail,
 )
 
+_LARGEST_RANK = 2.0**40
 FAILURE_PROBABILITY = 1e-3
 """beta: how often the choice may land beyond the last user."""
 
@@ -37,7 +38,7 @@ def target_rank(plan: Plan) -> int:
     (2/eps') ln(K/beta), so a smaller one falls off the end of the data, where only C_m stops it.
     """
     slack = (2 / _epsilon_each(plan)) * math.log(len(plan.candidate_steps) / FAILURE_PROBABILITY)
-    return math.ceil(max(plan.noise_price, slack))
+    return math.ceil(min(max(plan.noise_price, slack), _LARGEST_RANK))
 
 
 def _epsilon_each(plan: Plan) -> float:
@@ -77,7 +78,7 @@ class Quantile:
         return (each,) * (plan.items or 1) if plan.per_item else (each,)
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
-        """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2), for each item if asked."""
+        """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if plan.per_item:
             counts = item_tail(statistic).counts
             draws = [_draw(plan, row, source.fork(item)) for item, row in enumerate(counts)]

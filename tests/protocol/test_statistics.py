@@ -19,7 +19,7 @@ rows_of_counts = st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), 
 @settings(max_examples=200, deadline=None)
 def test_the_tail_is_what_the_definition_says(make_histograms, norm, rows, count, cap):
     """W(C) = sum of min(r_i, cap) over users with |N_i| > C, up to half a unit of rounding a user."""
-    candidates = geometric_candidates(1, 50, count, bits=10)
+    candidates = geometric_candidates(1 << 10, 50 << 10, count)
     limit = int(cap * 2**WEIGHT_BITS)
     vector = tail_vector(make_histograms(rows), candidates, bits=10, norm=norm, cap=limit)
     assert len(vector) == tail_length(len(candidates))
@@ -34,7 +34,7 @@ def test_the_tail_is_what_the_definition_says(make_histograms, norm, rows, count
 
 
 def test_every_user_is_in_one_bin_and_an_empty_one_weighs_nothing(make_histograms):
-    candidates = geometric_candidates(1, 50, 8, bits=10)
+    candidates = geometric_candidates(1 << 10, 50 << 10, 8)
     vector = tail_vector(
         make_histograms([[0, 0], [3, 4], [90, 0]]), candidates, bits=10, norm=Norm.L2, cap=2048
     )
@@ -45,7 +45,7 @@ def test_every_user_is_in_one_bin_and_an_empty_one_weighs_nothing(make_histogram
 
 
 def test_candidates_span_the_range_and_rise():
-    candidates = geometric_candidates(1, 1500, 128, bits=10)
+    candidates = geometric_candidates(1 << 10, 1500 << 10, 128)
     assert candidates[0] == 1024 and candidates[-1] == 1500 * 1024
     assert (np.diff(candidates) > 0).all() and len(candidates) == 128
     ratios = candidates[1:] / candidates[:-1]
@@ -53,5 +53,5 @@ def test_candidates_span_the_range_and_rise():
 
 
 def test_candidates_of_a_narrow_range_fall_together():
-    assert geometric_candidates(1, 1.004, 128, bits=10).tolist() == [1024, 1025, 1026, 1027, 1028]
-    assert geometric_candidates(7, 7, 10, bits=0).tolist() == [7]
+    assert geometric_candidates(1024, 1028, 128).tolist() == [1024, 1025, 1026, 1027, 1028]
+    assert geometric_candidates(7, 7, 10).tolist() == [7]
