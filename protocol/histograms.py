@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,7 +76,11 @@ class Population(Protocol):
 
     @property
     def domain_size(self) -> int:
-        """How many items the domain has."""
+        """How many different items there are."""
+
+    @property
+    def labels(self) -> Sequence[str | int] | None:
+        """What the items are called, in the order of their numbers; None when by the numbers alone."""
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, in pieces of a size that suits a cache; the same pieces each time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -71,6 +71,10 @@ class _Watched:
     @property
     def domain_size(self) -> int:
         return self.population.domain_size
+
+    @property
+    def labels(self) -> Sequence[str | int] | None:
+        return self.population.labels
 
     def shards(self) -> Iterator[Histograms]:
         self.bars.update(self.task, total=self.population.users, completed=0)

@@ -100,16 +100,31 @@ def write_results(
     if not release.private:
         reason = f"not private: the selector {release.plan.selector} read the exact statistic"
         _write_text(folder / NOT_PRIVATE_FILE, f"{reason}\nFor simulation only; do not publish.\n")
-    names = range(len(release.histogram)) if labels is None else labels
-    with (folder / "histogram.csv").open("w", newline="", encoding="utf-8") as file:
+    columns = _columns(release, labels)
+    with (folder / "histogram.csv").open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
         writer = csv.writer(file)
-        writer.writerow(["item", "value", "standard_error"])
-        error = repr(release.standard_error)
-        writer.writerows(
-            (name, repr(value), error) for name, value in zip(names, release.histogram.tolist(), strict=True)
-        )
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _columns(release: Release, labels: Sequence[str | int] | None) -> dict[str, Sequence[str | int | float]]:
+    """The columns of histogram.csv. Floats are written so that they read back as they were."""
+    count = len(release.histogram)
+    named = labels if release.labels is None else release.labels
+    columns: dict[str, Sequence[str | int | float]] = {
+        "item": range(count) if named is None else named,
+        "value": release.histogram.tolist(),
+        "standard_error": [release.standard_error] * count,
+    }
+    if release.item_release is not None:
+        before = release.item_release
+        columns["standard_error"] = before.errors.tolist()
+        columns["clipped_value"] = before.clipped.tolist()
+        columns["clipped_standard_error"] = before.clipped_errors.tolist()
+        columns["threshold"] = before.thresholds.tolist()
+    return columns
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -9,19 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import click
 
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import Population
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.budget_file import BudgetFile
 from fedhist.server.coordinator import check_runnable, planned_charges
-from fedhist.simulations.datasets.files import read_population
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.result_folder import (
     check_target,
@@ -33,20 +30,13 @@ from fedhist.simulations.result_folder import (
 from fedhist.simulations.simulation import Result, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 
-DEFAULT_USERS = 50_000
-DEFAULT_ITEMS = 1_000
 MAX_TRIALS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Wanted):
     """What the command line says that is not the plan."""
 
-    data: Path | None
-    items_file: Path | None
-    users: int | None
-    items: int | None
-    top_items: int | None
     seed: int | None
     trials: int | None
     out: Path | None
@@ -90,25 +80,58 @@ class Options:
     "system.",
 )
 @click.option(
-    "--domain", type=click.Choice(["closed"]), default="closed", help="Which items may be released."
+    "--domain",
+    type=click.Choice(["closed", "open"]),
+    default="closed",
+    help="A public list of items, all released; or items that nobody can list, released above a bar.",
 )
 @click.option(
     "--mechanism",
     type=click.Choice(["gaussian", "laplace"]),
     default=None,
-    help="l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0). "
-    "[default: gaussian, or laplace with --delta 0]",
+    help="l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain "
+    "has random clip and delta > 0). [default: gaussian; laplace with --delta 0 or --domain open]",
+)
+@click.option(
+    "--release",
+    type=click.Choice(["truncated-laplace", "laplace-threshold", "laplace-threshold-paper"]),
+    default=None,
+    help="Noise and bar of an open domain. [default: truncated-laplace]",
+)
+@click.option(
+    "--statistic",
+    type=click.Choice(["plain", "bucketed"]),
+    default="plain",
+    help="Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets.",
+)
+@click.option("--buckets", type=int, default=4096, metavar="B", help="Buckets of --statistic bucketed.")
+@click.option(
+    "--score-sensitivity",
+    type=click.Choice(["range", "paper"]),
+    default="range",
+    help="For exponential-v: the range of the score's change, or the paper's 5/2 of the largest threshold.",
+)
+@click.option(
+    "--debias",
+    type=click.Choice(["poisson"]),
+    default=None,
+    help="Clip each item of a closed domain by itself, with a share of the budget, and undo what clipping takes "
+    "from Poisson counts: for one item or few.",
 )
 @click.option(
     "--selector",
     metavar="NAME",
-    help="How the threshold is chosen: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
-    "(laplace), fixed, oracle (not private). [default: weighted-quantile; quantile for laplace]",
+    help="How the threshold is chosen. Closed: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
+    "(laplace, --debias). Open: exponential-v, exponential-sharp. Both: fixed. Not private, for comparison: oracle; "
+    "open also median, p90. [default: weighted-quantile; quantile for laplace and --debias; exponential-v]",
 )
 @click.option("--threshold", type=float, metavar="C", help="The threshold, for --selector fixed.")
 @click.option("--epsilon", type=float, default=1.0, metavar="E", help="Budget of the histogram.")
 @click.option(
-    "--delta", type=float, metavar="D", help="Budget of the histogram. [default: 1e-6; 0 for laplace]"
+    "--delta",
+    type=float,
+    metavar="D",
+    help="Budget of the histogram. [default: 1e-6; 0 for laplace over a closed domain]",
 )
 @click.option(
     "--epsilon-select", type=float, default=0.1, metavar="E", help="Budget of the threshold's choice."
@@ -169,7 +192,7 @@ def run(**flags: Any) -> None:
     Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
     """
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
-    options = Options(truth=not flags.pop("no_truth"), **own)
+    options = Options(truth=not flags.pop("no_truth"), open_domain=flags["domain"] == "open", **own)
     _check(options)
     settings = _plan_settings(flags)
     started = datetime.now()
@@ -178,8 +201,9 @@ def run(**flags: Any) -> None:
         check_target(target)
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        loaded = _load(options, options.seed or 0)
-        plan = Plan(users=loaded.population.users, items=loaded.population.domain_size, **settings)
+        loaded = load(options, options.seed or 0)
+        items = None if options.open_domain else loaded.population.domain_size
+        plan = Plan(users=loaded.population.users, items=items, **settings)
         check_runnable(plan, simulated=True)
         if options.truth:
             check_not_empty(loaded.population)
@@ -198,63 +222,9 @@ def run(**flags: Any) -> None:
         _print(options, results, loaded, target)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A population with what the user should know about where it came from."""
-
-    population: Population
-    name: str
-    labels: Sequence[str | int] | None = None
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-
 def _target(options: Options, started: datetime) -> Path | None:
     """The folder to write, if any."""
     return options.out if options.out is not None or options.as_json else default_folder(started)
-
-
-def _load(options: Options, seed: int) -> Loaded:
-    start = perf_counter()
-    loaded = _synthetic(options, seed) if options.data is None else _from_file(options, options.data)
-    return replace(loaded, seconds=perf_counter() - start)
-
-
-def _synthetic(options: Options, seed: int) -> Loaded:
-    made = HeavyTailedPopulation(
-        users=options.users or DEFAULT_USERS, items=options.items or DEFAULT_ITEMS, seed=seed
-    )
-    if options.top_items is None:
-        return Loaded(made, "synthetic, heavy-tailed")
-    kept = materialise(made).keep_top_items(options.top_items)
-    return Loaded(kept, "synthetic, heavy-tailed, top items")
-
-
-def _from_file(options: Options, data: Path) -> Loaded:
-    items = None if options.items_file is None else _read_items(options.items_file)
-    population = read_population(data, top_items=options.top_items, items=items)
-    notes = []
-    if options.top_items is not None:
-        notes.append("the top items were read off the data, which is not private: for simulation only")
-    elif items is None and population.labels is not None:
-        notes.append("the items were read off the data, which is not private: give a public --items-file")
-    if items is not None and population.dropped_count:
-        notes.append(f"{population.dropped_count:,} counts of items outside the domain were dropped")
-    return Loaded(population, data.name, population.labels, tuple(notes))
-
-
-def _read_items(path: Path) -> list[str]:
-    try:
-        # Some editors put a mark before the first line, which is no part of an item.
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidFile(
-            f"can't read the items in {path}", allowed="a UTF-8 text file, one item a line"
-        ) from None
-    items = [line for line in text.split("\n") if line]
-    if not items or len(set(items)) != len(items):
-        raise InvalidFile(f"{path} has no items or one of them twice", allowed="one item a line, each once")
-    return items
 
 
 def _check(options: Options) -> None:
@@ -280,8 +250,8 @@ def _check(options: Options) -> None:
 def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The plan's fields; --delta 0 alone asks for the mechanism that needs none."""
     mechanism = flags.pop("mechanism")
-    if mechanism is None:
-        mechanism = "laplace" if flags["delta"] == 0 else "gaussian"
+    if mechanism is None and flags["domain"] == "closed" and flags["delta"] == 0:
+        mechanism = "laplace"
     return flags | {"mechanism": mechanism}
 
 
@@ -301,7 +271,7 @@ def _trials(
         progress.trial(number + 1, trials)
         seed = None if first is None else first + number
         again = number > 0 and options.data is None
-        trial = _load(options, seed or 0) if again else loaded
+        trial = load(options, seed or 0) if again else loaded
         result = simulate(
             progress.watch(trial.population),
             plan,

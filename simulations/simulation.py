@@ -20,7 +20,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round, SelectRequest, Total
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
-from fedhist.server.release import Release
+from fedhist.server.release import ItemRelease, Release
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.simulations.engines.in_process import InProcess
 
@@ -106,7 +106,7 @@ class Result:
         }
         if self.diagnostics is not None:
             known = self.diagnostics.to_json()
-            document |= known | {"not_private": sorted(known)}
+            document |= known | {"not_private": sorted([*known, "notes"])}
         return document
 
 
@@ -293,7 +293,21 @@ def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]
         notes.append(
             "an all-zero histogram would be nearer to the truth: raise epsilon or release fewer items"
         )
+    if release.item_release is not None:
+        notes.append(_debias_note(release.item_release, release.histogram))
     return tuple(notes)
+
+
+def _debias_note(before: ItemRelease, debiased: Floats) -> str:
+    """When to trust the debiased values: the paper's warning, and what the release itself can tell."""
+    doubtful = int((before.errors > np.abs(debiased - before.clipped)).sum())
+    note = (
+        "debiasing assumes Poisson counts with similar rates: it undershoots where rates differ much, and overshoots "
+        "where counts vary less than Poisson"
+    )
+    if doubtful:
+        note += f"; for {doubtful:,} of {len(debiased):,} items its noise is larger than its correction"
+    return note
 
 
 class _Stopwatch:

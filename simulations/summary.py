@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost
+from fedhist.server.release import Release
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:
@@ -31,16 +34,31 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
 
     release, plan = result.release, result.release.plan
     table = _plain_table()
-    table.add_row("population", f"{plan.users:,} users x {plan.items:,} items ({escape(source_name)})")
-    table.add_row("mechanism", f"{plan.mechanism}, neighbours {plan.neighbours.value}")
-    table.add_row("threshold", f"{release.threshold:,.4g} {_choice_text(result)}")
+    items = "an open domain" if plan.items is None else f"{plan.items:,} items"
+    table.add_row("population", f"{plan.users:,} users x {items} ({escape(source_name)})")
+    table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
+    table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
+    if release.bar is not None:
+        table.add_row(
+            "released", f"{len(release.histogram):,} keys above {release.bar:,}{_recall_text(result)}"
+        )
     if result.diagnostics is not None:
         known = result.diagnostics
         table.add_row(
             "clipped", f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts  (*)"
         )
         parts = f"clipping alone {known.clipping_error:.4f}, noise alone {known.noise_error:.4f}"
-        table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
+        if known.relative_loss_clipped is None:
+            table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
+        else:
+            table.add_row("loss, clipped", f"{known.relative_loss_clipped:.4f} ({parts})  (*)")
+            table.add_row("loss, debiased", f"{known.relative_loss:.4f}  (*)")
+        if known.bucketed_v_error is not None:
+            table.add_row(
+                "buckets",
+                f"V(C) by buckets is off by at most {known.bucketed_v_error:.2%}, "
+                f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
+            )
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
     sent = (f"{name} {size:,} B" for name, size in result.bytes_per_user.items())
     table.add_row("sent by a user", " · ".join(sent))
@@ -78,8 +96,10 @@ def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
         table.add_column(heading)
     for heading in ("sensitivity", "epsilon", "delta"):
         table.add_column(heading, justify="right")
-    for charge in charges:
+    for charge, equal in groupby(charges):
+        times = len(list(equal))
         name = charge.name if charge.private else f"{charge.name} (not private)"
+        name = name if times == 1 else f"{name} x {times}"
         sensitivity = f"{charge.sensitivity:,.4g} {charge.norm}"
         table.add_row(charge.round, name, sensitivity, epsilon_text(charge.epsilon), f"{charge.delta:.3g}")
     table.add_section()
@@ -97,6 +117,23 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
 def epsilon_text(epsilon: float) -> str:
     """An epsilon with four digits; an infinite one in words."""
     return "not private" if epsilon == float("inf") else f"{epsilon:.4g}"
+
+
+def _mechanism_text(plan: Plan) -> str:
+    if plan.is_open:
+        return f"random clip, {plan.release}"
+    return f"{plan.mechanism}, each item by itself" if plan.per_item else str(plan.mechanism)
+
+
+def _threshold_text(release: Release) -> str:
+    if release.item_release is None or len(release.item_release.thresholds) == 1:
+        return f"{release.threshold:,.4g}"
+    return f"{release.item_release.thresholds.min():,.4g} to {release.threshold:,.4g}, one an item,"
+
+
+def _recall_text(result: Result) -> str:
+    known = result.diagnostics
+    return "" if known is None or known.recall is None else f", {known.recall:.2%} of all keys  (*)"
 
 
 def _choice_text(result: Result) -> str:

@@ -31,8 +31,10 @@ class InProcess:
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
-        labels = getattr(self.population, "labels", None)
-        bucket_of = bucket_table(request.plan, labels or range(self.population.domain_size))
+        labels = self.population.labels
+        bucket_of = bucket_table(
+            request.plan, range(self.population.domain_size) if labels is None else labels
+        )
         values = np.zeros(request.length, dtype=np.int64)
         keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
         users = 0

@@ -1,0 +1,91 @@
+"""Where a run's population comes from, and what the user should know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.histograms import Population
+from fedhist.simulations.datasets.files import read_population
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+
+DEFAULT_USERS = 50_000
+DEFAULT_ITEMS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which population the user asks for.
+
+    Args:
+        data: a file, or None for a synthetic population.
+        items_file: the public domain of a data file.
+        users, items: the size of the synthetic population.
+        top_items: how many of the most frequent items to keep.
+        open_domain: whether the items need no list.
+    """
+
+    data: Path | None = None
+    items_file: Path | None = None
+    users: int | None = None
+    items: int | None = None
+    top_items: int | None = None
+    open_domain: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A population with what the user should know about where it came from."""
+
+    population: Population
+    name: str
+    labels: Sequence[str | int] | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def load(wanted: Wanted, seed: int) -> Loaded:
+    """Read or make the population; a synthetic one is drawn from the seed."""
+    start = perf_counter()
+    loaded = _synthetic(wanted, seed) if wanted.data is None else _from_file(wanted, wanted.data)
+    return replace(loaded, seconds=perf_counter() - start)
+
+
+def _synthetic(wanted: Wanted, seed: int) -> Loaded:
+    made = HeavyTailedPopulation(
+        users=wanted.users or DEFAULT_USERS, items=wanted.items or DEFAULT_ITEMS, seed=seed
+    )
+    if wanted.top_items is None:
+        return Loaded(made, "synthetic, heavy-tailed")
+    kept = materialise(made).keep_top_items(wanted.top_items)
+    return Loaded(kept, "synthetic, heavy-tailed, top items")
+
+
+def _from_file(wanted: Wanted, data: Path) -> Loaded:
+    items = None if wanted.items_file is None else _read_items(wanted.items_file)
+    population = read_population(data, top_items=wanted.top_items, items=items)
+    notes = []
+    if wanted.top_items is not None:
+        notes.append("the top items were read off the data, which is not private: for simulation only")
+    elif items is None and population.labels is not None and not wanted.open_domain:
+        notes.append("the items were read off the data, which is not private: give a public --items-file")
+    if items is not None:
+        notes.append("counts of items outside the --items-file were left out")
+    return Loaded(population, data.name, population.labels, tuple(notes))
+
+
+def _read_items(path: Path) -> list[str]:
+    try:
+        # Some editors put a mark before the first line, which is no part of an item.
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidFile(
+            f"can't read the items in {path}", allowed="a UTF-8 text file, one item a line"
+        ) from None
+    items = [line for line in text.split("\n") if line]
+    if not items or len(set(items)) != len(items):
+        raise InvalidFile(f"{path} has no items or one of them twice", allowed="one item a line, each once")
+    return items
