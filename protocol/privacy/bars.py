@@ -317,7 +317,7 @@ def _draw_truncated(size: int, scale: Fraction, bar: int, source: Source) -> Int
 
     A draw Z >= 0 is replaced by Z mod (A + 1), and Z < 0, seen as -1 - Y, by -1 - (Y mod (A + 1)). Geometric chances
     fold onto themselves: sum over i of q^(r + i(A+1)) is proportional to q^r. So every z from -A - 1 to A gets a
-    chance proportional to e^(-|z|/b), and only -A - 1, of chance below 1/(A + 2), is drawn again. Unlike plain
+    chance proportional to e^(-|z|/b), and only -A - 1, the least likely of them, is drawn again. Unlike plain
     rejection this is fast however small A is against b.
     """
     width = bar + 1

@@ -23,7 +23,7 @@ from fedhist.simulations import cli
 
 # A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing.
 START = """
-import signal, sys
+import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from fedhist.simulations import cli, result_folder
 
@@ -36,7 +36,8 @@ RUN = "cli.main(sys.argv[1:])"
 HOLD_BEFORE_THE_NAME = """
 def hold(folder):
     say("written")
-    signal.pause()
+    while True:  # short waits: a signal that comes just before a long one would not end it
+        select.select([], [], [], 0.01)
 
 result_folder._sync = hold
 """
