@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.histograms import Flags, Floats, Integers
 
 _TABLE_SIZE = 1 << 16
 # Below this no probability is left that a double could still subtract.
 _NOTHING_LEFT = 1e-20
+_FEW_CELLS = 1 << 11
+_CELLS = 1 << 17
+_MOST_VALUES = 64
 
 
 def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: Floats) -> Integers:
@@ -21,52 +24,63 @@ def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: 
     """
     mode = _modes(good, bad, draws)
     result = mode.copy()
-    remaining = uniforms - np.exp(_log_probability(mode, good, bad, draws))
+    at_mode = np.exp(_log_probability(mode, good, bad, draws))
+    remaining = uniforms - at_mode
     active = np.flatnonzero(remaining >= 0)
     if not len(active):
         return result
-    search = _Search(mode, good, bad, draws, active)
+    search = _Search(mode[active], good[active], bad[active], draws[active], at_mode[active])
     remaining = remaining[active]
+    passed = 0
     while len(active):
-        upwards, downwards = search.step()
-        remaining -= upwards
-        up = remaining < 0
-        remaining -= np.where(up, 0, downwards)
-        down = ~up & (remaining < 0)
-        spent = ~up & ~down & (upwards + downwards < _NOTHING_LEFT)
-        result[active[up]] = search.above[up]
-        result[active[down]] = search.below[down]
-        going = ~(up | down | spent)
-        if not going.all():
-            active, remaining = active[going], remaining[going]
-            search.keep(going)
+        count = _values_at_once(len(active), passed)
+        values, chances = search.following(count)
+        passed += count
+        left = remaining - np.cumsum(chances, axis=0)
+        used_up = left[-1] < 0
+        place = (left < 0).argmax(axis=0)
+        result[active[used_up]] = values[place, np.arange(len(active))][used_up]
+        going = ~used_up & (chances[-2] + chances[-1] >= _NOTHING_LEFT)
+        active, remaining = active[going], left[-1][going]
+        search.keep(going)
     return result
 
 
+def _values_at_once(draws: int, passed: int) -> int:
+    """How many values to look at next: many if the draws are few, as then it is the calls that cost.
+
+    Draws that have come far will go some way further, but no more cells than a cache holds.
+    """
+    return max(1, min(max(_FEW_CELLS, min(passed * draws // 4, _CELLS)) // draws, _MOST_VALUES))
+
+
 class _Search:
-    """The next value above and below, and their probabilities by recurrence; 0 outside the support."""
+    """The next values, by turns above and below the mode, and their probabilities by recurrence; 0 outside the support."""
 
     def __init__(
-        self, mode: Integers, good: Integers, bad: Integers, draws: Integers, active: Integers
+        self, mode: Integers, good: Integers, bad: Integers, draws: Integers, at_mode: Floats
     ) -> None:
-        self._good, self._draws = good[active].astype(np.float64), draws[active].astype(np.float64)
-        self._slack = bad[active].astype(np.float64) - self._draws
-        start = mode[active]
-        at_mode = np.exp(_log_probability(start, good[active], bad[active], draws[active]))
-        self._up, self._down = at_mode, at_mode.copy()
-        self.above, self.below = start.astype(np.float64), start.astype(np.float64)
+        self._good, self._draws = good.astype(np.float64), draws.astype(np.float64)
+        self._slack = bad - self._draws
+        self._above = self._below = mode.astype(np.float64)
+        self._up = self._down = at_mode
 
-    def step(self) -> tuple[Floats, Floats]:
-        self._up *= (self._good - self.above) * (self._draws - self.above)
-        self.above += 1
-        self._up /= self.above * (self._slack + self.above)
-        self._down *= self.below * (self._slack + self.below)
-        self.below -= 1
-        self._down /= (self._good - self.below) * (self._draws - self.below)
-        return self._up, self._down
+    def following(self, count: int) -> tuple[Floats, Floats]:
+        """The next `count` values above and below, and their probabilities: shape (2 count, draws)."""
+        steps = np.arange(1.0, count + 1)[:, np.newaxis]
+        above, below = self._above + steps, self._below - steps
+        rise = (self._good - above + 1) * (self._draws - above + 1) / (above * (self._slack + above))
+        fall = (below + 1) * (self._slack + below + 1) / ((self._good - below) * (self._draws - below))
+        values, chances = np.empty((2, 2 * count, len(self._good)))
+        values[0::2], values[1::2] = above, below
+        np.multiply(self._up, np.cumprod(rise, axis=0), out=chances[0::2])
+        np.multiply(self._down, np.cumprod(fall, axis=0), out=chances[1::2])
+        self._above, self._below = above[-1], below[-1]
+        self._up, self._down = chances[-2], chances[-1]
+        return values, chances
 
-    def keep(self, going: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        for name in ("_good", "_draws", "_slack", "_up", "_down", "above", "below"):
+    def keep(self, going: Flags) -> None:
+        for name in ("_good", "_draws", "_slack", "_up", "_down", "_above", "_below"):
             setattr(self, name, getattr(self, name)[going])
 
 

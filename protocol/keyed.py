@@ -37,13 +37,11 @@ def coalesce(keys: Integers, values: Integers) -> Keyed:
 def coalesce_dense(keys: Integers, values: Integers, key_space: int) -> Keyed:
     """The same for keys below `key_space`, without a sort: for a space not much larger than the number of keys.
 
-    Exact in doubles: a batch's sums stay below 2^53.
+    Exact in doubles: a plan keeps all sums below 2^53.
     """
-    sums = np.stack(
-        [np.bincount(keys, weights=column, minlength=key_space) for column in values.T], axis=1
-    ).astype(np.int64)
     present = np.flatnonzero(np.bincount(keys, minlength=key_space))
-    return Keyed(keys=present, values=sums[present])
+    sums = [np.bincount(keys, weights=column, minlength=key_space)[present] for column in values.T]
+    return Keyed(keys=present, values=np.stack(sums, axis=1).astype(np.int64))
 
 
 class KeyedSum:
@@ -70,7 +68,10 @@ class KeyedSum:
         if not self._pending:
             return
         parts = [self._total, *self._pending]
-        self._total = coalesce(
-            np.concatenate([part.keys for part in parts]), np.concatenate([part.values for part in parts])
-        )
         self._pending, self._rows = [], 0
+        keys = np.concatenate([part.keys for part in parts])
+        values = np.concatenate([part.values for part in parts])
+        del parts
+        space = int(keys.max(initial=-1)) + 1
+        dense = space <= len(keys)
+        self._total = coalesce_dense(keys, values, space) if dense else coalesce(keys, values)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedhist.protocol.clipping import entry_counts, entry_items, running_totals, user_totals
+from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
 
@@ -99,17 +99,20 @@ def plain_statistic(histograms: Histograms, candidates: Integers, cap: int) -> t
 
     The key of item j and bin b is j (K + 1) + b.
     """
-    totals, bins, width = _bins(histograms, candidates)
+    counts, offsets = entry_counts(histograms), histograms.offsets - histograms.offsets[0]
+    running = np.concatenate([[0], np.cumsum(counts)])
+    totals = np.diff(running[offsets])
+    bins, width = _bins(totals, candidates), len(candidates) + 1
     header = np.concatenate(
         [np.bincount(bins, minlength=width), _weighted(bins, np.minimum(totals, cap), width)]
     )
-    entry_bins = np.repeat(bins, np.diff(histograms.offsets))
-    counts = entry_counts(histograms)
+    owners = np.repeat(np.arange(histograms.users), np.diff(offsets))
+    entry_bins = bins[owners]
     # A user above every candidate is never unclipped, one at or below the smallest never clipped.
-    mass = np.where(entry_bins < width - 1, counts, 0)
-    share = np.where(entry_bins > 0, _shares(histograms, counts), 0)
+    mass = counts * (entry_bins < width - 1)
+    share = _shares(running, offsets, owners) * (entry_bins > 0)
     keys = entry_items(histograms).astype(np.int64) * width + entry_bins
-    values = np.stack([mass, share], axis=1)
+    values = np.stack([mass, share]).T
     space = histograms.domain_size * width
     keyed = coalesce_dense(keys, values, space) if space <= 4 * len(keys) else coalesce(keys, values)
     return header, keyed
@@ -167,23 +170,38 @@ def read_bucketed(vector: Integers, candidates: int, *, users: int) -> OpenTail:
     )
 
 
-def _bins(histograms: Histograms, candidates: Integers) -> tuple[Integers, Integers, int]:
-    totals = user_totals(histograms)
-    return totals, np.searchsorted(candidates, totals, side="left"), len(candidates) + 1
+def _bins(totals: Integers, candidates: Integers) -> Integers:
+    """How many candidates each total is above."""
+    largest = int(candidates[-1])
+    if largest >= len(totals):
+        return np.searchsorted(candidates, totals, side="left")
+    # With more users than totals that matter, it is faster to ask for each total once.
+    bin_of = np.searchsorted(candidates, np.arange(largest + 2), side="left")
+    bins: Integers = bin_of[np.minimum(totals, largest + 1)]
+    return bins
 
 
-def _shares(histograms: Histograms, counts: Integers) -> Integers:
+def _shares(running: Integers, offsets: Integers, owners: Integers) -> Integers:
     """N_ij/m_i in multiples of 2^-SHARE_BITS, each user's summing to exactly 2^SHARE_BITS.
 
-    Systematic rounding from the middle: q_j = floor((S_j 2^F + m/2)/m) - floor((S_{j-1} 2^F + m/2)/m).
+    Systematic rounding from the middle: q_j = floor((S_j 2^F + m/2)/m) - floor((S_{j-1} 2^F + m/2)/m), where the
+    second part is 0 for a user's first entry. The floors of these quotients are exact in doubles: one that is not
+    whole is at least 1/m > 2^-31 from a whole number, and below 2^17 it is rounded by less than 2^-36.
+
+    Args:
+        running: 0 and the sums of all entries' counts up to each.
+        offsets: where each user's entries begin, from 0.
+        owners: the place of each entry's user.
     """
-    offsets = histograms.offsets - histograms.offsets[0]
-    totals = np.repeat(user_totals(histograms), np.diff(offsets))
-    running = running_totals(counts, offsets)
-    half = totals // 2
-    after = ((running << SHARE_BITS) + half) // np.maximum(totals, 1)
-    before = (((running - counts) << SHARE_BITS) + half) // np.maximum(totals, 1)
-    return after - before
+    before = running[offsets]
+    totals = np.maximum(np.diff(before), 1)
+    per_entry = totals[owners]
+    up_to = ((running[1:] - before[owners] << SHARE_BITS) + (per_entry >> 1)) / per_entry
+    whole = up_to.astype(np.int64)
+    shares = np.diff(whole, prepend=0)
+    first = offsets[:-1][offsets[1:] > offsets[:-1]]
+    shares[first] = whole[first]
+    return shares
 
 
 def _weighted(bins: Integers, weights: Integers, width: int) -> Integers:

@@ -171,8 +171,9 @@ class Plan:
         try:
             object.__setattr__(self, "neighbours", Neighbours(self.neighbours))
         except ValueError:
-            allowed = ", ".join(Neighbours)
-            raise InvalidPlan(f"unknown neighbours {self.neighbours!r}", allowed=allowed) from None
+            raise InvalidPlan(
+                f"unknown neighbours {self.neighbours!r}", allowed=", ".join(Neighbours)
+            ) from None
 
     def _check_sizes(self) -> None:
         _check_whole("users", self.users, 1, MAX_USERS)

@@ -86,7 +86,7 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
         return _item_charge(plan, threshold)
     steps = 0 if threshold is None else threshold.steps
     assert plan.delta is not None  # noqa: S101 - filled in by Plan
-    parameters: dict[str, float | int | str] = {"items": plan.items, "grid_bits": plan.grid_bits}
+    parameters: dict[str, float | int | str] = {"items": plan.items or 0, "grid_bits": plan.grid_bits}
     if threshold is not None:
         noise = release_noise(plan, threshold)
         parameters["threshold"] = threshold.value

@@ -186,7 +186,7 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _mean_diagnostics(known: Sequence[Diagnostics]) -> Diagnostics:
-    means = {}
+    means: dict[str, Any] = {}
     for name, first in asdict(known[0]).items():
         values = [getattr(one, name) for one in known]
         means[name] = None if first is None else math.fsum(values) / len(values)

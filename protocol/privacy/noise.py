@@ -145,8 +145,11 @@ def uniform_below(bound: int, *, source: Source) -> int:
 def _laplace_form(at_least: Fraction) -> tuple[int, int]:
     """(t, k) of the smallest scale t / 2^k that is not below `at_least`."""
     _require_between(at_least, LARGEST_LAPLACE_SCALE, "a Laplace scale", f"2^{_LAPLACE_BITS}")
-    shift = next(k for k in range(_LAPLACE_MOST_SHIFT, -1, -1) if at_least * 2**k <= 2**_LAPLACE_BITS)
-    return math.ceil(at_least * 2**shift), shift
+    numerator, denominator = at_least.numerator, at_least.denominator
+    shift = min(_LAPLACE_MOST_SHIFT, _LAPLACE_BITS + denominator.bit_length() - numerator.bit_length())
+    if numerator << shift > denominator << _LAPLACE_BITS:
+        shift -= 1
+    return -((-numerator << shift) // denominator), shift
 
 
 def _gaussian_form(at_least: Fraction) -> tuple[int, int]:

@@ -48,7 +48,8 @@ def _polynomial(data: Words, lengths: Integers, point: int) -> Words:
     terms = (data + np.uint64(1)) * powers[place_of] % _PRIME
     # Sums of terms below 2^31 stay below 2^64 for any label that fits in memory.
     running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms)])
-    return (running[ends] - running[ends - lengths] + lengths.astype(np.uint64)) % _PRIME
+    hashed: Words = (running[ends] - running[ends - lengths] + lengths.astype(np.uint64)) % _PRIME
+    return hashed
 
 
 def _mix(words: Words) -> Words:

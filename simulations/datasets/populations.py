@@ -122,7 +122,8 @@ class SparsePopulation:
             raise InvalidInput(
                 f"{d} items were asked for", allowed="1 or more", advice="ask for at least one item"
             )
-        return self.select_items(np.argsort(-self.totals(), kind="stable")[:d])
+        kept = np.argsort(-self.totals(), kind="stable")[:d]
+        return self.select_items(kept, labels=kept.tolist() if self.labels is None else None)
 
     def select_items(
         self, numbers: npt.ArrayLike, *, labels: Sequence[Label] | None = None
