@@ -35,8 +35,8 @@ MAX_USERS = 2**31
 DEFAULT_DELTA = 1e-6
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
-# The samplers take standard deviations up to 2^26 steps; half of it leaves room for rounding up.
-_MAX_NOISE_STEPS = 2.0**25
+# The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
+_MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
 DOMAINS = ("closed", "open")
 MECHANISMS = ("gaussian", "laplace")
@@ -263,8 +263,8 @@ class Plan:
             )
         if self.grid_bits < 0:
             raise InvalidPlan(
-                "the noise would have a standard deviation above 2^25 counts an item",
-                allowed="less",
+                "the noise would be wider than the samplers can draw",
+                allowed="a standard deviation of up to 2^27 counts an item (gaussian), a scale of up to 2^50 (laplace)",
                 advice="raise epsilon or lower --max-threshold",
             )
         if self.step_range[0] > self.step_range[1]:
@@ -341,7 +341,9 @@ class Plan:
         """
         limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
-        for_noise = math.floor(math.log2(_MAX_NOISE_STEPS / (self.unit_noise * self.max_threshold)))
+        for_noise = math.floor(
+            math.log2(_MAX_NOISE_STEPS[str(self.mechanism)] / (self.unit_noise * self.max_threshold))
+        )
         return min(limit, for_bound, for_noise)
 
     @cached_property

@@ -204,6 +204,9 @@ def run(**flags: Any) -> None:
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
         plan = Plan(users=loaded.population.users, items=items, **settings)
+        if settings["delta"] and plan.is_pure:
+            unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
+            loaded = replace(loaded, notes=(*loaded.notes, unused))
         check_runnable(plan, simulated=True)
         if options.truth:
             check_not_empty(loaded.population)
