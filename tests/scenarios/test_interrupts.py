@@ -21,10 +21,12 @@ import pytest
 from fedhist.server.budget_file import BudgetFile, RunRecord
 from fedhist.simulations import cli
 
-# A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing.
+# A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing. The alarm ends a
+# child that waits for something that never comes, so that a mistake here is a failure and not a hang.
 START = """
 import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.alarm(60)
 from fedhist.simulations import cli, result_folder
 
 def say(word):
@@ -63,12 +65,17 @@ WRITES = ("--ledger", "l.db", "--out", "r")
 
 
 class Child:
-    """A run in a process of its own, on a terminal of ours."""
+    """A run in a process of its own, whose error stream we hold."""
 
     def __init__(self, process: subprocess.Popen[str], terminal: int) -> None:
         self.process = process
         self._terminal = terminal
-        self.shown = ""
+        self._bytes = b""
+
+    @property
+    def shown(self) -> str:
+        """All that was read so far; a character of the bar may be cut at the end."""
+        return self._bytes.decode(errors="replace")
 
     def wait_for_phase(self, words: str) -> None:
         """Read the terminal until the progress bar says so."""
@@ -91,13 +98,14 @@ class Child:
             part = os.read(self._terminal, 65536)
         except OSError:  # how Linux says that the other end is closed
             return False
-        self.shown += part.decode()
+        self._bytes += part
         return bool(part)
 
 
 @contextlib.contextmanager
 def running(folder: Path, *arguments: str, hold: str = "") -> Iterator[Child]:
-    ours, theirs = pty.openpty()
+    # Nobody reads the terminal of a held child, and a full one would stop it: it gets a pipe and draws no bar.
+    ours, theirs = os.pipe() if hold else pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", START + hold + RUN, *arguments],
         cwd=folder,

@@ -1,0 +1,275 @@
+"""The shape of the project: who imports whom, what a wheel holds, what loads when."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedhist
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = {
+    "protocol": {"protocol"},
+    "client": {"protocol", "client"},
+    "server": {"protocol", "server"},
+    "simulations": {"protocol", "client", "server", "simulations"},
+}
+FOLDERS = ("fedhist", *LAYERS)
+HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray")
+# protocol/ is pure: no network, no files, no clock.
+IMPURE = {
+    "flwr", "ray", "polars", "click", "rich", "pathlib", "tempfile", "shutil", "sqlite3", "socket", "time",
+    "datetime", "subprocess", "threading", "logging",
+}  # fmt: skip
+FLOWER_FILES = {"server/app.py", "client/app.py"}
+TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest"
+
+
+def modules() -> list[Path]:
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def settings() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def imported(source: str) -> Iterator[str]:
+    """Every module that the source names in an import, wherever it stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def import_faults(source: str, place: str) -> list[str]:
+    """The imports that point up or sideways, or that this place must not have."""
+    layer = place.split("/", maxsplit=1)[0]
+    faults = []
+    for name in imported(source):
+        head, _, rest = name.partition(".")
+        wrong_layer = head == "fedhist" and rest.split(".")[0] not in LAYERS.get(layer, set())
+        # The command line prints the version, which lives at the top.
+        if wrong_layer and not (layer == "simulations" and name == "fedhist.__version__"):
+            faults.append(name)
+        if head == "" or head in LAYERS:
+            faults.append(name)
+        if layer == "protocol" and head in IMPURE:
+            faults.append(name)
+        if head == "flwr" and place not in FLOWER_FILES and not place.startswith("simulations/engines/"):
+            faults.append(name)
+    return faults
+
+
+def random_faults(source: str) -> list[str]:
+    """Uses of randomness that nobody passed in: numpy's global generator, Python's, an unseeded one."""
+    faults = [name for name in imported(source) if name.split(".")[0] in {"random", "secrets"}]
+    faults += [name for name in imported(source) if name.startswith("numpy.random")]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"np.random", "numpy.random"}:
+            faults += [] if node.attr in {"Generator", "Philox"} else [ast.unparse(node)]
+    return faults
+
+
+def python(code: str, *, cwd: Path, **environment: str) -> str:
+    """What a fresh interpreter prints, away from the checkout."""
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def copy_of_the_tree(target: Path) -> Path:
+    """The files that make the package, as a checkout elsewhere has them."""
+    target.mkdir()
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", target / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, target / name)
+    return target
+
+
+class TestImports:
+    @pytest.mark.parametrize("layer", LAYERS)
+    def test_they_point_down(self, layer: str) -> None:
+        paths = sorted((ROOT / layer).rglob("*.py"))
+        faults = {
+            str(p.relative_to(ROOT)): import_faults(p.read_text(), str(p.relative_to(ROOT))) for p in paths
+        }
+        assert paths
+        assert {place: found for place, found in faults.items() if found} == {}
+
+    @pytest.mark.parametrize(
+        ("place", "source"),
+        [
+            ("protocol/plan.py", "from fedhist.server.release import Release"),
+            ("protocol/plan.py", "def f():\n    import fedhist.client.device"),
+            ("protocol/plan.py", "import fedhist"),
+            ("protocol/plan.py", "from fedhist import Plan"),
+            ("protocol/plan.py", "import flwr.app"),
+            ("protocol/plan.py", "import ray"),
+            ("protocol/plan.py", "from pathlib import Path"),
+            ("client/device.py", "from fedhist.server import coordinator"),
+            ("server/release.py", "from fedhist.client.device import answer"),
+            ("server/release.py", "from fedhist.simulations.cli import main"),
+            ("server/release.py", "from flwr.server import Grid"),
+            ("server/release.py", "from . import coordinator"),
+            ("simulations/cli.py", "from server.release import Release"),
+            ("simulations/cli.py", "from fedhist import simulate"),
+        ],
+    )
+    def test_the_check_sees_a_wrong_one(self, place: str, source: str) -> None:
+        assert import_faults(source, place) != []
+
+    def test_the_check_lets_a_right_one_pass(self) -> None:
+        assert import_faults("from fedhist.protocol.plan import Plan\nimport numpy", "server/x.py") == []
+        assert import_faults("from fedhist import __version__", "simulations/cli.py") == []
+
+
+class TestModules:
+    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+    def test_each_says_what_it_is_and_stays_readable(self, path: Path) -> None:
+        source = path.read_text()
+        assert ast.get_docstring(ast.parse(source))
+        assert len(source.splitlines()) < 450
+
+    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+    def test_randomness_is_always_passed_in(self, path: Path) -> None:
+        assert random_faults(path.read_text()) == []
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "np.random.laplace()",
+            "np.random.default_rng()",
+            "numpy.random.seed(1)",
+            "import random",
+            "from numpy.random import normal",
+        ],
+    )
+    def test_the_check_sees_randomness_of_ones_own(self, source: str) -> None:
+        assert random_faults(source) != []
+
+
+class TestPackage:
+    def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
+        tool = settings()["tool"]["setuptools"]
+        on_disk = {
+            "fedhist" if folder == Path("fedhist") else "fedhist." + ".".join(folder.parts): str(folder)
+            for folder in {path.relative_to(ROOT).parent for path in modules()}
+        }
+        assert set(tool["packages"]) == set(on_disk)
+        assert tool["package-dir"] == on_disk
+
+    def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tmp_path: Path) -> None:
+        tree = copy_of_the_tree(tmp_path / "tree")
+        build = (
+            "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"
+        )
+        python(build, cwd=tree, PYTHONWARNINGS="ignore")
+        built = tmp_path / "built"
+        assert [path.name for path in built.iterdir()] == ["fedhist"]
+        files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
+        expected = {str(path.relative_to(ROOT)) for path in modules()}
+        inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in expected}
+        assert files == inside | {"fedhist/py.typed"}
+
+    def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tmp_path: Path) -> None:
+        tree = copy_of_the_tree(tmp_path / "tree")
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        code = (
+            "import fedhist, fedhist.protocol, fedhist.server.coordinator, fedhist.simulations.cli\n"
+            "print(fedhist.__file__, fedhist.protocol.__file__, fedhist.server.coordinator.__file__)\n"
+            "print(fedhist.Plan(users=1, items=1).selector)"
+        )
+        first, second = python(code, cwd=elsewhere, PYTHONPATH=str(tree)).splitlines()
+        assert first.split() == [
+            str(tree / place)
+            for place in ("fedhist/__init__.py", "protocol/__init__.py", "server/coordinator.py")
+        ]
+        assert second == "weighted-quantile"
+
+    def test_the_version_is_one(self) -> None:
+        assert settings()["project"]["version"] == fedhist.__version__
+
+
+class TestPublicNames:
+    def test_each_resolves_and_is_its_home_s(self) -> None:
+        for name in fedhist.__all__:
+            assert getattr(fedhist, name).__name__ == name
+        assert set(dir(fedhist)) >= set(fedhist.__all__)
+        assert sorted(fedhist.__all__) == fedhist.__all__
+
+    def test_an_unknown_one_is_an_attribute_error(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'histogramm'"):
+            _ = fedhist.histogramm  # type: ignore[attr-defined]  # the mistake under test
+
+
+class TestLoading:
+    @staticmethod
+    def loaded_by(code: str, folder: Path) -> list[str]:
+        report = "\nimport json, sys\nprint(json.dumps([m for m in sys.modules if '.' not in m]))"
+        names = json.loads(python(code + report, cwd=folder).splitlines()[-1])
+        return sorted(set(names) & set(HEAVY))
+
+    def test_importing_fedhist_loads_nothing_heavy(self, tmp_path: Path) -> None:
+        assert self.loaded_by("import fedhist", tmp_path) == []
+
+    def test_help_loads_nothing_heavy(self, tmp_path: Path) -> None:
+        code = "from fedhist.simulations import cli\nassert cli._run(['--help']) == 0"
+        assert self.loaded_by(code, tmp_path) == []
+
+    def test_the_check_sees_what_is_loaded(self, tmp_path: Path) -> None:
+        assert "numpy" in self.loaded_by("import fedhist; fedhist.Plan", tmp_path)
+
+
+class TestBenchmarks:
+    def test_none_hides_a_module_that_others_import(self) -> None:
+        """A script's folder comes first on its path: a selectors.py beside it once broke subprocess."""
+        names = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+        assert names
+        assert names & (sys.stdlib_module_names | {"fedhist", *HEAVY}) == set()
+
+    @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
+    def test_each_says_how_to_run_it(self, path: Path) -> None:
+        text = path.read_text()
+        assert f"python benchmarks/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
+        assert path.name in (ROOT / "benchmarks/README.md").read_text()
+
+
+class TestOneTestCommand:
+    def test_the_readme_has_it_and_ci_runs_that_very_line(self) -> None:
+        lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+        assert [line for line in lines if re.match("python3 -m venv .*pytest", line)] == [TEST_COMMAND]
+        script = (ROOT / ".ci/run").read_text()
+        assert "README.md" in script
+        assert "pip install '.[test]'" not in script
+
+    def test_the_script_can_be_run_and_names_no_registry(self) -> None:
+        script = ROOT / ".ci/run"
+        assert os.access(script, os.X_OK)
+        text = script.read_text()
+        assert text.startswith("#!/usr/bin/env bash\n")
+        assert "set -euo pipefail" in text
+        assert not re.search(r"https?://|index-url", text)
+        assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
