@@ -33,6 +33,9 @@ MAX_CANDIDATES = 4096
 MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
 DEFAULT_DELTA = 1e-6
+# Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
+_EPSILONS = (1e-15, 1e15)
+_SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
@@ -45,7 +48,7 @@ SCORE_SENSITIVITIES = ("range", "paper")
 DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
 DEFAULT_SELECTOR = {
     ("closed", "gaussian"): "weighted-quantile",
-    ("closed", "laplace"): "quantile",
+    ("closed", "laplace"): "weighted-quantile",
     ("open", "laplace"): "exponential-v",
 }
 OPEN_RELEASES = get_args(OpenNoiseKind)
@@ -219,8 +222,13 @@ class Plan:
             )
 
     def _check_budgets(self) -> None:
-        check_epsilon(self.epsilon, "epsilon")
-        check_epsilon(self.epsilon_select, "epsilon-select")
+        for name, value in (("epsilon", self.epsilon), ("epsilon-select", self.epsilon_select)):
+            check_epsilon(value, name)
+            if not _EPSILONS[0] <= value <= _EPSILONS[1]:
+                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
+        for name, value in (("delta", self.delta), ("delta-select", self.delta_select)):
+            if value is not None and 0 < value < _SMALLEST_DELTA:
+                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-100 to below 1/2")
         assert self.delta is not None and self.delta_select is not None  # noqa: S101 - filled in above
         if self.mechanism == "gaussian":
             check_delta(self.delta, "delta")

@@ -2,14 +2,8 @@
 
 It is an SQLite database. Two processes that ask for the last of a budget at once, and a machine that loses
 power between a charge and its noise, are what a database is for; a file format of our own would get one of
-them wrong. The settings, and why:
-
-- A rollback journal (SQLite's default), not a write-ahead log: at rest the ledger is one file that can be
-  copied, and it may lie on a network drive.
-- `synchronous = EXTRA`: a commit returns when the data *and* the removal of the journal are on disk. With
-  FULL, a power cut could bring the journal back and undo a charge whose noise was already drawn.
-- Every operation is one connection and one transaction, and those that write take the write lock before they
-  read (`BEGIN IMMEDIATE`). So a `BudgetFile` holds no open handle, and threads may share it.
+them wrong. Every operation is one connection and one transaction (`ledger_database`), so a `BudgetFile` holds
+no open handle, and threads may share it.
 
 A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
 ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
@@ -18,11 +12,10 @@ somebody saw: its whole reservation counts until a person closes it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,38 +24,12 @@ from typing import Any, Literal, cast
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.server.ledger_database import VERSION, check_place, create_if_empty, damaged, transaction
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
 # Sums of floats may pass a limit that they exactly meet by this much, relatively.
 _DUST = 1e-12
-_BUSY_SECONDS = 30.0
-_APPLICATION_ID = int.from_bytes(b"fdhl", "big")
-_VERSION = 1
-_MAGIC = b"SQLite format 3\x00"
-_SCHEMA = (
-    """CREATE TABLE budget (
-        only INTEGER PRIMARY KEY CHECK (only = 1),
-        epsilon REAL NOT NULL,
-        delta REAL NOT NULL
-    )""",
-    """CREATE TABLE runs (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        begun TEXT NOT NULL,
-        plan_hash TEXT NOT NULL,
-        plan TEXT NOT NULL,
-        label TEXT NOT NULL,
-        reserved_epsilon REAL NOT NULL,
-        reserved_delta REAL NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('open', 'released', 'failed', 'closed')),
-        reason TEXT
-    )""",
-    """CREATE TABLE charges (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        run INTEGER NOT NULL REFERENCES runs (id),
-        charge TEXT NOT NULL
-    )""",
-)
 
 
 @dataclass(frozen=True)
@@ -111,7 +78,7 @@ class OpenRun:
         """Write a charge: on return it is on disk. Beyond the reservation it raises and writes nothing."""
         if not charge.private:
             raise _not_private(charge.name)
-        with _transaction(self.path) as database:
+        with transaction(self.path) as database:
             status = self._status(database)
             if status != "open":
                 raise BudgetExceeded(
@@ -145,7 +112,7 @@ class OpenRun:
         self._end("failed", reason_kind)
 
     def _end(self, status: RunStatus, reason: str | None) -> None:
-        with _transaction(self.path) as database:
+        with transaction(self.path) as database:
             before = self._status(database)
             # A person may have closed a run that was slow and not dead. How it ended is still worth knowing,
             # and counts the same.
@@ -185,16 +152,16 @@ class BudgetFile:
         | anything else, a newer version, a folder | InvalidFile  | InvalidFile  |
         """
         file = cls(Path(path).absolute())
-        _check_place(file.path, create=create)
+        check_place(file.path, create=create)
         if create:
-            _create_if_empty(file.path)
-        with _transaction(file.path) as database:
+            create_if_empty(file.path)
+        with transaction(file.path) as database:
             if database.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-                raise _damaged(file.path)
+                raise damaged(file.path)
             _read_runs(database)
             # A ledger that can't be written must say so now, not after the first round. This touches the
             # first page, for which a journal must be made in the folder, and is undone.
-            database.execute(f"PRAGMA user_version = {_VERSION}")
+            database.execute(f"PRAGMA user_version = {VERSION}")
             database.execute("ROLLBACK")
             database.execute("BEGIN")
         return file
@@ -202,7 +169,7 @@ class BudgetFile:
     @property
     def limit(self) -> Cost | None:
         """The limit, or None when none was set and runs are only recorded."""
-        with _transaction(self.path, write=False) as database:
+        with transaction(self.path, write=False) as database:
             return _read_limit(database)
 
     def set_limit(self, limit: Cost, *, replace: bool = False) -> None:
@@ -214,7 +181,7 @@ class BudgetFile:
         """
         if not math.isfinite(limit.epsilon) or limit.delta >= 1:
             raise InvalidPlan(f"the limit is {_text(limit)}", allowed="a finite epsilon and a delta below 1")
-        with _transaction(self.path) as database:
+        with transaction(self.path) as database:
             earlier = _read_limit(database)
             if earlier is not None and earlier != limit and not replace:
                 raise InvalidPlan(
@@ -247,7 +214,7 @@ class BudgetFile:
         if now.utcoffset() is None:
             raise InvalidInput("the time of a run has no zone", allowed="a time such as datetime.now(UTC)")
         row = (_time_text(now), plan_hash, _plan_text(plan), label, float(cost.epsilon), float(cost.delta))
-        with _transaction(self.path) as database:
+        with transaction(self.path) as database:
             self._check_limit(database, cost)
             run_id = database.execute(
                 "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, status) "
@@ -262,7 +229,7 @@ class BudgetFile:
 
         Should the process live after all, it can charge no more, and so draws no more noise.
         """
-        with _transaction(self.path) as database:
+        with transaction(self.path) as database:
             row = database.execute("SELECT status FROM runs WHERE id = ?", (run_id,)).fetchone()
             if row is None or row[0] != "open":
                 raise InvalidInput(
@@ -273,7 +240,7 @@ class BudgetFile:
 
     def runs(self) -> list[RunRecord]:
         """All runs, in the order in which they began."""
-        with _transaction(self.path, write=False) as database:
+        with transaction(self.path, write=False) as database:
             return _read_runs(database)
 
     def spent(self) -> Cost:
@@ -290,7 +257,7 @@ class BudgetFile:
         What open runs reserved and have not charged is added plainly, because nobody knows yet what it will
         be. For information: limits go by the sum, see `tight_total`.
         """
-        with _transaction(self.path, write=False) as database:
+        with transaction(self.path, write=False) as database:
             runs, charges = _read_runs(database), _read_charges(database)
         total = tight_total([charge for _, charge in charges])
         for run in runs:
@@ -313,79 +280,6 @@ class BudgetFile:
             f"reserved by open runs, {_text(cost)} is asked for, and the limit is {_text(limit)}. "
             "Nothing was spent." + (advice if held else "")
         )
-
-
-def _check_place(path: Path, *, create: bool) -> None:
-    """Look at what lies at the path before SQLite does: it would take an empty file for a database."""
-    try:
-        if path.is_dir():
-            raise InvalidFile(f"{path} is a folder", allowed="the path of a ledger file")
-        if not path.exists():
-            if not path.parent.is_dir():
-                raise InvalidFile(f"the folder {path.parent} does not exist", allowed="an existing folder")
-            if not create:
-                raise InvalidFile(f"there is no ledger {path}", allowed="a ledger that was created before")
-            return
-        if not path.is_file():
-            raise InvalidFile(f"{path} is not a regular file", allowed="the path of a ledger file")
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
-    except OSError as problem:
-        raise InvalidFile(
-            f"{path} can't be read ({problem.strerror})", allowed="a file that you may read and write"
-        ) from problem
-    if start != _MAGIC and not (create and start == b""):
-        raise _not_a_ledger(path, "is empty" if start == b"" else "is not a ledger")
-
-
-def _create_if_empty(path: Path) -> None:
-    with _connection(path, mode="rwc") as database:
-        # With the lock held, so that of two processes that create the same ledger the second finds it there.
-        database.execute("BEGIN IMMEDIATE")
-        tables = database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        if _marks(database) == (0, 0) and tables is None:
-            for statement in _SCHEMA:
-                database.execute(statement)
-            database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version = {_VERSION}")
-        database.execute("COMMIT")
-
-
-@contextlib.contextmanager
-def _transaction(path: Path, *, write: bool = True) -> Iterator[sqlite3.Connection]:
-    """A checked ledger inside a transaction, which is undone when the body raises."""
-    with _connection(path, mode="rw") as database:
-        database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        application, version = _marks(database)
-        if application != _APPLICATION_ID or version < 1:
-            raise _not_a_ledger(path, "is a database of something else")
-        if version > _VERSION:
-            raise InvalidFile(
-                f"the ledger {path} has version {version}, which a newer fedhist wrote",
-                allowed=f"version {_VERSION}",
-            )
-        yield database
-        database.execute("COMMIT")
-
-
-@contextlib.contextmanager
-def _connection(path: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection whose transactions we begin and end ourselves, and whose errors say what to do."""
-    uri = f"{path.as_uri()}?mode={mode}"
-    try:
-        with contextlib.closing(
-            sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-        ) as database:
-            database.execute("PRAGMA synchronous = EXTRA")
-            yield database
-    except sqlite3.OperationalError as problem:
-        raise InvalidFile(
-            f"the ledger {path} can't be used: {problem}",
-            allowed="a file in a folder that you may write, on a disk with room, which no other process "
-            f"holds for more than {_BUSY_SECONDS:.0f} s",
-        ) from problem
-    except sqlite3.DatabaseError as problem:
-        raise _damaged(path) from problem
 
 
 def _read_limit(database: sqlite3.Connection) -> Cost | None:
@@ -429,12 +323,6 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
         raise sqlite3.DatabaseError("a run can't be read") from problem
 
 
-def _marks(database: sqlite3.Connection) -> tuple[int, int]:
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return application, version
-
-
 def _spent(runs: list[RunRecord]) -> Cost:
     return basic_total([charge for run in runs if run.status != "open" for charge in run.charges])
 
@@ -470,20 +358,4 @@ def _not_private(what: str) -> InvalidPlan:
         f"{what} is not private, and a ledger file has no place for an infinite epsilon",
         allowed="private mechanisms",
         advice="run it without a ledger file",
-    )
-
-
-def _not_a_ledger(path: Path, problem: str) -> InvalidFile:
-    return InvalidFile(
-        f"{path} {problem}",
-        allowed="a ledger, or a path where nothing lies yet",
-        advice="an existing file is never overwritten; choose another path",
-    )
-
-
-def _damaged(path: Path) -> InvalidFile:
-    return InvalidFile(
-        f"the ledger {path} is damaged",
-        allowed="a ledger as fedhist wrote it",
-        advice="restore it from a copy, and count what was spent since as spent",
     )

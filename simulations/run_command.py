@@ -123,7 +123,7 @@ class Options(Wanted):
     metavar="NAME",
     help="How the threshold is chosen. Closed: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
     "(laplace, --debias). Open: exponential-v, exponential-sharp. Both: fixed. Not private, for comparison: oracle; "
-    "open also median, p90. [default: weighted-quantile; quantile for laplace and --debias; exponential-v]",
+    "open also median, p90. [default: weighted-quantile; quantile for --debias; exponential-v for an open domain]",
 )
 @click.option("--threshold", type=float, metavar="C", help="The threshold, for --selector fixed.")
 @click.option("--epsilon", type=float, default=1.0, metavar="E", help="Budget of the histogram.")

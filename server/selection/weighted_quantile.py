@@ -31,7 +31,7 @@ class WeightedQuantile:
     """Score -|W(C) - M|, sensitivity sqrt(s), base measure C^-2 on the geometric grid. Pure epsilon'.
 
     Deviation from the paper: it minimises G(C) by noisy optimisation; C* is the point where the slope M - W(C) changes
-    sign, and choosing that point directly loses less at the same cost (benchmarks/selectors.py).
+    sign, and choosing that point directly loses less at the same cost (benchmarks/selector_losses.py).
 
     Privacy: W moves by at most sqrt(s) at every candidate for either neighbours (`neighbours.tail_weight`), so the
     score does, and the base measure does not depend on the data: the exponential mechanism is epsilon'-private.

@@ -14,6 +14,10 @@ BAD = {
     "epsilon zero": {"epsilon": 0.0},
     "epsilon negative": {"epsilon": -1.0},
     "epsilon infinite": {"epsilon": math.inf},
+    "epsilon tiny": {"epsilon": 1e-310},
+    "epsilon huge": {"epsilon": 1e308, "mechanism": "laplace"},
+    "epsilon-select tiny": {"epsilon_select": 1e-20},
+    "delta tiny": {"delta": 1e-320},
     "epsilon nan": {"epsilon": math.nan},
     "epsilon-select zero": {"epsilon_select": 0.0},
     "delta zero for gaussian": {"delta": 0.0},
@@ -55,7 +59,7 @@ def test_a_bad_setting_is_refused_with_what_is_allowed(settings_):
 def test_defaults_follow_the_mechanism():
     gaussian, laplace = (Plan(users=10, items=4, mechanism=m) for m in ("gaussian", "laplace"))
     assert (gaussian.selector, gaussian.delta, gaussian.norm) == ("weighted-quantile", 1e-6, Norm.L2)
-    assert (laplace.selector, laplace.delta, laplace.norm) == ("quantile", 0.0, Norm.L1)
+    assert (laplace.selector, laplace.delta, laplace.norm) == ("weighted-quantile", 0.0, Norm.L1)
     assert gaussian.sparsity == 4
     assert gaussian.neighbours is Neighbours.ADD_REMOVE
 
