@@ -169,7 +169,8 @@ def row_sums(values: AnyIntegers, offsets: AnyIntegers) -> Integers:
     if len(values) < _SHORT_ROW * len(starts):
         # Whole numbers, so the differences of a running sum are exact, and faster than reduceat for short rows.
         running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-        return np.diff(running[offsets - offsets[0]])
+        differences: Integers = np.diff(running[offsets - offsets[0]])
+        return differences
     filled = offsets[1:] > offsets[:-1]
     sums = np.zeros(len(starts), dtype=np.int64)
     if filled.any():
@@ -191,7 +192,9 @@ def sum_by_item(values: Integers, items: AnyIntegers, domain_size: int) -> Integ
 
     # One long row: its transpose times (1) adds values by item in exact 64-bit integers, faster than bincount.
     # Its end has the type of the items where it fits, or scipy would copy them.
-    ends = np.array([0, len(items)], dtype=items.dtype if len(items) <= np.iinfo(items.dtype).max else np.int64)
+    ends = np.array(
+        [0, len(items)], dtype=items.dtype if len(items) <= np.iinfo(items.dtype).max else np.int64
+    )
     row = csr_array((values, items, ends), shape=(1, domain_size))
     return np.asarray(row.T @ np.ones(1, dtype=np.int64), dtype=np.int64)
 

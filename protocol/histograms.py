@@ -68,7 +68,10 @@ class Histograms:
 
 
 class Population(Protocol):
-    """All users of a simulation, or of one node, read shard by shard as often as wanted."""
+    """All users of a simulation, or of one node, read shard by shard as often as wanted.
+
+    A population whose items have names has an attribute `labels` too, in the order of the item numbers.
+    """
 
     @property
     def users(self) -> int:
@@ -78,9 +81,11 @@ class Population(Protocol):
     def domain_size(self) -> int:
         """How many different items there are."""
 
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        """What the items are called, in the order of their numbers; None when by the numbers alone."""
-
     def shards(self) -> Iterator[Histograms]:
         """The users in order, in pieces of a size that suits a cache; the same pieces each time."""
+
+
+def labels_of(population: Population) -> Sequence[str | int] | None:
+    """What the items are called; None when by their numbers alone."""
+    labels: Sequence[str | int] | None = getattr(population, "labels", None)
+    return labels

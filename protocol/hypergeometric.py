@@ -36,7 +36,7 @@ def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: 
         count = _values_at_once(len(active), passed)
         values, chances = search.following(count)
         passed += count
-        left = remaining - np.cumsum(chances, axis=0)
+        left = np.subtract.accumulate(np.concatenate([remaining[np.newaxis], chances]))[1:]
         used_up = left[-1] < 0
         place = (left < 0).argmax(axis=0)
         result[active[used_up]] = values[place, np.arange(len(active))][used_up]
@@ -55,7 +55,10 @@ def _values_at_once(draws: int, passed: int) -> int:
 
 
 class _Search:
-    """The next values, by turns above and below the mode, and their probabilities by recurrence; 0 outside the support."""
+    """The next values, by turns above and below the mode, and their probabilities by recurrence.
+
+    A value outside the support has probability 0.
+    """
 
     def __init__(
         self, mode: Integers, good: Integers, bad: Integers, draws: Integers, at_mode: Floats
@@ -66,17 +69,26 @@ class _Search:
         self._up = self._down = at_mode
 
     def following(self, count: int) -> tuple[Floats, Floats]:
-        """The next `count` values above and below, and their probabilities: shape (2 count, draws)."""
+        """The next `count` values above and below, and their probabilities: shape (2 count, draws).
+
+        Products are taken one after the other, as all sums here, so that no bit depends on `count`, that is on what
+        else is in the batch. Probabilities that come after a pair which is next to nothing are 0.
+        """
         steps = np.arange(1.0, count + 1)[:, np.newaxis]
         above, below = self._above + steps, self._below - steps
         rise = (self._good - above + 1) * (self._draws - above + 1) / (above * (self._slack + above))
         fall = (below + 1) * (self._slack + below + 1) / ((self._good - below) * (self._draws - below))
         values, chances = np.empty((2, 2 * count, len(self._good)))
         values[0::2], values[1::2] = above, below
-        np.multiply(self._up, np.cumprod(rise, axis=0), out=chances[0::2])
-        np.multiply(self._down, np.cumprod(fall, axis=0), out=chances[1::2])
+        rise[0] *= self._up
+        fall[0] *= self._down
+        up = np.multiply.accumulate(rise, out=chances[0::2])
+        down = np.multiply.accumulate(fall, out=chances[1::2])
+        if count > 1:
+            over = up[:-1] + down[:-1] < _NOTHING_LEFT
+            up[1:][over] = down[1:][over] = 0
         self._above, self._below = above[-1], below[-1]
-        self._up, self._down = chances[-2], chances[-1]
+        self._up, self._down = up[-1], down[-1]
         return values, chances
 
     def keep(self, going: Flags) -> None:
@@ -100,18 +112,23 @@ def _log_choose(total: Integers, part: Integers) -> Floats:
 
 
 def _log_factorial(values: Integers) -> Floats:
+    # The table holds what the function gives, so that nobody's draw depends on the largest value in the batch.
     if len(values) == 0 or int(values.max()) < _TABLE_SIZE:
         return _table()[values]
-    from scipy.special import gammaln  # noqa: PLC0415 - for large counts only
-
-    large: Floats = gammaln(values + 1.0)
-    return large
+    return _log_factorial_function(values)
 
 
 def _table() -> Floats:
     if not _TABLE:
-        _TABLE.append(np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, _TABLE_SIZE)))]))
+        _TABLE.append(_log_factorial_function(np.arange(_TABLE_SIZE)))
     return _TABLE[0]
+
+
+def _log_factorial_function(values: Integers) -> Floats:
+    from scipy.special import gammaln  # noqa: PLC0415 - loads when something is drawn
+
+    logarithms: Floats = gammaln(values + 1.0)
+    return logarithms
 
 
 _TABLE: list[Floats] = []

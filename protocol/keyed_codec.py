@@ -79,9 +79,10 @@ def decode_keyed(data: bytes, columns: int, bins: int) -> tuple[Keyed, list[Labe
 def _labels(text: bytes, lengths: Integers, kinds: bytes) -> list[Label]:
     if (lengths > MAX_LABEL_BYTES).any():
         raise DecodeError(f"a label of more than {MAX_LABEL_BYTES} bytes")
-    ends = np.cumsum(lengths).tolist()
+    ends = np.cumsum(lengths)
+    places = zip(kinds, (ends - lengths).tolist(), ends.tolist(), strict=True)
     labels: list[Label] = []
-    for kind, start, end in zip(kinds, [0, *ends[:-1]], ends, strict=True):
+    for kind, start, end in places:
         try:
             name = text[start:end].decode("utf-8", errors="surrogatepass")
             if kind == 0:

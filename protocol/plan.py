@@ -38,6 +38,7 @@ _EPSILONS = (1e-15, 1e15)
 _SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
+_MAX_BUCKETED = 2**24
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
@@ -117,7 +118,9 @@ class Plan:
             self._make_plain(name, operator.index)
         for name in _REAL_FIELDS:
             self._make_plain(name, float)
-        self._fill_in("mechanism", DEFAULT_MECHANISM.get(self.domain))
+        # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
+        single = self.debias is not None and self.items == 1
+        self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
         self._check_names()
         by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
         self._fill_in("selector", by_default)
@@ -212,6 +215,16 @@ class Plan:
                     allowed="less",
                     advice="lower --max-threshold, or split the users over several runs",
                 )
+            if self.threshold is not None and self.threshold % 1:
+                raise InvalidPlan(
+                    f"the threshold {self.threshold:g} over an open domain", allowed="a whole number of items"
+                )
+            if self.statistic == "bucketed" and self.buckets * self.candidates > _MAX_BUCKETED:
+                raise InvalidPlan(
+                    f"{self.buckets} buckets for {self.candidates} candidates",
+                    allowed="up to 2^24 values together",
+                    advice="lower --buckets or --candidates",
+                )
             if self.release not in OPEN_RELEASES:
                 raise InvalidPlan(f"unknown release {self.release!r}", allowed=", ".join(OPEN_RELEASES))
         elif self.release is not None or self.statistic != "plain":
@@ -226,9 +239,9 @@ class Plan:
             check_epsilon(value, name)
             if not _EPSILONS[0] <= value <= _EPSILONS[1]:
                 raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
-        for name, value in (("delta", self.delta), ("delta-select", self.delta_select)):
-            if value is not None and 0 < value < _SMALLEST_DELTA:
-                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-100 to below 1/2")
+        for name, delta in (("delta", self.delta), ("delta-select", self.delta_select)):
+            if delta is not None and 0 < delta < _SMALLEST_DELTA:
+                raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
         assert self.delta is not None and self.delta_select is not None  # noqa: S101 - filled in above
         if self.mechanism == "gaussian":
             check_delta(self.delta, "delta")

@@ -185,8 +185,12 @@ def _open_release(plan: Plan, threshold: Threshold, total: Total, ledger: Ledger
 
 
 def _byte_order(keys: Integers, labels: Labels | None) -> Integers:
-    """Places of the keys in the order of their labels' bytes; plain numbers in decimal, as they are hashed."""
-    names = [item_bytes(key if labels is None else labels[key]) for key in keys.tolist()]
+    """Places of the keys in the order of their labels' bytes; plain numbers in decimal, as they are hashed.
+
+    The number 7 and the text 7 have the same bytes: the number comes first, whoever numbered them.
+    """
+    named = (key if labels is None else labels[key] for key in keys.tolist())
+    names = [(item_bytes(name), isinstance(name, str)) for name in named]
     return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from fedhist.protocol.histograms import Histograms, Population
+from fedhist.protocol.histograms import Histograms, Population, labels_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -74,7 +74,7 @@ class _Watched:
 
     @property
     def labels(self) -> Sequence[str | int] | None:
-        return self.population.labels
+        return labels_of(self.population)
 
     def shards(self) -> Iterator[Histograms]:
         self.bars.update(self.task, total=self.population.users, completed=0)

@@ -27,7 +27,7 @@ from fedhist.simulations.result_folder import (
     undisturbed,
     write_results,
 )
-from fedhist.simulations.simulation import Result, check_not_empty, mean_over_trials, simulate
+from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 
 MAX_TRIALS = 100_000
@@ -208,6 +208,7 @@ def run(**flags: Any) -> None:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
         check_runnable(plan, simulated=True)
+        check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
         with _charged(options, plan) as journal:

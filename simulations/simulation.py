@@ -13,7 +13,8 @@ import numpy as np
 from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.keyed_codec import label_bytes
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -132,6 +133,7 @@ def simulate(
         on_phase: called with the name of each phase as it begins.
     """
     _check_fits(population, plan)
+    check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     transport = InProcess(population, source)
     ledger = Ledger(journal=journal)
@@ -201,6 +203,13 @@ def check_not_empty(population: Population) -> None:
         raise InvalidPopulation(
             "no user has any item", allowed="a population with at least one count", advice="check the data"
         )
+
+
+def check_labels(population: Population, plan: Plan) -> None:
+    """Refuse a name that is too long for a message, whoever has it; a closed domain's names never travel."""
+    if plan.is_open:
+        for label in labels_of(population) or ():
+            label_bytes(label)
 
 
 def _check_fits(population: Population, plan: Plan) -> None:

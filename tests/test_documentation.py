@@ -11,20 +11,30 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fedhist.protocol.plan import MECHANISMS
+from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES
+from fedhist.protocol.plan import OPEN_RELEASES
 from fedhist.server.selection import SELECTORS
 from fedhist.simulations.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUNNABLE = [README, ROOT / "docs" / "api.md"]
+OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
+RUNNABLE = [README, ROOT / "docs" / "api.md", OPEN_DOMAIN]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
-TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
+TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z0-9-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
+# What the table of selectors calls a selector's modes.
+MODE_NAMES = {
+    ("closed", "gaussian"): "gaussian",
+    ("closed", "laplace"): "laplace",
+    ("open", "laplace"): "open",
+    ("items", "gaussian"): "debias",
+    ("items", "laplace"): "debias",
+}
 
 # Folders that hold somebody's home, work or scratch space; a fresh clone has them elsewhere or not at all.
 MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:home|root|Users|work|tmp|mnt|opt|srv|private)/[\w.]")
@@ -164,9 +174,15 @@ def test_the_table_of_selectors_is_the_registry():
     rows = dict(TABLE_ROW_OF_NAME.findall(README.read_text(encoding="utf-8")))
     assert set(rows) == set(SELECTORS)
     for name, cell in rows.items():
-        mechanisms = {word for word in re.split(r"[,\s]+", cell) if word}
-        assert mechanisms <= set(MECHANISMS)
-        assert mechanisms == SELECTORS[name].mechanisms, name
+        assert set(cell.split(", ")) == {MODE_NAMES[mode] for mode in SELECTORS[name].modes}, name
+
+
+def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them():
+    text = OPEN_DOMAIN.read_text(encoding="utf-8")
+    known = {name for name, selector in SELECTORS.items() if ("open", "laplace") in selector.modes}
+    named = set(re.findall(r"`([a-z0-9-]+)`", text))
+    assert known | set(OPEN_RELEASES) <= named
+    assert f"{MAX_LABEL_BYTES:,} bytes" in text
 
 
 def test_the_session_in_the_readme_looks_like_a_run(tmp_path, monkeypatch):

@@ -14,8 +14,11 @@ _TAG = b"fedhist/1/buckets"
 
 
 def item_bytes(label: str | int) -> bytes:
-    """An item as it is hashed and compared: UTF-8, integers in decimal. No normalisation."""
-    return str(label).encode("utf-8")
+    """An item as it is hashed and compared: UTF-8, integers in decimal. No normalisation.
+
+    Half a character (a lone surrogate, as JSON may hold) is encoded like any other, as on the wire.
+    """
+    return str(label).encode("utf-8", errors="surrogatepass")
 
 
 def bucket_numbers(labels: Sequence[str | int], buckets: int, *, salt: bytes) -> Integers:

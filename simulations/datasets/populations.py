@@ -22,7 +22,7 @@ Label = str | int
 # About 2,000 users with 75 items each: temporaries of clipping and statistics stay in a core's cache.
 SHARD_NONZEROS = 150_000
 # Statistics hold a few numbers for each user, so users without items are not free either.
-SHARD_USERS = 16_384
+SHARD_USERS = 65_536
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,8 +23,9 @@ MAX_USERS = 2**40
 MAX_ITEMS = 10_000_000
 MAX_MEAN = 10_000.0
 
+BLOCK_USERS = 4096
+
 _TAG = b"fedhist/1/population"
-_BLOCK_USERS = 4096
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class HeavyTailedPopulation:
     labels = None
 
     def __post_init__(self) -> None:
-        _check_size(self.users, self.items)
+        check_size(self.users, self.items)
 
     @property
     def domain_size(self) -> int:
@@ -57,16 +58,16 @@ class HeavyTailedPopulation:
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time."""
-        return _blocks(self.users, _BLOCK_USERS, self._block)
+        return blocks(self.users, BLOCK_USERS, self._block)
 
     def totals(self) -> Integers:
         """The true histogram, in one pass."""
         return item_totals(self)
 
     def _block(self, number: int) -> Histograms:
-        generator = _generator("heavy-tailed", self.seed, number)
+        generator = block_generator("heavy-tailed", self.seed, number)
         # 1.49 = ln(2,000 / 20) / 3.09, with 3.09 the normal 99.9 % quantile. The cap is 7 deviations out.
-        activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(_BLOCK_USERS)), 1e6)
+        activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(BLOCK_USERS)), 1e6)
         favourites = np.minimum(1 + np.floor(activity**0.75), self.items).astype(np.int64)
         offsets = np.concatenate(([0], np.cumsum(favourites)))
         rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], favourites)
@@ -82,7 +83,7 @@ class HeavyTailedPopulation:
             items=np.minimum(popular[kept], self.items - 1),
             counts=counts[kept],
             domain_size=self.items,
-            first_user=number * _BLOCK_USERS,
+            first_user=number * BLOCK_USERS,
         )
         # The same item may be drawn as a favourite twice.
         return without_repeats(drawn)
@@ -109,7 +110,7 @@ class PoissonPopulation:
     labels = None
 
     def __post_init__(self) -> None:
-        _check_size(self.users, self.items)
+        check_size(self.users, self.items)
         if not 0 < self.mean <= MAX_MEAN:
             raise InvalidInput(
                 f"the mean total of a user is {self.mean}",
@@ -129,9 +130,9 @@ class PoissonPopulation:
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block of about SHARD_NONZEROS samples at a time."""
-        block_users = min(_BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
+        block_users = min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
         expected = block_users * self.mean * self.item_probabilities()
-        return _blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
+        return blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
 
     def totals(self) -> Integers:
         """The true histogram, in one pass."""
@@ -139,7 +140,7 @@ class PoissonPopulation:
 
     def _block(self, number: int, block_users: int, expected: Floats) -> Histograms:
         """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
-        generator = _generator("poisson", self.seed, number)
+        generator = block_generator("poisson", self.seed, number)
         items = np.repeat(np.arange(self.items), generator.poisson(expected))
         keys = generator.integers(block_users, size=len(items)) * self.items + items
         keys.sort()
@@ -176,14 +177,15 @@ def materialise(population: Population) -> SparsePopulation:
     )
 
 
-def _check_size(users: int, items: int) -> None:
+def check_size(users: int, items: int) -> None:
+    """Refuse a population without users or items, or with more than numbers are kept for."""
     if not 1 <= users <= MAX_USERS:
         raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
     if not 1 <= items <= MAX_ITEMS:
         raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
 
 
-def _blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Iterator[Histograms]:
+def blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Iterator[Histograms]:
     """Blocks 0, 1, ... of the population. The last is made whole and cut: a user does not depend on n."""
     for number in range(-(-users // block_users)):
         block = make(number)
@@ -191,7 +193,7 @@ def _blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> 
         yield block if remaining >= block_users else block.rows(0, remaining)
 
 
-def _generator(kind: str, seed: int, block: int) -> np.random.Generator:
+def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:
     """A counter-based generator for one block, whose key binds the kind of population and the seed."""
     digest = hashlib.sha256(_TAG + f"/{kind}/{seed}".encode()).digest()
     key = np.array([int.from_bytes(digest[:8], "little"), block], dtype=np.uint64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhist.client.device import answer, bucket_table
 from fedhist.protocol.codec import encode
-from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.keyed import KeyedSum
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -31,7 +31,7 @@ class InProcess:
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
-        labels = self.population.labels
+        labels = labels_of(self.population)
         bucket_of = bucket_table(
             request.plan, range(self.population.domain_size) if labels is None else labels
         )

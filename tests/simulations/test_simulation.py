@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -285,7 +285,7 @@ class TestResult:
         document = mean_over_trials(results)
         assert [trial["seed"] for trial in document["trials"]] == [4, 5, 6]
         assert document["threshold"] == pytest.approx(np.mean([r.threshold for r in results]))
-        for name in asdict(known(results[0])):
+        for name in known(results[0]).to_json():
             assert document[name] == pytest.approx(np.mean([getattr(known(r), name) for r in results]))
 
 

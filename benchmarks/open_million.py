@@ -1,0 +1,99 @@
+"""One million users over a domain of one million names: `python benchmarks/open_million.py`.
+
+Users are made block by block and names when they are asked for, so that the peak of memory is that of the two rounds.
+Each form of round 1 is measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fedhist.protocol.plan import STATISTICS, Plan
+from fedhist.simulations.datasets.paper_sets import ZipfPopulation
+from fedhist.simulations.simulation import simulate
+
+TARGET_GB = 4.0
+GIGA = 1e9
+
+
+def peak() -> float:
+    """The most memory that this process ever held, in bytes (Linux)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return float(line.split()[1]) * 1024
+    raise RuntimeError("no VmHWM in /proc/self/status")
+
+
+def measure(users: int, items: int, statistic: str) -> dict[str, float | str]:
+    population = ZipfPopulation(users=users, items=items, seed=1)
+    start = time.perf_counter()
+    entries = sum(shard.nonzeros for shard in population.shards())
+    made = time.perf_counter() - start
+    before = peak()
+    plan = Plan(users=users, domain="open", delta=1 / (2 * users), statistic=statistic)
+    start = time.perf_counter()
+    result = simulate(population, plan, seed=1, truth=False)
+    spent = time.perf_counter() - start
+    release = result.release
+    assert release.labels is not None and release.bar is not None  # noqa: S101 - an open domain has both
+    return {
+        "entries": entries,
+        "made": made,
+        "seconds": spent,
+        "select": result.seconds["select"],
+        "release": result.seconds["release"],
+        "before": before,
+        "peak": peak(),
+        "keys": len(release.labels),
+        "bar": release.bar,
+        "threshold": release.threshold,
+        "sent": result.bytes_per_user["select"],
+        "first": str(release.labels[0]) if release.labels else "none",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the users")
+    parser.add_argument("--only", choices=STATISTICS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    users = arguments.users // 10 if arguments.quick else arguments.users
+    if arguments.only:
+        print(json.dumps(measure(arguments.users, arguments.items, arguments.only)))
+        return
+    print(
+        f"{users:,} users, Zipf over {arguments.items:,} names; seconds include making the users once a round"
+    )
+    for statistic in STATISTICS:
+        child = [
+            sys.executable,
+            __file__,
+            "--only",
+            statistic,
+            "--users",
+            str(users),
+            "--items",
+            str(arguments.items),
+        ]
+        found = json.loads(subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        print(
+            f"\n{statistic}: {found['entries']:,} non-zeros, made in {found['made']:.1f} s\n"
+            f"  seconds    {found['seconds']:.1f} (select {found['select']:.1f}, release {found['release']:.1f})\n"
+            f"  peak       {found['peak'] / GIGA:.2f} GB, {found['before'] / GIGA:.2f} before the rounds "
+            f"(target: at most {TARGET_GB:g})\n"
+            f"  threshold  {found['threshold']:,.0f}, bar {found['bar']:,}\n"
+            f"  released   {found['keys']:,} keys, the first {found['first']}\n"
+            f"  sent       {found['sent']:,} bytes by a user in round 1",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

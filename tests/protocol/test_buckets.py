@@ -1,0 +1,148 @@
+"""Items hashed into buckets: everywhere the same, evenly spread, and by the bytes alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedhist.client.device import bucket_table
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.sketch.buckets import bucket_numbers, item_bytes
+
+SALT = bytes(range(32))
+LABELS = ["", "a", "aa", "b", "été", "e\u0301te\u0301", "語", "🙂", "\ud800", 0, 7, -7, 2**80, "x" * 1024]
+
+
+def by_hand(label, buckets, salt):
+    """The same hash with Python's integers, one byte at a time."""
+    seed = hashlib.sha256(b"fedhist/1/buckets" + salt).digest()
+    words = [int.from_bytes(seed[8 * i : 8 * i + 8], "little") for i in range(3)]
+    prime, mask = 2**31 - 1, 2**64 - 1
+    data = str(label).encode("utf-8", errors="surrogatepass")
+
+    def polynomial(point):
+        return (len(data) + sum((b + 1) * pow(point, i + 1, prime) for i, b in enumerate(data))) % prime
+
+    first, second = (polynomial(word % (prime - 2) + 1) for word in words[:2])
+    mixed = (first << 32) ^ second ^ words[2]
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & mask
+    return (mixed ^ (mixed >> 31)) % buckets
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 1000, 4096, 2**20])
+@pytest.mark.parametrize("salt", [b"", SALT], ids=["no salt", "salt"])
+def test_the_hash_by_hand(buckets, salt):
+    assert bucket_numbers(LABELS, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in LABELS]
+
+
+@given(
+    labels=st.lists(st.one_of(st.text(max_size=30), st.integers()), min_size=1, max_size=6),
+    buckets=st.integers(1, 2**20),
+    salt=st.binary(max_size=40),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_label_has_its_bucket_whoever_else_is_in_the_batch(labels, buckets, salt):
+    assert bucket_numbers(labels, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in labels]
+
+
+def test_known_answers():
+    """Pinned: devices of different versions must agree."""
+    assert bucket_numbers(LABELS, 4096, salt=SALT).tolist() == [
+        491,
+        1308,
+        3004,
+        620,
+        3183,
+        1629,
+        1148,
+        3697,
+        215,
+        1256,
+        1976,
+        796,
+        3417,
+        295,
+    ]
+
+
+def test_another_process_finds_the_same():
+    code = (
+        "import json, sys; from fedhist.protocol.sketch.buckets import bucket_numbers; "
+        "labels = json.load(sys.stdin); "
+        "print(json.dumps(bucket_numbers(labels, 4096, salt=bytes(range(32))).tolist()))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(LABELS), capture_output=True, text=True, check=True
+    )
+    assert json.loads(found.stdout) == bucket_numbers(LABELS, 4096, salt=SALT).tolist()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        list(range(64_000)),
+        [f"https://example.org/page/{i}" for i in range(64_000)],
+        ["a" * (i % 128) + "b" * (i // 128) for i in range(16_000)],
+    ],
+    ids=["numbers", "addresses", "repeats"],
+)
+def test_items_spread_evenly_and_two_seldom_meet(labels):
+    found = bucket_numbers(labels, 64, salt=SALT)
+    assert stats.chisquare(np.bincount(found, minlength=64)).pvalue > 1e-3
+    many = 2**20
+    distinct = len(np.unique(bucket_numbers(labels, many, salt=SALT)))
+    expected = many * -np.expm1(len(labels) * np.log1p(-1 / many))
+    assert abs(distinct - expected) < 6 * np.sqrt(len(labels) - expected)
+
+
+def test_a_number_and_its_text_share_a_bucket():
+    assert item_bytes(7) == item_bytes("7") == b"7"
+    numbers = list(range(-50, 50))
+    texts = [str(number) for number in numbers]
+    as_numbers, as_texts = (bucket_numbers(labels, 4096, salt=SALT).tolist() for labels in (numbers, texts))
+    assert as_numbers == as_texts
+    assert bucket_numbers(range(-50, 50), 4096, salt=SALT).tolist() == as_numbers
+
+
+def test_nothing_is_normalised():
+    composed, decomposed = "é", "e\u0301"
+    assert item_bytes(composed) != item_bytes(decomposed)
+    assert len({item_bytes(label) for label in ("a", "A", " a", "a ", "\ufeffa")}) == 5
+
+
+def test_half_a_character_is_a_label_like_any_other():
+    """JSON and file names may hold lone surrogates; they are strings too."""
+    assert item_bytes("\ud800") == b"\xed\xa0\x80"
+    assert len({item_bytes(label) for label in ("\ud800", "\udc00", "\ud800x", "?")}) == 4
+
+
+def test_the_salt_changes_who_meets_whom():
+    labels = [f"word {i}" for i in range(3000)]
+    first, second = (bucket_numbers(labels, 64, salt=salt) for salt in (b"one", b"two"))
+    assert 10 < (first == second).sum() < 100
+    assert stats.chi2_contingency(np.histogram2d(first, second, bins=8)[0]).pvalue > 1e-3
+
+
+def test_the_plan_is_the_salt():
+    labels = [f"word {i}" for i in range(500)]
+    plan = Plan(users=10, domain="open", statistic="bucketed", buckets=64)
+    other = Plan(users=11, domain="open", statistic="bucketed", buckets=64)
+    table = bucket_table(plan, labels)
+    assert table.tolist() == bucket_numbers(labels, 64, salt=plan.digest).tolist()
+    assert table.tolist() != bucket_table(other, labels).tolist()
+    assert bucket_table(Plan(users=10, domain="open"), labels) is None
+    assert bucket_table(Plan(users=10, items=500), labels) is None
+
+
+def test_no_labels_no_buckets():
+    assert bucket_numbers([], 64, salt=SALT).tolist() == []
+    assert bucket_numbers(["", ""], 64, salt=SALT).tolist() == [by_hand("", 64, SALT)] * 2
