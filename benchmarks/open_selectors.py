@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ PRIVATE = {
     "sharp": {"selector": "exponential-sharp"},
 }
 COLUMNS = {"oracle": {"selector": "oracle"}} | PRIVATE | {n: {"selector": n} for n in ("median", "p90")}
-INDEPENDENT = {
+INDEPENDENT: dict[tuple[Kind, int], tuple[float, ...]] = {
     ("iid", 50): (0.0013, 0.0023, 0.0398, 0.0049),
     ("iid", 100): (0.0026, 0.0037, 0.0400, 0.0052),
     ("iid", 200): (0.0049, 0.0063, 0.0399, 0.0066),
@@ -104,11 +105,10 @@ def outcomes(
         yield {name: outcome(plan_of(population, one), transport, known[1]) for name, one in settings.items()}
 
 
-def plan_of(population: SparsePopulation, settings: dict[str, str]) -> Plan:
+def plan_of(population: SparsePopulation, settings: dict[str, Any]) -> Plan:
     users = population.users
-    return Plan(
-        users=users, domain="open", epsilon=1.0, epsilon_select=0.1, delta=1 / (2 * users), **settings
-    )  # type: ignore[arg-type] # all are names
+    budget = {"epsilon": 1.0, "epsilon_select": 0.1, "delta": 1 / (2 * users)}
+    return Plan(users=users, domain="open", **budget, **settings)  # type: ignore[arg-type] # all three are floats
 
 
 def synthetic(kind: Kind, items: int) -> Callable[[int], SparsePopulation]:

@@ -185,12 +185,14 @@ def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them
     assert f"{MAX_LABEL_BYTES:,} bytes" in text
 
 
-def test_the_session_in_the_readme_looks_like_a_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("domain", [[], ["--domain", "open"]], ids=["closed", "open"])
+def test_a_session_in_the_readme_looks_like_a_run(domain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    run = CliRunner().invoke(cli, ["run", "--users", "400", "--items", "10", "--seed", "1"])
+    run = CliRunner().invoke(cli, ["run", *domain, "--users", "400", "--items", "10", "--seed", "1"])
     assert run.exit_code == 0, run.output
-    session = next(text for _, text in blocks(README, "console") if text.startswith("$ fedhist run --seed"))
+    beginning = shlex.join(["$", "fedhist", "run", *domain, "--seed"]).replace("'$'", "$")
+    session = next(text for _, text in blocks(README, "console") if text.startswith(beginning))
     assert row_labels(session) == row_labels(run.output)
 
 

@@ -118,13 +118,13 @@ class NumberedLabels(Sequence[str]):
     """The names item-000, item-001, ... with digits enough for all, each made when it is asked for.
 
     Args:
-        count: how many.
+        length: how many.
     """
 
-    count: int
+    length: int
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     @overload
     def __getitem__(self, number: int) -> str: ...
@@ -134,11 +134,11 @@ class NumberedLabels(Sequence[str]):
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
         """The name of one item, or the names of some. A range checks the bounds, and counts from the end."""
-        chosen = range(self.count)[number]
+        chosen = range(self.length)[number]
         return self._name(chosen) if isinstance(chosen, int) else [self._name(one) for one in chosen]
 
     def _name(self, number: int) -> str:
-        return f"item-{number:0{len(str(self.count - 1))}}"
+        return f"item-{number:0{len(str(self.length - 1))}}"
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,7 @@ class TestNumberedLabels:
         assert names[2:4] == ["item-002", "item-003"]
         assert names.index("item-042") == 42
         assert "item-101" not in names
+        assert names.count("item-042") == 1
 
     def test_names_are_in_order_of_their_numbers(self) -> None:
         assert sorted(NumberedLabels(1_200)) == list(NumberedLabels(1_200))
