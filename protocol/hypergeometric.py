@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from fedhist.protocol.histograms import Flags, Floats, Integers
@@ -118,10 +120,9 @@ def _log_factorial(values: Integers) -> Floats:
     return _log_factorial_function(values)
 
 
+@functools.cache
 def _table() -> Floats:
-    if not _TABLE:
-        _TABLE.append(_log_factorial_function(np.arange(_TABLE_SIZE)))
-    return _TABLE[0]
+    return _log_factorial_function(np.arange(_TABLE_SIZE))
 
 
 def _log_factorial_function(values: Integers) -> Floats:
@@ -129,6 +130,3 @@ def _log_factorial_function(values: Integers) -> Floats:
 
     logarithms: Floats = gammaln(values + 1.0)
     return logarithms
-
-
-_TABLE: list[Floats] = []
