@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from fedhist.protocol.errors import InvalidFile
+import numpy as np
+
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.simulations.datasets.files import read_population
+from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
+NORMALISATIONS: dict[str, Callable[[str], str]] = {
+    "nfc": lambda text: unicodedata.normalize("NFC", text),
+    "casefold": lambda text: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()),
+}
 DEFAULT_USERS = 50_000
 DEFAULT_ITEMS = 1_000
 
@@ -26,6 +34,7 @@ class Wanted:
         users, items: the size of the synthetic population.
         top_items: how many of the most frequent items to keep.
         open_domain: whether the items need no list.
+        normalise: a name of NORMALISATIONS to write items' names alike, or None to leave them as they are.
     """
 
     data: Path | None = None
@@ -34,6 +43,7 @@ class Wanted:
     items: int | None = None
     top_items: int | None = None
     open_domain: bool = False
+    normalise: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,12 @@ def _synthetic(wanted: Wanted, seed: int) -> Loaded:
 
 def _from_file(wanted: Wanted, data: Path) -> Loaded:
     items = None if wanted.items_file is None else _read_items(wanted.items_file)
-    population = read_population(data, top_items=wanted.top_items, items=items)
+    if wanted.normalise is None:
+        population = read_population(data, top_items=wanted.top_items, items=items)
+    else:
+        population = _normalised(
+            read_population(data), items, wanted.top_items, NORMALISATIONS[wanted.normalise]
+        )
     notes = []
     if wanted.top_items is not None:
         notes.append("the top items were read off the data, which is not private: for simulation only")
@@ -75,6 +90,29 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
     if items is not None:
         notes.append("counts of items outside the --items-file were left out")
     return Loaded(population, data.name, population.labels, tuple(notes))
+
+
+def _normalised(
+    population: SparsePopulation, items: list[str] | None, top_items: int | None, rename: Callable[[str], str]
+) -> SparsePopulation:
+    """Items whose names are alike after renaming become one, and then are chosen from."""
+    if population.labels is None:
+        raise InvalidInput(
+            "--normalise for items that have no names", allowed="csv, tsv or parquet data with names as text"
+        )
+    numbers: dict[str | int, int] = {}
+    names = (rename(label) if isinstance(label, str) else label for label in population.labels)
+    new_number = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+    old = population.histograms
+    merged = SparsePopulation.from_arrays(
+        old.offsets, new_number[old.items], old.counts, domain_size=len(numbers), labels=list(numbers)
+    )
+    if top_items is not None:
+        return merged.keep_top_items(top_items)
+    if items is None:
+        return merged
+    wanted = list(dict.fromkeys(map(rename, items)))
+    return merged.select_items([numbers.get(item, -1) for item in wanted], labels=wanted)
 
 
 def _read_items(path: Path) -> list[str]:

@@ -73,6 +73,13 @@ class Options(Wanted):
     help="Keep the D most frequent items. The choice is read off the data, which is not private.",
 )
 @click.option(
+    "--normalise",
+    type=click.Choice(["nfc", "casefold"]),
+    default=None,
+    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
+    "as they are.",
+)
+@click.option(
     "--seed",
     type=int,
     metavar="S",
@@ -237,6 +244,10 @@ def _check(options: Options) -> None:
             "--users and --items shape the synthetic population and --data names a file",
             allowed="one or the other",
             advice="keep part of a file's items with --top-items",
+        )
+    if options.normalise is not None and options.data is None:
+        raise InvalidInput(
+            "--normalise without --data", allowed="--normalise with a data file that has names"
         )
     if options.items_file is not None and (options.data is None or options.top_items is not None):
         raise InvalidInput(
