@@ -178,6 +178,7 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
         {"seed": r.seed, "threshold": r.threshold, "relative_loss": r.relative_loss} for r in results
     ]
     document["threshold"] = math.fsum(r.threshold for r in results) / len(results)
+    document["released_items"] = math.fsum(len(r.release.histogram) for r in results) / len(results)
     known = [r.diagnostics for r in results if r.diagnostics is not None]
     if known:
         document |= _mean_diagnostics(known).to_json()

@@ -47,7 +47,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
         table.add_row(
             "clipped", f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts  (*)"
         )
-        parts = f"clipping alone {known.clipping_error:.4f}, noise alone {known.noise_error:.4f}"
+        noise = "noise alone" if release.bar is None else "noise and withheld keys"
+        parts = f"clipping alone {known.clipping_error:.4f}, {noise} {known.noise_error:.4f}"
         if known.relative_loss_clipped is None:
             table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
         else:
