@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
+from fedhist.client.records import read_population
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Population
-from fedhist.simulations.datasets.files import read_population
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
 DEFAULT_USERS = 50_000

@@ -18,15 +18,15 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.budget_file import BudgetFile
 from fedhist.server.coordinator import check_runnable, planned_charges
-from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
-from fedhist.simulations.progress import Progress, progress_on
-from fedhist.simulations.result_folder import (
+from fedhist.server.result_folder import (
     check_target,
     default_folder,
     new_folder,
     undisturbed,
     write_results,
 )
+from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
+from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.simulation import Result, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 

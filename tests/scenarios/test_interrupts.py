@@ -25,7 +25,8 @@ from fedhist.simulations import cli
 START = """
 import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from fedhist.simulations import cli, result_folder
+from fedhist.server import result_folder
+from fedhist.simulations import cli
 
 def say(word):
     print(word, flush=True)

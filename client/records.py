@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.validation import whole_counts
-from fedhist.simulations.datasets.populations import Label, SparsePopulation
 
 if TYPE_CHECKING:
     import polars as pl
