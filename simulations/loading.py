@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from fedhist.client.records import read_population
-from fedhist.protocol.errors import InvalidFile
+from fedhist.client.records import read_items, read_population
 from fedhist.protocol.histograms import Population
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
@@ -65,7 +64,7 @@ def _synthetic(wanted: Wanted, seed: int) -> Loaded:
 
 
 def _from_file(wanted: Wanted, data: Path) -> Loaded:
-    items = None if wanted.items_file is None else _read_items(wanted.items_file)
+    items = None if wanted.items_file is None else read_items(wanted.items_file)
     population = read_population(data, top_items=wanted.top_items, items=items)
     notes = []
     if wanted.top_items is not None:
@@ -75,17 +74,3 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
     if items is not None:
         notes.append("counts of items outside the --items-file were left out")
     return Loaded(population, data.name, population.labels, tuple(notes))
-
-
-def _read_items(path: Path) -> list[str]:
-    try:
-        # Some editors put a mark before the first line, which is no part of an item.
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidFile(
-            f"can't read the items in {path}", allowed="a UTF-8 text file, one item a line"
-        ) from None
-    items = [line for line in text.split("\n") if line]
-    if not items or len(set(items)) != len(items):
-        raise InvalidFile(f"{path} has no items or one of them twice", allowed="one item a line, each once")
-    return items

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ import click
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
-from fedhist.server.budget_file import BudgetFile
-from fedhist.server.coordinator import check_runnable, planned_charges
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.charged_run import charged
+from fedhist.server.coordinator import check_runnable
 from fedhist.server.result_folder import (
     check_target,
     default_folder,
     new_folder,
-    undisturbed,
     write_results,
 )
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
@@ -207,7 +205,8 @@ def run(**flags: Any) -> None:
         check_runnable(plan, simulated=True)
         if options.truth:
             check_not_empty(loaded.population)
-        with _charged(options, plan) as journal:
+        label = "synthetic" if options.data is None else options.data.name
+        with charged(options.ledger, plan, label=label, trials=options.trials or 1) as journal:
             results = list(_trials(options, plan, loaded, journal, progress))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
@@ -282,35 +281,6 @@ def _trials(
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield replace(result, seconds={"population": loading} | result.seconds)
-
-
-@contextmanager
-def _charged(options: Options, plan: Plan) -> Iterator[Callable[[Charge], None] | None]:
-    """A run in the persistent ledger: reserved at the start, released once the result is on disk."""
-    if options.ledger is None:
-        yield None
-        return
-    charges = planned_charges(plan)
-    if not all(charge.private for charge in charges):
-        raise InvalidInput(
-            f"the selector {plan.selector} is not private and can't be charged",
-            allowed="private selectors with --ledger",
-        )
-    trials = options.trials or 1
-    cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
-    label = "synthetic" if options.data is None else options.data.name
-    budget = BudgetFile.open(options.ledger, create=True)
-    # Found out now, not when the first mechanism is charged.
-    check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
-    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
-    try:
-        yield entry.record
-    except BaseException as error:
-        with undisturbed():
-            entry.failed(type(error).__name__)
-        raise
-    with undisturbed():
-        entry.released()
 
 
 def _document(options: Options, results: Sequence[Result], notes: Sequence[str]) -> dict[str, Any]:

@@ -70,6 +70,10 @@ class Sharded:
     def domain_size(self) -> int:
         return self.whole.domain_size
 
+    @property
+    def labels(self) -> None:
+        return None
+
     def shards(self) -> Iterator[Histograms]:
         for start in range(0, self.users, self.shard_users):
             yield self.whole.histograms.rows(start, min(start + self.shard_users, self.users))
