@@ -23,6 +23,7 @@ from fedhist.server.result_folder import (
     new_folder,
     write_results,
 )
+from fedhist.simulations.engines.contract import ENGINES, ON_NODES, engine_named
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.simulation import Result, check_not_empty, mean_over_trials, simulate
@@ -41,6 +42,8 @@ class Options(Wanted):
     ledger: Path | None
     truth: bool
     as_json: bool
+    engine: str
+    nodes: int | None
 
 
 @click.command(context_settings={"show_default": True})
@@ -175,6 +178,18 @@ class Options(Wanted):
     metavar="FILE",
     help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    default="in-process",
+    help="Where the devices run. The release is the same for the same seed.",
+)
+@click.option(
+    "--nodes",
+    type=int,
+    metavar="N",
+    help="Virtual nodes of --engine flower-simulation, over which the users are spread. [default: 100]",
+)
 @click.option("--no-truth", is_flag=True, help="Leave out everything measured against the truth.")
 @click.option(
     "--out",
@@ -238,7 +253,17 @@ def _check(options: Options) -> None:
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
         )
-    sizes = {"--users": options.users, "--items": options.items, "--top-items": options.top_items}
+    if options.nodes is not None and options.engine not in ON_NODES:
+        raise InvalidInput(
+            f"the engine {options.engine} has no nodes",
+            allowed=f"--nodes with --engine {', '.join(ON_NODES)}",
+        )
+    sizes = {
+        "--nodes": options.nodes,
+        "--users": options.users,
+        "--items": options.items,
+        "--top-items": options.top_items,
+    }
     for flag, value in sizes.items():
         if value is not None and value < 1:
             raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
@@ -266,6 +291,7 @@ def _trials(
     if options.trials is not None and first is None:
         first = 0
     trials = options.trials or 1
+    engine = engine_named(options.engine, **({} if options.nodes is None else {"nodes": options.nodes}))
     for number in range(trials):
         progress.trial(number + 1, trials)
         seed = None if first is None else first + number
@@ -278,6 +304,7 @@ def _trials(
             truth=options.truth,
             journal=journal,
             on_phase=progress.phase,
+            engine=engine,
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield replace(result, seconds={"population": loading} | result.seconds)

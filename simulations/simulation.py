@@ -23,7 +23,8 @@ from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, 
 from fedhist.server.release import ItemRelease, Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.selection.exponential_v import error_bound
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.engines.contract import Engine
+from fedhist.simulations.engines.in_process import InProcess, open_in_process
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def simulate(
     truth: bool = True,
     journal: Callable[[Charge], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
+    engine: Engine = open_in_process,
 ) -> Result:
     """Both rounds over the population.
 
@@ -122,10 +124,10 @@ def simulate(
             a single count has no relative error and is refused; without `truth` it gets its noise like any.
         journal: called with each charge before its noise is drawn; a persistent ledger.
         on_phase: called with the name of each phase as it begins.
+        engine: where the devices run, see `engine_named`; the release is the same on every engine.
     """
     _check_fits(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
-    transport = InProcess(population, source)
     ledger = Ledger(journal=journal)
     clock = _Stopwatch(on_phase)
     exact = None
@@ -133,7 +135,10 @@ def simulate(
         clock.begin("truth")
         check_not_empty(population)
         exact = true_histogram(population)
-    release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
+    clock.begin("engine")
+    with engine(population, seed=seed) as transport:
+        release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
+        clock.begin("engine")
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
     diagnostics = None

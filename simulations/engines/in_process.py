@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
 from fedhist.protocol.histograms import Population
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 
 _SAMPLE = 100
@@ -38,6 +40,12 @@ class InProcess:
         )
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return self.totals[request.round]
+
+
+@contextmanager
+def open_in_process(population: Population, *, seed: int | None) -> Iterator[InProcess]:
+    """A transport over the population in this process."""
+    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed))
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -22,9 +22,7 @@ def envelopes() -> list[Envelope]:
         Envelope(run="r", request=SelectRequest(PLAN)),
         Envelope(run="r", request=SelectRequest(Plan(users=9, domain="open")), items_digest=b"x"),
         Envelope(run="r", request=ReleaseRequest(PLAN, Threshold(STEPS, PLAN.grid_bits))),
-        Envelope(
-            run="r", request=ReleaseRequest(DEBIASED, Threshold(STEPS + 2, DEBIASED.grid_bits), bounds)
-        ),
+        Envelope(run="r", request=ReleaseRequest(DEBIASED, Threshold(STEPS + 2, DEBIASED.grid_bits), bounds)),
     ]
 
 

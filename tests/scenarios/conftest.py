@@ -19,6 +19,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.privacy.randomness import SeededSource
 
 RUN_ID = 77
+UNLIMITED = Policy()
 Fault = Callable[[Message, "Node"], "list[Message]"]
 
 
@@ -97,7 +98,9 @@ class Lab:
     Node = Node
     LocalGrid = LocalGrid
 
-    def population(self, users: int = 60, items: int = 6, seed: int = 3, named: bool = False) -> SparsePopulation:
+    def population(
+        self, users: int = 60, items: int = 6, seed: int = 3, named: bool = False
+    ) -> SparsePopulation:
         random = np.random.default_rng(seed)
         table = random.poisson(2.0, (users, items)) * random.integers(1, 9, (users, 1))
         from scipy.sparse import csr_array
@@ -110,7 +113,7 @@ class Lab:
         return SparsePopulation(whole.histograms.rows(start, stop), labels=whole.labels)
 
     def app(
-        self, population: SparsePopulation, *, seed: int | None = None, policy: Policy = Policy()
+        self, population: SparsePopulation, *, seed: int | None = None, policy: Policy = UNLIMITED
     ) -> ClientApp:
         if seed is None:
             return mount(ClientApp(), lambda context: population, policy=policy)
@@ -125,7 +128,7 @@ class Lab:
         *,
         seed: int | None = None,
         faults: dict[int, Fault] | None = None,
-        policy: Policy = Policy(),
+        policy: Policy = UNLIMITED,
     ) -> LocalGrid:
         """The population over nodes numbered 100, 101, ...; faults by place."""
         return LocalGrid(

@@ -19,7 +19,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 
 PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
-SECRET = "alice-visited-the-clinic"
+PRIVATE_TEXT = "alice-visited-the-clinic"
 
 
 def message_of(envelope: Envelope, round_: str | None = None, **changes: Any) -> Message:
@@ -123,17 +123,17 @@ class TestErrors:
     @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, MemoryError, ZeroDivisionError])
     def test_only_the_class_name_leaves_the_device(self, kind: type[Exception]) -> None:
         def load(context: Context) -> Any:
-            raise kind(SECRET)
+            raise kind(PRIVATE_TEXT)
 
         reply = client_app.mount(ClientApp(), load)(message_of(select()), context_of())
         assert outcome(reply) == ("failed", kind.__name__)
-        assert SECRET not in repr(reply)
+        assert PRIVATE_TEXT not in repr(reply)
 
     def test_a_damaged_memory_is_an_error_and_not_a_fresh_start(self, lab: Any) -> None:
-        context = context_of(RecordDict({"fedhist": ConfigRecord({"memory": SECRET})}))
+        context = context_of(RecordDict({"fedhist": ConfigRecord({"memory": PRIVATE_TEXT})}))
         reply = lab.app(lab.population())(message_of(select()), context)
         assert outcome(reply) == ("failed", "DecodeError")
-        assert SECRET not in repr(reply)
+        assert PRIVATE_TEXT not in repr(reply)
 
     def test_another_domain_is_an_error(self, lab: Any) -> None:
         reply = lab.app(lab.population(items=7))(message_of(select()), context_of())
@@ -171,9 +171,11 @@ class TestTheNodesOwnFile:
         assert sorted(decode(lab.data(reply), envelope.request)[1] or ()) == ["a", "b"]
 
     def test_a_missing_file_does_not_show_its_path(self, tmp_path: Path) -> None:
-        reply = client_app.app(message_of(select()), context_of(data_path=str(tmp_path / f"{SECRET}.csv")))
+        reply = client_app.app(
+            message_of(select()), context_of(data_path=str(tmp_path / f"{PRIVATE_TEXT}.csv"))
+        )
         assert outcome(reply) == ("failed", "InvalidFile")
-        assert SECRET not in repr(reply)
+        assert PRIVATE_TEXT not in repr(reply)
 
     def test_without_a_path_there_is_nothing_to_read(self) -> None:
         assert outcome(client_app.app(message_of(select()), context_of())) == ("failed", "InvalidInput")

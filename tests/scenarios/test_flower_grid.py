@@ -29,7 +29,13 @@ MODES: dict[str, dict[str, Any]] = {
     "laplace": {"items": 6, "max_threshold": 60, "mechanism": "laplace"},
     "debiased": {"items": 6, "max_threshold": 60, "debias": "poisson", "mechanism": "laplace"},
     "open": {"domain": "open", "max_threshold": 60, "epsilon": 5.0},
-    "bucketed": {"domain": "open", "max_threshold": 60, "statistic": "bucketed", "buckets": 16, "epsilon": 5.0},
+    "bucketed": {
+        "domain": "open",
+        "max_threshold": 60,
+        "statistic": "bucketed",
+        "buckets": 16,
+        "epsilon": 5.0,
+    },
 }
 
 
@@ -51,7 +57,10 @@ class TestAGoodCohort:
     def test_it_releases_what_the_in_process_engine_does(self, lab: Any, mode: str, named: bool) -> None:
         whole, plan = lab.population(named=named), plan_of(mode)
         there = run_on_grid(
-            lab.grid(whole, seed=5), plan, source=SeededSource(5), labels=None if plan.is_open else whole.labels
+            lab.grid(whole, seed=5),
+            plan,
+            source=SeededSource(5),
+            labels=None if plan.is_open else whole.labels,
         )
         here = simulate(whole, plan, seed=5).release
         assert there.threshold == here.threshold
@@ -319,12 +328,13 @@ class TestDevicesThatRefuse:
         assert reports.faults(Round.SELECT) == {"refused": 6}
 
 
-class TestServerApp:
-    CONFIG = {"users": 60, "items": 6, "max-threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}
+CONFIG = {"users": 60, "items": 6, "max-threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}
 
+
+class TestServerApp:
     def run(self, grid: Any, **config: Any) -> None:
         named = {name.replace("_", "-"): value for name, value in config.items()}
-        server_app(grid, Context(77, 1, {}, RecordDict(), self.CONFIG | named))
+        server_app(grid, Context(77, 1, {}, RecordDict(), CONFIG | named))
 
     def test_it_writes_the_result_folder_and_charges_the_ledger(self, lab: Any, tmp_path: Path) -> None:
         whole = lab.population()
