@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 
@@ -255,4 +256,23 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the plan in the run-config. An error ends the Flower run as failed."""
-    run_settings(grid, read_settings(context.run_config))
+    settings = read_settings(context.run_config)
+    with _told_on_stderr():
+        run_settings(grid, settings)
+
+
+@contextmanager
+def _told_on_stderr() -> Iterator[None]:
+    """Our log where Flower looks for a ServerApp's output, unless the process has set up logging itself."""
+    if log.hasHandlers():
+        yield
+        return
+    handler, level = logging.StreamHandler(), log.level
+    handler.setFormatter(logging.Formatter("fedhist: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

@@ -132,7 +132,11 @@ class Collector:
         """The sum of the answers. RoundFailed if they are of more users than the plan has room for, or of none."""
         request = self.envelope.request
         if self.answered == 0:
-            raise RoundFailed(f"round {request.round}: no node answered; nothing was released")
+            reasons = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+            raise RoundFailed(
+                f"round {request.round}: no node gave an answer ({reasons or 'none was asked'}); "
+                "nothing was released"
+            )
         if self.users > request.plan.users:
             raise RoundFailed(
                 f"round {request.round}: the nodes declare {self.users} users and the plan is for "

@@ -16,6 +16,9 @@ from fedhist.protocol.plan import Plan
 
 Value = bool | float | int | str
 
+FOR_NODES = "synthetic-"
+"""Keys that begin so shape the data of virtual nodes and are none of the server's business."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GridSettings:
@@ -53,7 +56,11 @@ class GridSettings:
 
 def read_settings(config: Mapping[str, Value]) -> GridSettings:
     """The settings in a run-config. Keys are the fields' names with dashes; others are an error."""
-    given = {name.replace("-", "_"): value for name, value in config.items() if value != ""}
+    given = {
+        name.replace("-", "_"): value
+        for name, value in config.items()
+        if value != "" and not name.startswith(FOR_NODES)
+    }
     plan_names = {f.name for f in fields(Plan)}
     own = {f.name for f in fields(GridSettings)} - {"plan"}
     unknown = sorted(_key(name) for name in given if name not in plan_names and name not in own)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.histograms import Population
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.simulations.engines.in_process import message_bytes
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
+
+    from fedhist.server.app import GridTransport
 
 DEFAULT_NODES = 100
 MAX_NODES = 10_000
@@ -123,25 +126,32 @@ class FlowerSimulation:
 
     def _pass_on(self, grid: Grid, context: Context) -> None:
         """The ServerApp's main function."""
-        from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
-
-        labels = self.population.labels
-        transport = GridTransport(
-            grid=grid,
-            timeout=_ROUND_SECONDS,
-            minimum_nodes=self.nodes,
-            node_timeout=_START_SECONDS,
-            # Known numbers, so that the totals are the very ones of the other engines.
-            labels=labels,
-            simulated=True,
-        )
+        transport = self._transport(grid)
+        plan: Plan | None = None
         while (request := self.requests.get()) is not None:
-            if request.plan.is_open and labels is None:
-                transport.labels = range(self.population.domain_size)
+            if request.round is Round.SELECT or request.plan != plan:
+                # A run of its own, or nodes would take its requests for second thoughts about the one before.
+                transport, plan = self._transport(grid, open_domain=request.plan.is_open), request.plan
             try:
                 self.answers.put(transport.total(request))
             except Exception as error:
                 self.answers.put(error)
+
+    def _transport(self, grid: Grid, *, open_domain: bool = False) -> GridTransport:
+        from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
+
+        # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
+        labels = self.population.labels
+        if labels is None and open_domain:
+            labels = range(self.population.domain_size)
+        return GridTransport(
+            grid=grid,
+            timeout=_ROUND_SECONDS,
+            minimum_nodes=self.nodes,
+            node_timeout=_START_SECONDS,
+            labels=labels,
+            simulated=True,
+        )
 
 
 def node_app(folder: Path, seed: int | None) -> ClientApp:
