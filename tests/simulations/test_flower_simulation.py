@@ -130,3 +130,14 @@ class TestTelemetry:
         monkeypatch.delenv("FLWR_TELEMETRY_ENABLED", raising=False)
         with pytest.raises(InvalidInput, match="FLWR_TELEMETRY_ENABLED=0"):
             quieten()
+
+
+class TestTheCommand:
+    def test_nodes_need_an_engine_with_nodes(self) -> None:
+        from click.testing import CliRunner
+
+        from fedhist.simulations.run_command import run
+
+        result = CliRunner().invoke(run, ["--nodes", "5", "--json"])
+        assert isinstance(result.exception, InvalidInput)
+        assert "in-process has no nodes" in str(result.exception)
