@@ -2,7 +2,7 @@
 
 `app` is the ClientApp of a SuperNode that reads its own file:
 
-    flower-supernode ... --node-config 'data-path="visits.csv" items-path="items.txt" max-epsilon=2.0'
+    flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
 `mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users.
 """
@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
+from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.client.records import read_items, read_population
 from fedhist.protocol.codec import encode
@@ -44,6 +45,7 @@ def mount(
     *,
     policy: Policy | Callable[[Context], Policy] = Policy(),  # noqa: B008 - frozen
     source: Callable[[Context], Source] = lambda context: SystemSource(),
+    memory: Callable[[Context], Path | None] = lambda context: None,
 ) -> ClientApp:
     """Let an app answer both rounds: message types `query.select` and `query.release`.
 
@@ -52,9 +54,11 @@ def mount(
         load: the node's users. Called once for each round, after the request was admitted.
         policy: what the node refuses, or a function of its Context that says so.
         source: where the node's draws come from. Anything but the default is for simulations.
+        memory: a file in which the node remembers what it was asked and what that cost. None keeps it in the node's
+            Context, which Flower keeps for one Flower run: a limit on the cost of several needs a file.
     """
     for round_ in Round:
-        app.query(round_.value)(_Handler(round_, load, policy, source))
+        app.query(round_.value)(_Handler(round_, load, policy, source, memory))
     return app
 
 
@@ -66,6 +70,7 @@ class _Handler:
     load: Load
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
+    memory: Callable[[Context], Path | None]
 
     def __call__(self, message: Message, context: Context) -> Message:
         envelope = None
@@ -80,7 +85,11 @@ class _Handler:
 
     def _answer(self, envelope: Envelope, context: Context) -> bytes:
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
-        remember(context, admit(policy, recall(context), envelope))
+        file = self.memory(context)
+        if file is None:
+            remember(context, admit(policy, recall(context), envelope))
+        else:
+            admit_in_file(file, policy, envelope)
         population = self.load(context)
         request = envelope.request
         if population.users == 0:
@@ -133,6 +142,12 @@ def node_policy(context: Context) -> Policy:
     )
 
 
+def node_memory(context: Context) -> Path | None:
+    """The file that the node's own configuration names as `memory-path`."""
+    path = _node_text(context, "memory-path")
+    return None if path is None else Path(path)
+
+
 def _node_text(context: Context, name: str) -> str | None:
     value = context.node_config.get(name)
     return None if value is None else str(value)
@@ -161,4 +176,4 @@ def _reply(
     return Message(content, reply_to=message)
 
 
-app = mount(ClientApp(), node_population, policy=node_policy)
+app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory)

@@ -188,3 +188,14 @@ class TestTheNodesOwnFile:
             "refused",
             "over-budget",
         )
+
+    def test_a_memory_file_outlives_the_flower_run(self, tmp_path: Path) -> None:
+        """Flower gives a node a fresh Context for each of its runs."""
+        data, _ = self.write(tmp_path)
+        limits = {"max_epsilon": 6.0, "memory_path": str(tmp_path / "m.db")}
+        plan = Plan(users=9, domain="open", max_threshold=60, epsilon=4.0, epsilon_select=1.0)
+        outcomes = [
+            outcome(client_app.app(message_of(select(run, plan)), context_of(data_path=data, **limits)))[0]
+            for run in ("one", "two", "three")
+        ]
+        assert outcomes == ["answer", "answer", "refused"]
