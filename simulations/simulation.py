@@ -135,10 +135,13 @@ def simulate(
         clock.begin("truth")
         check_not_empty(population)
         exact = true_histogram(population)
-    clock.begin("engine")
+    starts_nodes = engine is not open_in_process
+    if starts_nodes:
+        clock.begin("engine")
     with engine(population, seed=seed) as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
-        clock.begin("engine")
+        if starts_nodes:
+            clock.begin("engine")
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
     diagnostics = None
