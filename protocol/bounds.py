@@ -27,7 +27,7 @@ def check_contribution(contribution: Contribution, request: Request) -> None:
     if isinstance(request, ReleaseRequest):
         _check_release(contribution, request)
     elif plan.per_item:
-        _at_most(contribution.values.reshape(plan.items or 0, -1).sum(axis=1), users, "users of an item")
+        _sum_at_most(contribution.values.reshape(plan.items or 0, -1).T, users, "the users of an item")
     elif not plan.is_open:
         _check_tail(contribution.values, users, plan)
     elif plan.statistic == "bucketed":
@@ -41,9 +41,9 @@ def _check_release(contribution: Contribution, request: ReleaseRequest) -> None:
     if request.item_thresholds is not None:
         _at_most(contribution.values, users * request.item_thresholds, "an item's clipped sum")
     elif contribution.keyed is not None:
-        _at_most(contribution.keyed.values.sum(), users * steps, "the l1 norm")
+        _sum_at_most(contribution.keyed.values, users * steps, "the l1 norm")
     elif request.plan.norm is Norm.L1:
-        _at_most(contribution.values.sum(), users * steps, "the l1 norm")
+        _sum_at_most(contribution.values, users * steps, "the l1 norm")
     elif float(np.linalg.norm(contribution.values.astype(np.float64))) > users * steps * _SLACK:
         raise OutOfBounds("the l2 norm is above the bound of so many users")
 
@@ -61,9 +61,8 @@ def _check_plain(contribution: Contribution, plan: Plan) -> None:
     _exactly(counted, users)
     _at_most(summed, counted * cap, "the total of a bin")
     assert contribution.keyed is not None  # noqa: S101 - the codec read the keys that the request asks for
-    mass, share = contribution.keyed.values.sum(axis=0).tolist()
-    _at_most(np.int64(mass), users * cap, "the mass of all items")
-    _at_most(np.int64(share), users << SHARE_BITS, "the share of all items")
+    bounds = np.array([users * cap, users << SHARE_BITS])
+    _sum_at_most(contribution.keyed.values, bounds, "the mass or the share of all items")
 
 
 def _check_bucketed(values: Integers, users: int, plan: Plan) -> None:
@@ -71,15 +70,27 @@ def _check_bucketed(values: Integers, users: int, plan: Plan) -> None:
     above, overflow, table = np.split(values, [len(candidates), 2 * len(candidates)])
     _at_most(above, users, "users above a candidate")
     _at_most(overflow, users * int(candidates[-1]), "the overflow of a candidate")
-    expected = table.reshape(-1, len(candidates)).sum(axis=0)
-    _at_most(expected, users * candidates << SHARE_BITS, "the expected counts of a candidate")
+    bounds = users * candidates << SHARE_BITS
+    _sum_at_most(table.reshape(-1, len(candidates)), bounds, "the expected counts of a candidate")
 
 
 def _exactly(counted: Integers, users: int) -> None:
-    if int(counted.sum()) != users:
+    # First each, so that the sum can't wrap around to the right number.
+    if (counted > users).any() or int(counted.sum()) != users:
         raise OutOfBounds("the users of all bins are not the declared number")
 
 
-def _at_most(values: Integers | np.int64, bound: Integers | int, what: str) -> None:
-    if (np.asarray(values) > bound).any():
-        raise OutOfBounds(f"{what} is above what so many users can add up to")
+def _sum_at_most(rows: Integers, bounds: Integers | int, what: str) -> None:
+    """Sums over the first axis. In doubles first: sums of whole numbers that pass that can't wrap around."""
+    if (rows.sum(axis=0, dtype=np.float64) > np.multiply(bounds, _SLACK)).any():
+        raise _beyond(what)
+    _at_most(rows.sum(axis=0), bounds, what)
+
+
+def _at_most(values: Integers, bounds: Integers | int, what: str) -> None:
+    if (np.asarray(values) > bounds).any():
+        raise _beyond(what)
+
+
+def _beyond(what: str) -> OutOfBounds:
+    return OutOfBounds(f"{what} is above what so many users can add up to")
