@@ -21,6 +21,7 @@ from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, ReleaseRequest, Request, Round, SelectRequest
 from fedhist.protocol.sketch.buckets import item_bytes
 
@@ -118,6 +119,11 @@ class Envelope:
             "status": status.value,
             "reason": reason,
         }
+
+
+def new_run_name(*, source: Source) -> str:
+    """A name that no other run has, if the source is the operating system."""
+    return source.words(2).tobytes().hex()
 
 
 def items_digest(labels: Labels | None) -> bytes:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from time import monotonic, sleep
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, items_digest
+from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, items_digest, new_run_name
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.item_list import parse_items, unreadable
 from fedhist.protocol.plan import Plan
@@ -47,6 +46,8 @@ class GridTransport:
             labels whose numbers are known beforehand, in simulations.
         simulated: True only where the whole population is at hand anyway.
         on_report: called with the report of each round, also of one that fails.
+        run: the run's name, new for every run also of a seeded simulation.
+        reports: the reports so far.
     """
 
     grid: Grid
@@ -56,7 +57,7 @@ class GridTransport:
     labels: Labels | None = None
     simulated: bool = False
     on_report: Callable[[RoundReport], None] = lambda report: None
-    run: str = field(default_factory=lambda: secrets.token_hex(16))
+    run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
