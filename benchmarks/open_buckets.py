@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedhist.client.records import read_population
 from fedhist.protocol.histograms import Floats, Population
 from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail, read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, SelectRequest
 from fedhist.server.selection.exponential_v import error_bound, score_range
-from fedhist.simulations.datasets.files import read_population
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.in_process import InProcess

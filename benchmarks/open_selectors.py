@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_population
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
-from fedhist.simulations.datasets.files import read_population
 from fedhist.simulations.datasets.paper_sets import Kind, PaperPopulation
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.in_process import InProcess
 

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 import scipy.sparse
 
+from fedhist.client.records import read_population
 from fedhist.protocol.validation import checked
-from fedhist.simulations.datasets.files import read_population
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 
 

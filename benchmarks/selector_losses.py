@@ -11,9 +11,9 @@ import math
 import sys
 from pathlib import Path
 
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_population
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.datasets.files import read_population
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.simulation import simulate
 
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sentiment140_by_addressee.npz"

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import PoissonPopulation
 from fedhist.simulations.simulation import simulate
 

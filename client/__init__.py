@@ -1,1 +1,23 @@
-"""What one participant answers, what it refuses, and where its data comes from."""
+"""What one participant answers, what it refuses, and where its data comes from.
+
+`fedhist.client.mount` puts our handlers on a Flower ClientApp; it loads Flower when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedhist.client.app import mount
+    from fedhist.client.policy import Policy
+
+__all__ = ["Policy", "mount"]
+
+_HOME_OF = {"mount": "app", "Policy": "policy"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

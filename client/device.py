@@ -8,8 +8,8 @@ import numpy as np
 
 from fedhist.protocol.clipping import sum_clipped
 from fedhist.protocol.errors import InvalidPopulation
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
+from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
 from fedhist.protocol.per_item import item_tail_vector, sum_clipped_items
 from fedhist.protocol.plan import Plan
@@ -42,6 +42,28 @@ def answer(
     values, keyed = _statistic(request, histograms, source, bucket_of)
     return Contribution(
         round=request.round, plan_digest=plan.digest, users=histograms.users, values=values, keyed=keyed
+    )
+
+
+def answer_population(request: Request, population: Population, *, source: Source) -> Contribution:
+    """The contribution of all users of a participant, one shard in memory at a time."""
+    labels = labels_of(population)
+    bucket_of = bucket_table(request.plan, range(population.domain_size) if labels is None else labels)
+    values = np.zeros(request.length, dtype=np.int64)
+    keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
+    users = 0
+    for shard in population.shards():
+        contribution = answer(request, shard, source=source, bucket_of=bucket_of)
+        values += contribution.values
+        if keyed is not None and contribution.keyed is not None:
+            keyed.add(contribution.keyed)
+        users += contribution.users
+    return Contribution(
+        round=request.round,
+        plan_digest=request.plan.digest,
+        users=users,
+        values=values,
+        keyed=None if keyed is None else keyed.total(),
     )
 
 

@@ -21,6 +21,8 @@ if not (_here / "protocol").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from fedhist.client.populations import SparsePopulation
+    from fedhist.client.records import read_population
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
     from fedhist.protocol.histograms import Histograms, Population
     from fedhist.protocol.plan import Plan
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from fedhist.server.budget_file import BudgetFile
     from fedhist.server.coordinator import Transport, run_rounds
     from fedhist.server.release import Release
-    from fedhist.simulations.datasets.files import read_population
-    from fedhist.simulations.datasets.populations import SparsePopulation
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
 
@@ -47,8 +47,8 @@ _HOMES = {
     "server.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
     "server.release": ("Release",),
-    "simulations.datasets.files": ("read_population",),
-    "simulations.datasets.populations": ("SparsePopulation",),
+    "client.records": ("read_population",),
+    "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.simulation": ("Diagnostics", "Result", "simulate", "true_histogram"),
 }

@@ -13,7 +13,7 @@ import struct
 
 import numpy as np
 
-from fedhist.protocol.errors import DecodeError, UnexpectedMessage
+from fedhist.protocol.errors import DecodeError, OutOfBounds, UnexpectedMessage
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.keyed_codec import decode_keyed, encode_keyed
 from fedhist.protocol.open_statistics import SHARE_BITS
@@ -64,7 +64,7 @@ def encode(contribution: Contribution, request: Request, labels: Labels | None =
     dense = header + contribution.values.astype(f"<i{width}").tobytes()
     if contribution.keyed is None:
         return dense
-    return dense + encode_keyed(contribution.keyed, _bins(request), labels)
+    return dense + encode_keyed(contribution.keyed, bins_per_item(request), labels)
 
 
 def decode(data: bytes, request: Request) -> tuple[Contribution, Labels | None]:
@@ -92,7 +92,7 @@ def decode(data: bytes, request: Request) -> tuple[Contribution, Labels | None]:
     values = np.frombuffer(data[:end], dtype=f"<i{width}", offset=_HEADER.size).astype(np.int64)
     keyed, labels = None, None
     if request.keyed_columns:
-        keyed, labels = decode_keyed(data[end:], request.keyed_columns, _bins(request))
+        keyed, labels = decode_keyed(data[end:], request.keyed_columns, bins_per_item(request))
         _check_bounds(keyed.values, largest_value(request) * users)
     _check_bounds(values, largest_value(request) * users)
     contribution = Contribution(
@@ -103,9 +103,9 @@ def decode(data: bytes, request: Request) -> tuple[Contribution, Labels | None]:
 
 def _check_bounds(values: Integers, largest: int) -> None:
     if len(values) and (int(values.min()) < 0 or int(values.max()) > largest):
-        raise DecodeError(f"a value outside 0 to {largest}, the most that so many users can add up to")
+        raise OutOfBounds(f"a value outside 0 to {largest}, the most that so many users can add up to")
 
 
-def _bins(request: Request) -> int:
+def bins_per_item(request: Request) -> int:
     """How many keys each item has: its bins in round 1, one in round 2."""
     return len(request.plan.candidate_steps) + 1 if isinstance(request, SelectRequest) else 1

@@ -10,7 +10,9 @@
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
+            ├── Refused         a device declines a request, for one of a few public reasons
             └── DecodeError     bytes that are not a message
+                └── OutOfBounds values that no device that follows the protocol can send
 
 Errors carry parameters and positions, never a user's data, a mask or a key.
 """
@@ -67,5 +69,17 @@ class PeerError(ProtocolError):
     """The other side sent something that we refuse."""
 
 
+class Refused(PeerError):
+    """A device declines a request. The reason is one of a fixed list and tells nothing of its data."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the device refused: {reason}")
+
+
 class DecodeError(PeerError):
     """Bytes that are not a message of this protocol."""
+
+
+class OutOfBounds(DecodeError):
+    """Values beyond what so many users can add up to under the plan."""

@@ -1,1 +1,22 @@
-"""The two rounds, the private choice of the bound, and the release."""
+"""The two rounds as the server runs them: the coordinator, the selectors, and the one place that builds a release.
+
+`fedhist.server.run_on_grid` runs them on the Grid of a Flower ServerApp; it loads Flower when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedhist.server.app import run_on_grid
+
+__all__ = ["run_on_grid"]
+
+_HOME_OF = {"run_on_grid": "app"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -10,10 +10,10 @@ from time import perf_counter
 
 import numpy as np
 
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_items, read_population
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
-from fedhist.simulations.datasets.files import read_population
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
 NORMALISATIONS: dict[str, Callable[[str], str]] = {
@@ -75,7 +75,7 @@ def _synthetic(wanted: Wanted, seed: int) -> Loaded:
 
 
 def _from_file(wanted: Wanted, data: Path) -> Loaded:
-    items = None if wanted.items_file is None else _read_items(wanted.items_file)
+    items = None if wanted.items_file is None else read_items(wanted.items_file)
     if wanted.normalise is None:
         population = read_population(data, top_items=wanted.top_items, items=items)
     else:
@@ -113,17 +113,3 @@ def _normalised(
         return merged
     wanted = list(dict.fromkeys(map(rename, items)))
     return merged.select_items([numbers.get(item, -1) for item in wanted], labels=wanted)
-
-
-def _read_items(path: Path) -> list[str]:
-    try:
-        # Some editors put a mark before the first line, which is no part of an item.
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidFile(
-            f"can't read the items in {path}", allowed="a UTF-8 text file, one item a line"
-        ) from None
-    items = [line for line in text.split("\n") if line]
-    if not items or len(set(items)) != len(items):
-        raise InvalidFile(f"{path} has no items or one of them twice", allowed="one item a line, each once")
-    return items

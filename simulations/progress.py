@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PHASES = {
     "population": "reading the population",
+    "engine": "starting or stopping the nodes",
     "plan": "checking the plan",
     "select": "round 1: statistics, private choice of the threshold",
     "release": "round 2: clipped histograms, noise",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,18 @@ import click
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
-from fedhist.server.budget_file import BudgetFile
-from fedhist.server.coordinator import check_runnable, planned_charges
-from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
-from fedhist.simulations.progress import Progress, progress_on
-from fedhist.simulations.result_folder import (
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.charged_run import charged
+from fedhist.server.coordinator import check_runnable
+from fedhist.server.result_folder import (
     check_target,
     default_folder,
     new_folder,
-    undisturbed,
     write_results,
 )
+from fedhist.simulations.engines.contract import ENGINES, ON_NODES, engine_named
+from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
+from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 
@@ -43,6 +42,8 @@ class Options(Wanted):
     ledger: Path | None
     truth: bool
     as_json: bool
+    engine: str
+    nodes: int | None
 
 
 @click.command(context_settings={"show_default": True})
@@ -184,6 +185,18 @@ class Options(Wanted):
     metavar="FILE",
     help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    default="in-process",
+    help="Where the devices run. The release is the same for the same seed.",
+)
+@click.option(
+    "--nodes",
+    type=int,
+    metavar="N",
+    help="Virtual nodes of --engine flower-simulation, over which the users are spread. [default: 100]",
+)
 @click.option("--no-truth", is_flag=True, help="Leave out everything measured against the truth.")
 @click.option(
     "--out",
@@ -218,7 +231,8 @@ def run(**flags: Any) -> None:
         check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
-        with _charged(options, plan) as journal:
+        label = "synthetic" if options.data is None else options.data.name
+        with charged(options.ledger, plan, label=label, trials=options.trials or 1) as journal:
             results = list(_trials(options, plan, loaded, journal, progress))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
@@ -254,7 +268,17 @@ def _check(options: Options) -> None:
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
         )
-    sizes = {"--users": options.users, "--items": options.items, "--top-items": options.top_items}
+    if options.nodes is not None and options.engine not in ON_NODES:
+        raise InvalidInput(
+            f"the engine {options.engine} has no nodes",
+            allowed=f"--nodes with --engine {', '.join(ON_NODES)}",
+        )
+    sizes = {
+        "--nodes": options.nodes,
+        "--users": options.users,
+        "--items": options.items,
+        "--top-items": options.top_items,
+    }
     for flag, value in sizes.items():
         if value is not None and value < 1:
             raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
@@ -282,6 +306,7 @@ def _trials(
     if options.trials is not None and first is None:
         first = 0
     trials = options.trials or 1
+    engine = engine_named(options.engine, **({} if options.nodes is None else {"nodes": options.nodes}))
     for number in range(trials):
         progress.trial(number + 1, trials)
         seed = None if first is None else first + number
@@ -294,38 +319,10 @@ def _trials(
             truth=options.truth,
             journal=journal,
             on_phase=progress.phase,
+            engine=engine,
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield replace(result, seconds={"population": loading} | result.seconds)
-
-
-@contextmanager
-def _charged(options: Options, plan: Plan) -> Iterator[Callable[[Charge], None] | None]:
-    """A run in the persistent ledger: reserved at the start, released once the result is on disk."""
-    if options.ledger is None:
-        yield None
-        return
-    charges = planned_charges(plan)
-    if not all(charge.private for charge in charges):
-        raise InvalidInput(
-            f"the selector {plan.selector} is not private and can't be charged",
-            allowed="private selectors with --ledger",
-        )
-    trials = options.trials or 1
-    cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
-    label = "synthetic" if options.data is None else options.data.name
-    budget = BudgetFile.open(options.ledger, create=True)
-    # Found out now, not when the first mechanism is charged.
-    check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
-    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
-    try:
-        yield entry.record
-    except BaseException as error:
-        with undisturbed():
-            entry.failed(type(error).__name__)
-        raise
-    with undisturbed():
-        entry.released()
 
 
 def _document(options: Options, results: Sequence[Result], notes: Sequence[str]) -> dict[str, Any]:

@@ -22,8 +22,10 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Round, SelectRequest, Total
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.release import ItemRelease, Release
+from fedhist.server.report import release_document, release_notes
 from fedhist.server.selection.exponential_v import error_bound
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.engines.contract import Engine
+from fedhist.simulations.engines.in_process import InProcess, open_in_process
 
 
 @dataclass(frozen=True)
@@ -87,24 +89,15 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth."""
-        release = self.release
-        document: dict[str, Any] = {
-            "plan": release.plan.to_json(),
-            "plan_digest": release.plan.digest.hex(),
-            "seed": self.seed,
-            "private": release.private,
-            "simulation_only": release.seeded or not release.private,
-            "threshold": release.threshold,
-            "relative_loss": None,
-            "standard_error": release.standard_error,
-            "released_items": len(release.histogram),
-            "ledger": [charge.to_json() for charge in release.charges],
-            "total": self.total.to_json(),
-            "tight": self.tight.to_json(),
-            "bytes_per_user": self.bytes_per_user,
-            "seconds": self.seconds,
-            "notes": list(self.notes),
-        }
+        document = release_document(
+            self.release,
+            total=self.total,
+            tight=self.tight,
+            seed=self.seed,
+            bytes_per_user=self.bytes_per_user,
+            seconds=self.seconds,
+            notes=self.notes,
+        )
         if self.diagnostics is not None:
             known = self.diagnostics.to_json()
             document |= known | {"not_private": sorted([*known, "notes"])}
@@ -119,6 +112,7 @@ def simulate(
     truth: bool = True,
     journal: Callable[[Charge], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
+    engine: Engine = open_in_process,
 ) -> Result:
     """Both rounds over the population.
 
@@ -131,11 +125,11 @@ def simulate(
             a single count has no relative error and is refused; without `truth` it gets its noise like any.
         journal: called with each charge before its noise is drawn; a persistent ledger.
         on_phase: called with the name of each phase as it begins.
+        engine: where the devices run, see `engine_named`; the release is the same on every engine.
     """
     _check_fits(population, plan)
     check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
-    transport = InProcess(population, source)
     ledger = Ledger(journal=journal)
     clock = _Stopwatch(on_phase)
     exact = None
@@ -143,7 +137,13 @@ def simulate(
         clock.begin("truth")
         check_not_empty(population)
         exact = true_histogram(population)
-    release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
+    starts_nodes = engine is not open_in_process
+    if starts_nodes:
+        clock.begin("engine")
+    with engine(population, seed=seed) as transport:
+        release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
+        if starts_nodes:
+            clock.begin("engine")
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
     diagnostics = None
@@ -287,18 +287,7 @@ def _bucketing_errors(population: Population, release: Release, total: Total) ->
 
 
 def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]:
-    plan = release.plan
-    notes = []
-    if not release.private:
-        notes.append(f"not private: the selector {plan.selector} read the exact statistic")
-    if release.seeded:
-        notes.append("simulation only: whoever knows the seed can subtract the noise")
-    if plan.delta and plan.delta > 1 / plan.users:
-        notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
-    if plan.selector != "fixed" and release.threshold <= plan.min_threshold:
-        notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")
-    if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
-        notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
+    notes = release_notes(release)
     if diagnostics is not None and diagnostics.relative_loss > 1:
         notes.append(
             "an all-zero histogram would be nearer to the truth: raise epsilon or release fewer items"

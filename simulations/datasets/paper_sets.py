@@ -11,10 +11,10 @@ from typing import Literal, get_args, overload
 
 import numpy as np
 
+from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.validation import without_repeats
-from fedhist.simulations.datasets.populations import item_totals
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
     HeavyTailedPopulation,

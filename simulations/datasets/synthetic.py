@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_totals
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.validation import without_repeats
-from fedhist.simulations.datasets.populations import SHARD_NONZEROS, SparsePopulation, item_totals
 
 MAX_USERS = 2**40
 MAX_ITEMS = 10_000_000

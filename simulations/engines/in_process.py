@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from fedhist.client.device import answer, bucket_table
+from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
-from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
-from fedhist.protocol.keyed import KeyedSum
-from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Labels, Request, Round, Total
+from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.rounds import Request, Round, Total
 
 _SAMPLE = 100
 
@@ -31,46 +30,37 @@ class InProcess:
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
-        labels = labels_of(self.population)
-        bucket_of = bucket_table(
-            request.plan, range(self.population.domain_size) if labels is None else labels
-        )
-        values = np.zeros(request.length, dtype=np.int64)
-        keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
-        users = 0
-        for shard in self.population.shards():
-            contribution = answer(request, shard, source=self.source, bucket_of=bucket_of)
-            if users == 0:
-                self.bytes_per_user[request.round] = self._message_bytes(request, shard, bucket_of, labels)
-            values += contribution.values
-            if keyed is not None and contribution.keyed is not None:
-                keyed.add(contribution.keyed)
-            users += contribution.users
+        summed = answer_population(request, self.population, source=self.source)
         self.totals[request.round] = Total(
             round=request.round,
-            users=users,
-            values=values,
-            keyed=None if keyed is None else keyed.total(),
-            labels=labels,
+            users=summed.users,
+            values=summed.values,
+            keyed=summed.keyed,
+            labels=labels_of(self.population),
         )
+        self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return self.totals[request.round]
 
-    def _message_bytes(
-        self, request: Request, shard: Histograms, bucket_of: Integers | None, labels: Labels | None
-    ) -> int:
-        """The size of what one user's own device would send.
 
-        The same for every user where the message has a fixed length; else the mean over the first users.
-        """
-        sample = _SAMPLE if request.keyed_columns else 1
-        sizes = [
-            len(
-                encode(
-                    answer(request, shard.rows(i, i + 1), source=self.source, bucket_of=bucket_of),
-                    request,
-                    labels,
-                )
-            )
-            for i in range(min(sample, shard.users))
-        ]
-        return round(sum(sizes) / len(sizes))
+@contextmanager
+def open_in_process(population: Population, *, seed: int | None) -> Iterator[InProcess]:
+    """A transport over the population in this process."""
+    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed))
+
+
+def message_bytes(request: Request, population: Population, *, source: Source) -> int:
+    """The size of what one user's own device would send.
+
+    The same for every user where the message has a fixed length; else the mean over the first users.
+    """
+    labels = labels_of(population)
+    bucket_of = bucket_table(request.plan, range(population.domain_size) if labels is None else labels)
+    shard = next(iter(population.shards()))
+    sample = _SAMPLE if request.keyed_columns else 1
+    sizes = [
+        len(
+            encode(answer(request, shard.rows(i, i + 1), source=source, bucket_of=bucket_of), request, labels)
+        )
+        for i in range(min(sample, shard.users))
+    ]
+    return round(sum(sizes) / len(sizes))

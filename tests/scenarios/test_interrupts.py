@@ -27,7 +27,8 @@ START = """
 import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.alarm(60)
-from fedhist.simulations import cli, result_folder
+from fedhist.server import result_folder
+from fedhist.simulations import cli
 
 def say(word):
     print(word, flush=True)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.poisson import clipped_mean, debias_poisson
 from fedhist.simulations import cli
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import PoissonPopulation
 from fedhist.simulations.simulation import simulate
 

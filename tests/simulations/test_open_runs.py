@@ -16,13 +16,13 @@ import pytest
 import scipy.sparse
 
 import fedhist as api
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import OPEN_RELEASES, Plan
 from fedhist.server.budget_file import BudgetFile
+from fedhist.server.result_folder import write_results
 from fedhist.simulations import cli
-from fedhist.simulations.datasets.populations import SparsePopulation
-from fedhist.simulations.result_folder import write_results
 from fedhist.simulations.simulation import simulate
 
 SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)

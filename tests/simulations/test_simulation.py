@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 import scipy.sparse
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import BudgetExceeded, InvalidPopulation
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.simulation import Result, mean_over_trials, simulate, true_histogram
 
@@ -69,6 +69,10 @@ class Sharded:
     @property
     def domain_size(self) -> int:
         return self.whole.domain_size
+
+    @property
+    def labels(self) -> None:
+        return None
 
     def shards(self) -> Iterator[Histograms]:
         for start in range(0, self.users, self.shard_users):

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Population
 from fedhist.protocol.validation import checked
-from fedhist.simulations.datasets.populations import SparsePopulation
 from fedhist.simulations.datasets.synthetic import (
     HeavyTailedPopulation,
     PoissonPopulation,

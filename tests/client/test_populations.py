@@ -9,10 +9,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist.client.populations import SHARD_USERS, SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms
 from fedhist.protocol.validation import checked, user_blocks
-from fedhist.simulations.datasets.populations import SHARD_USERS, SparsePopulation
 
 Dense = npt.NDArray[np.int64]
 

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
+from fedhist.protocol.item_list import parse_items, unreadable
 from fedhist.protocol.validation import whole_counts
-from fedhist.simulations.datasets.populations import Label, SparsePopulation
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,6 +71,15 @@ def read_population(
     if wanted is not None:
         return _over(population, wanted, labels=items)
     return population if top_items is None else population.keep_top_items(top_items)
+
+
+def read_items(path: Path) -> list[str]:
+    """A public list of items from a UTF-8 text file, one item a line."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise unreadable(str(path)) from None
+    return parse_items(data, name=str(path))
 
 
 def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[str] | None:

@@ -12,10 +12,10 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_population
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL
-from fedhist.simulations.datasets.files import read_population
-from fedhist.simulations.datasets.populations import SparsePopulation
 
 Write = Callable[..., Path]
 # A null character is what tells a binary file from text.

@@ -1,0 +1,120 @@
+"""What a device refuses: its own limits, and its memory of what it was asked.
+
+A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
+answered may cost, and never gives two different views of its data in one round of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fedhist.protocol.envelope import Envelope, Refusal
+from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.rounds import Round
+
+# Sums of floats may pass a limit that they exactly meet by this much, relatively.
+_DUST = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The device's own limits.
+
+    Args:
+        max_epsilon, max_delta: what all runs that the device remembers may cost together.
+        minimum_cohort: plans that would release with fewer users are refused.
+    """
+
+    max_epsilon: float = math.inf
+    max_delta: float = math.inf
+    minimum_cohort: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.max_epsilon >= 0 and self.max_delta >= 0):
+            raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
+        if self.minimum_cohort < 1:
+            raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the device was asked before, and what that may have cost.
+
+    Args:
+        spent: the cost of all rounds that were admitted.
+        plans: the plan's digest of each run.
+        requests: the fingerprint of the request of each run and round.
+    """
+
+    spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
+    plans: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """The memory as text, for a place that survives a restart."""
+        return json.dumps(
+            {"spent": self.spent.to_json(), "plans": dict(self.plans), "requests": dict(self.requests)}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Memory:
+        """The memory that `to_text` wrote. A damaged one is an error: forgetting would be spending anew."""
+        try:
+            document = json.loads(text)
+            spent = document["spent"]
+            return cls(
+                spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
+                plans=dict(document["plans"]),
+                requests=dict(document["requests"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise DecodeError("the device's memory is damaged") from None
+
+
+def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
+    """The memory after this request was admitted; raises Refused if the policy or the memory forbid it.
+
+    | asked before in this run          | now                                                 |
+    |-----------------------------------|-----------------------------------------------------|
+    | nothing                           | admitted if the whole rest of the plan fits          |
+    | the same round, the same request  | admitted again and not charged again: a lost message |
+    | the same round, another request   | refused                                             |
+    | another plan                      | refused                                             |
+    """
+    plan, round_ = envelope.request.plan, envelope.request.round
+    if memory.plans.get(envelope.run, plan.digest.hex()) != plan.digest.hex():
+        raise Refused(Refusal.OTHER_PLAN)
+    key, fingerprint = f"{envelope.run}/{round_.value}", envelope.fingerprint
+    if key in memory.requests:
+        if memory.requests[key] != fingerprint:
+            raise Refused(Refusal.SECOND_REQUEST)
+        return memory
+    if plan.minimum_cohort < policy.minimum_cohort:
+        raise Refused(Refusal.SMALL_COHORT)
+    ahead = round_cost(plan, Round.RELEASE)
+    if round_ is Round.SELECT:
+        ahead += round_cost(plan, Round.SELECT)
+    if not _fits(memory.spent + ahead, policy):
+        raise Refused(Refusal.OVER_BUDGET)
+    return replace(
+        memory,
+        spent=memory.spent + round_cost(plan, round_),
+        plans={**memory.plans, envelope.run: plan.digest.hex()},
+        requests={**memory.requests, key: fingerprint},
+    )
+
+
+def round_cost(plan: Plan, round_: Round) -> Cost:
+    """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent."""
+    if round_ is Round.SELECT:
+        return Cost(plan.epsilon_select, plan.delta_select or 0.0)
+    return Cost(plan.epsilon, plan.delta or 0.0)
+
+
+def _fits(cost: Cost, policy: Policy) -> bool:
+    return cost.epsilon <= policy.max_epsilon * (1 + _DUST) and cost.delta <= policy.max_delta * (1 + _DUST)

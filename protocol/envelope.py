@@ -1,0 +1,166 @@
+"""Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
+
+    request   version · run · round · plan (JSON) · plan-digest · items-digest · threshold-steps · item-thresholds
+    reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
+
+A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import DecodeError, InvalidInput
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Labels, ReleaseRequest, Request, Round, SelectRequest
+from fedhist.protocol.sketch.buckets import item_bytes
+
+RECORD = "fedhist"
+"""The name of our record in a message, and in a node's state."""
+
+ANSWER = "fedhist-answer"
+"""The name of the record that holds an answer's bytes."""
+
+ENVELOPE_VERSION = 1
+MAX_RUN_NAME = 64
+_ITEMS_TAG = b"fedhist/1/items"
+
+Field = str | int | bytes | list[int]
+
+
+class Refusal(StrEnum):
+    """Why a device declines; the whole vocabulary, so that no refusal can carry data."""
+
+    MALFORMED = "malformed"
+    OVER_BUDGET = "over-budget"
+    SMALL_COHORT = "small-cohort"
+    SECOND_REQUEST = "second-request"
+    OTHER_PLAN = "other-plan"
+    OTHER_ITEMS = "other-items"
+    NO_USERS = "no-users"
+
+
+class Status(StrEnum):
+    """What a reply is."""
+
+    ANSWER = "answer"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A request with the name of its run and, over a closed domain with names, the digest of the public list."""
+
+    run: str
+    request: Request
+    items_digest: bytes = b""
+
+    def to_fields(self) -> dict[str, Field]:
+        """The request as flat fields."""
+        request = self.request
+        fields: dict[str, Field] = {
+            "version": ENVELOPE_VERSION,
+            "run": self.run,
+            "round": request.round.value,
+            "plan": json.dumps(request.plan.to_json(), allow_nan=False),
+            "plan-digest": request.plan.digest,
+            "items-digest": self.items_digest,
+        }
+        if isinstance(request, ReleaseRequest):
+            fields["threshold-steps"] = request.threshold.steps
+            if request.item_thresholds is not None:
+                fields["item-thresholds"] = request.item_thresholds.tolist()
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object]) -> Envelope:
+        """The request in these fields; DecodeError if they are not one, or if the plan is not the one named."""
+        if fields.get("version") != ENVELOPE_VERSION:
+            raise DecodeError(f"a request of another version; this side speaks version {ENVELOPE_VERSION}")
+        run, digest = _take(fields, "run", str), _take(fields, "items-digest", bytes)
+        if not 1 <= len(run) <= MAX_RUN_NAME:
+            raise DecodeError(f"the run's name has {len(run)} characters; allowed: 1 to {MAX_RUN_NAME}")
+        try:
+            plan = Plan.from_json(json.loads(_take(fields, "plan", str)))
+        except (InvalidInput, ValueError, TypeError, AttributeError, RecursionError):
+            raise DecodeError("the plan is not a valid one") from None
+        if plan.digest != fields.get("plan-digest"):
+            raise DecodeError("the plan is not the one that its digest names")
+        return cls(run=run, request=_read_request(plan, fields), items_digest=digest)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name of all that was asked; equal requests have equal ones."""
+        canonical = {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in self.to_fields().items()
+        }
+        text = json.dumps(canonical, sort_keys=True)
+        return hashlib.sha256(b"fedhist/request\x00" + text.encode()).hexdigest()
+
+    def reply_fields(self, status: Status, reason: str = "") -> dict[str, Field]:
+        """The fields of a reply to this request."""
+        return {
+            "version": ENVELOPE_VERSION,
+            "run": self.run,
+            "round": self.request.round.value,
+            "plan-digest": self.request.plan.digest,
+            "status": status.value,
+            "reason": reason,
+        }
+
+
+def new_run_name(*, source: Source) -> str:
+    """A name that no other run has, if the source is the operating system."""
+    return source.words(2).tobytes().hex()
+
+
+def items_digest(labels: Labels | None) -> bytes:
+    """The digest of a public list of items, in its order; empty when items have only numbers."""
+    if labels is None:
+        return b""
+    digest = hashlib.sha256(_ITEMS_TAG)
+    for label in labels:
+        encoded = item_bytes(label)
+        digest.update(len(encoded).to_bytes(4, "little") + encoded)
+    return digest.digest()
+
+
+def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
+    round_ = fields.get("round")
+    if round_ == Round.SELECT.value:
+        return SelectRequest(plan)
+    if round_ != Round.RELEASE.value:
+        raise DecodeError("the request is of no known round")
+    threshold = Threshold(steps=_take(fields, "threshold-steps", int), bits=plan.grid_bits)
+    bounds = _read_item_thresholds(plan, fields) if plan.per_item else None
+    lowest, highest = plan.step_range
+    every = np.array([threshold.steps]) if bounds is None else bounds
+    if not (lowest <= every.min() and every.max() <= highest and every.max() == threshold.steps):
+        raise DecodeError("a threshold outside the plan's public range")
+    return ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds)
+
+
+def _read_item_thresholds(plan: Plan, fields: Mapping[str, object]) -> Integers:
+    values = _take(fields, "item-thresholds", list)
+    if len(values) != plan.items or not all(type(value) is int for value in values):
+        raise DecodeError("not one threshold for each item")
+    return np.array(values, dtype=np.int64)
+
+
+def _take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
+    value = fields.get(name)
+    if type(value) is not kind:
+        raise DecodeError(f"the field {name} is missing or not of type {kind.__name__}")
+    return value

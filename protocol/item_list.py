@@ -1,0 +1,28 @@
+"""The public list of a closed domain's items, as both sides read it: the same text gives the same order."""
+
+from __future__ import annotations
+
+from fedhist.protocol.errors import InvalidFile
+
+
+def parse_items(data: bytes, *, name: str) -> list[str]:
+    """One item a line, in UTF-8, each once.
+
+    Args:
+        data: the file's content.
+        name: what the file is called, for the error.
+    """
+    try:
+        # Some editors put a mark before the first line, which is no part of an item.
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise unreadable(name) from None
+    items = [line for line in text.split("\n") if line]
+    if not items or len(set(items)) != len(items):
+        raise InvalidFile(f"{name} has no items or one of them twice", allowed="one item a line, each once")
+    return items
+
+
+def unreadable(name: str) -> InvalidFile:
+    """The error for a list that can't be read."""
+    return InvalidFile(f"can't read the items in {name}", allowed="a UTF-8 text file, one item a line")

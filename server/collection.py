@@ -1,0 +1,182 @@
+"""Replies of a cohort, checked one by one and added up. What is wrong is dropped and counted, never repaired."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from fedhist.protocol.bounds import check_contribution
+from fedhist.protocol.codec import bins_per_item, decode
+from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Status
+from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.rounds import Labels, Round, Total
+from fedhist.protocol.sketch.buckets import item_bytes
+
+
+class Fault(StrEnum):
+    """Why a node's reply, or its silence, adds nothing to the sum."""
+
+    NO_ANSWER = "no-answer"
+    ERROR = "error"
+    REFUSED = "refused"
+    DUPLICATE = "duplicate"
+    STRANGER = "stranger"
+    OTHER_RUN = "other-run"
+    OTHER_PLAN = "other-plan"
+    MALFORMED = "malformed"
+    OUT_OF_BOUNDS = "out-of-bounds"
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round; no values.
+
+    Args:
+        round: which one.
+        nodes: how many were asked.
+        answered: how many nodes' answers are in the sum.
+        users: how many users those declared.
+        faults: how many replies or nodes were dropped, by reason.
+        size: the bytes of the answers in the sum together.
+        seconds: from the first request to the sum.
+    """
+
+    round: Round
+    nodes: int
+    answered: int
+    users: int
+    faults: Mapping[Fault, int]
+    size: int
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The report by name."""
+        return {
+            "nodes": self.nodes,
+            "answered": self.answered,
+            "users": self.users,
+            "faults": {fault.value: count for fault, count in sorted(self.faults.items())},
+            "bytes": self.size,
+            "seconds": self.seconds,
+        }
+
+
+class LabelTable:
+    """Numbers for labels as they turn up. Text and integers that are written alike are one item."""
+
+    def __init__(self, known: Labels = ()) -> None:
+        self._labels: list[str | int] = list(known)
+        self._numbers = {item_bytes(label): number for number, label in enumerate(self._labels)}
+
+    @property
+    def labels(self) -> Sequence[str | int]:
+        """All labels so far, in the order of their numbers."""
+        return self._labels
+
+    def numbers(self, labels: Labels) -> Integers:
+        """The number of each label; a new label gets the next one."""
+        numbers = np.empty(len(labels), dtype=np.int64)
+        for place, label in enumerate(labels):
+            number = self._numbers.setdefault(item_bytes(label), len(self._labels))
+            if number == len(self._labels):
+                self._labels.append(label)
+            numbers[place] = number
+        return numbers
+
+
+@dataclass
+class Collector:
+    """The sum of one round's answers.
+
+    Args:
+        envelope: what was asked.
+        table: numbers of an open domain's labels.
+    """
+
+    envelope: Envelope
+    table: LabelTable
+    faults: Counter[Fault] = field(default_factory=Counter)
+    users: int = 0
+    answered: int = 0
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        request = self.envelope.request
+        self._values = np.zeros(request.length, dtype=np.int64)
+        self._keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
+
+    def drop(self, fault: Fault) -> None:
+        """Count something that adds nothing."""
+        self.faults[fault] += 1
+
+    def add(self, fields: Mapping[str, object], data: bytes | None) -> None:
+        """Add an answer, or drop and count it."""
+        fault = self._header_fault(fields)
+        if fault is None:
+            try:
+                self._add(data)
+            except OutOfBounds:
+                fault = Fault.OUT_OF_BOUNDS
+            except DecodeError:
+                fault = Fault.MALFORMED
+        if fault is not None:
+            self.drop(fault)
+
+    def total(self) -> Total:
+        """The sum of the answers. RoundFailed if they are of more users than the plan has room for, or of none."""
+        request = self.envelope.request
+        if self.answered == 0:
+            reasons = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+            raise RoundFailed(
+                f"round {request.round}: no node gave an answer ({reasons or 'none was asked'}); "
+                "nothing was released"
+            )
+        if self.users > request.plan.users:
+            raise RoundFailed(
+                f"round {request.round}: the nodes declare {self.users} users and the plan is for "
+                f"{request.plan.users}; nothing was released. Make a plan for all of them"
+            )
+        return Total(
+            round=request.round,
+            users=self.users,
+            values=self._values,
+            keyed=None if self._keyed is None else self._keyed.total(),
+            labels=None if self._keyed is None else self.table.labels,
+        )
+
+    def _header_fault(self, fields: Mapping[str, object]) -> Fault | None:
+        due, status = self.envelope.reply_fields(Status.ANSWER), fields.get("status")
+        checks = (
+            (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
+            (status == Status.REFUSED, Fault.REFUSED),
+            (status == Status.FAILED, Fault.ERROR),
+            (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
+            (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
+            (status != Status.ANSWER, Fault.MALFORMED),
+        )
+        return next((fault for wrong, fault in checks if wrong), None)
+
+    def _add(self, data: bytes | None) -> None:
+        request = self.envelope.request
+        if data is None:
+            raise DecodeError("an answer without its bytes")
+        contribution, labels = decode(data, request)
+        check_contribution(contribution, request)
+        if self._keyed is not None and contribution.keyed is not None:
+            self._keyed.add(self._renumbered(contribution.keyed, labels or ()))
+        self._values += contribution.values
+        self.users += contribution.users
+        self.answered += 1
+        self.size += len(data)
+
+    def _renumbered(self, keyed: Keyed, labels: Labels) -> Keyed:
+        """The same sums under the numbers of our own table."""
+        bins = bins_per_item(self.envelope.request)
+        items, places = np.divmod(keyed.keys, bins)
+        return Keyed(keys=self.table.numbers(labels)[items] * bins + places, values=keyed.values)

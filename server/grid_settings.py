@@ -1,0 +1,92 @@
+"""What the run-config of a Flower app says: the plan's fields, and how to run it.
+
+Flower lets a user override only keys that pyproject.toml lists, and a key there has to have a value, so the
+empty text stands for "not given".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan import Plan
+
+Value = bool | float | int | str
+
+FOR_NODES = "synthetic-"
+"""Keys that begin so shape the data of virtual nodes and are none of the server's business."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSettings:
+    """How a ServerApp runs a plan.
+
+    Args:
+        plan: what to run.
+        out: a new folder for the result; None writes none.
+        ledger: a persistent ledger; None keeps none.
+        items_file: the public list of a closed domain's items, the same that the nodes have.
+        seed: makes a simulation repeatable; None draws from the operating system.
+        timeout: seconds that a round waits for answers.
+        minimum_nodes: how many nodes a run waits for before it begins.
+        node_timeout: for how many seconds.
+    """
+
+    plan: Plan
+    out: Path | None = None
+    ledger: Path | None = None
+    items_file: Path | None = None
+    seed: int | None = None
+    timeout: float = 600.0
+    minimum_nodes: int = 1
+    node_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "node_timeout"):
+            if not getattr(self, name) > 0:
+                raise InvalidInput(
+                    f"{_key(name)} is {getattr(self, name)}", allowed="a positive number of seconds"
+                )
+        if self.minimum_nodes < 1:
+            raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
+
+
+def read_settings(config: Mapping[str, Value]) -> GridSettings:
+    """The settings in a run-config. Keys are the fields' names with dashes; others are an error."""
+    given = {
+        name.replace("-", "_"): value
+        for name, value in config.items()
+        if value != "" and not name.startswith(FOR_NODES)
+    }
+    plan_names = {f.name for f in fields(Plan)}
+    own = {f.name for f in fields(GridSettings)} - {"plan"}
+    unknown = sorted(_key(name) for name in given if name not in plan_names and name not in own)
+    if unknown:
+        raise InvalidInput(
+            f"the run-config has the unknown keys {', '.join(unknown)}",
+            allowed="the keys that pyproject.toml lists",
+        )
+    if "users" not in given:
+        raise InvalidInput(
+            "the run-config has no users", allowed="the public size of the cohort", advice="add users=1000"
+        )
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if name in plan_names}
+    running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
+    return GridSettings(plan=Plan(**chosen), **running)
+
+
+def _convert(name: str, value: Value) -> Path | int | float:
+    if name in ("out", "ledger", "items_file") and isinstance(value, str):
+        return Path(value)
+    if name in ("timeout", "node_timeout") and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if name in ("seed", "minimum_nodes") and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise InvalidInput(f"{_key(name)} is of the wrong type", allowed="text for paths, numbers for the others")
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,69 @@
+"""What every engine of a simulation is: a transport that also remembers what only a simulation may know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Protocol
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.rounds import Request, Round, Total
+
+ENGINES = {
+    "in-process": "in_process:open_in_process",
+    "flower-simulation": "flower_simulation:open_flower_simulation",
+}
+"""Each engine's module and function; loaded when chosen, because Flower and Ray are heavy."""
+
+ON_NODES = ("flower-simulation",)
+"""Engines that spread the users over nodes."""
+
+
+class SimulatedTransport(Protocol):
+    """A transport over a whole population."""
+
+    @property
+    def simulated(self) -> bool:
+        """True."""
+
+    @property
+    def totals(self) -> dict[Round, Total]:
+        """The exact totals of the rounds so far."""
+
+    @property
+    def bytes_per_user(self) -> dict[Round, int]:
+        """How many bytes one user's own device would have sent."""
+
+    def total(self, request: Request) -> Total:
+        """The sum of the requested statistic over the cohort."""
+
+
+class Engine(Protocol):
+    """Opens a transport over a population; draws repeat themselves for the same seed, on every engine."""
+
+    def __call__(
+        self, population: Population, *, seed: int | None
+    ) -> AbstractContextManager[SimulatedTransport]:
+        """The transport, until the block ends."""
+
+
+def engine_named(name: str, **options: int) -> Engine:
+    """The engine of this name.
+
+    Args:
+        name: one of ENGINES.
+        options: the engine's own settings, which change speed only: `nodes` for those on nodes.
+    """
+    if name not in ENGINES:
+        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
+    module, function = ENGINES[name].split(":")
+    opens: Callable[..., AbstractContextManager[SimulatedTransport]] = getattr(
+        import_module(f"fedhist.simulations.engines.{module}"), function
+    )
+
+    def engine(population: Population, *, seed: int | None) -> AbstractContextManager[SimulatedTransport]:
+        return opens(population, seed=seed, **options)
+
+    return engine

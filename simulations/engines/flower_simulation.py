@@ -1,0 +1,219 @@
+"""The cohort on the virtual nodes of Flower's Simulation Engine, which runs them on Ray: many users to a node.
+
+Flower calls a ServerApp and wants to keep the thread until it ends, and the coordinator wants to ask a transport. So
+Flower runs in a thread of its own, and its ServerApp passes requests and totals between the two.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.simulations.engines.in_process import message_bytes
+from fedhist.simulations.engines.node_files import read_part, write_population
+from fedhist.simulations.engines.quiet import quieten
+
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid
+
+    from fedhist.server.app import GridTransport
+
+DEFAULT_NODES = 100
+MAX_NODES = 10_000
+# Virtual nodes do not vanish, so a round takes as long as it takes.
+_ROUND_SECONDS = 7 * 24 * 3600.0
+_START_SECONDS = 300.0
+_STOP_SECONDS = 20.0
+
+
+@contextmanager
+def open_flower_simulation(
+    population: Population, *, seed: int | None, nodes: int = DEFAULT_NODES
+) -> Iterator[FlowerSimulation]:
+    """A transport over the population on this many virtual nodes, until the block ends.
+
+    The users lie in a temporary folder from which every node reads its own.
+    """
+    _check(population, nodes)
+    quieten()
+    path = os.environ.get("PYTHONPATH")
+    with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
+        folder = Path(name)
+        write_population(population, folder)
+        transport = FlowerSimulation(population, seed=seed, nodes=nodes)
+        thread = Thread(target=transport.serve, args=(folder,), name="flower-simulation", daemon=True)
+        thread.start()
+        try:
+            yield transport
+        finally:
+            transport.requests.put(None)
+            thread.join(_STOP_SECONDS)
+            _stop_ray()
+            _restore("PYTHONPATH", path)
+
+
+@dataclass
+class FlowerSimulation:
+    """The coordinator's side: hands a request to the ServerApp and waits for the total."""
+
+    population: Population = field(repr=False)
+    seed: int | None
+    nodes: int
+    simulated: bool = True
+    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
+    bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
+    answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
+
+    def total(self, request: Request) -> Total:
+        """The sum over all nodes."""
+        self.requests.put(request)
+        answer = self.answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        self.totals[request.round] = answer
+        self.bytes_per_user[request.round] = message_bytes(
+            request, self.population, source=device_source(self.seed)
+        )
+        return answer
+
+    def serve(self, folder: Path) -> None:
+        """Run Flower until there are no more requests. Whatever ends it early is an answer too."""
+        from flwr.serverapp import ServerApp  # noqa: PLC0415 - loads when chosen
+        from flwr.simulation import run_simulation  # noqa: PLC0415
+
+        server = ServerApp()
+        server.main()(self._pass_on)
+        try:
+            run_simulation(
+                server_app=server,
+                client_app=node_app(folder, self.seed),
+                num_supernodes=self.nodes,
+                backend_config={
+                    "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                    "init_args": {
+                        "include_dashboard": False,
+                        "log_to_driver": False,
+                        "logging_level": "error",
+                    },
+                },
+            )
+        except BaseException as error:
+            failed = RoundFailed(
+                f"Flower's simulation ended with {type(error).__name__}; nothing was released"
+            )
+            failed.__cause__ = error
+            self.answers.put(failed)
+        else:
+            self.answers.put(RoundFailed("Flower's simulation ended; nothing was released"))
+
+    def _pass_on(self, grid: Grid, context: Context) -> None:
+        """The ServerApp's main function."""
+        transport = self._transport(grid)
+        plan: Plan | None = None
+        while (request := self.requests.get()) is not None:
+            if request.round is Round.SELECT or request.plan != plan:
+                # A run of its own, or nodes would take its requests for second thoughts about the one before.
+                transport, plan = self._transport(grid, open_domain=request.plan.is_open), request.plan
+            try:
+                self.answers.put(transport.total(request))
+            except Exception as error:
+                self.answers.put(error)
+
+    def _transport(self, grid: Grid, *, open_domain: bool = False) -> GridTransport:
+        from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
+
+        # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
+        labels = labels_of(self.population)
+        if labels is None and open_domain:
+            labels = range(self.population.domain_size)
+        return GridTransport(
+            grid=grid,
+            timeout=_ROUND_SECONDS,
+            minimum_nodes=self.nodes,
+            node_timeout=_START_SECONDS,
+            labels=labels,
+            simulated=True,
+        )
+
+
+def node_app(folder: Path, seed: int | None) -> ClientApp:
+    """The ClientApp of a virtual node: its users are a part of the population in the folder."""
+    from flwr.clientapp import ClientApp  # noqa: PLC0415 - loads when chosen
+
+    from fedhist.client.app import mount  # noqa: PLC0415 - imports flwr
+
+    return mount(ClientApp(), partial(_load, folder), source=partial(_source, seed))
+
+
+def device_source(seed: int | None) -> Source:
+    """Where devices draw from: the same on every engine."""
+    return SystemSource() if seed is None else SeededSource(seed)
+
+
+def _load(folder: Path, context: Context) -> Population:
+    config = context.node_config
+    return read_part(folder, int(config["partition-id"]), int(config["num-partitions"]))
+
+
+def _source(seed: int | None, context: Context) -> Source:
+    return device_source(seed)
+
+
+def _check(population: Population, nodes: int) -> None:
+    if not 1 <= nodes <= min(MAX_NODES, population.users):
+        raise InvalidInput(
+            f"{population.users} users on {nodes} nodes",
+            allowed=f"1 to {MAX_NODES} nodes with at least one user each",
+            advice="choose --nodes",
+        )
+    if find_spec("ray") is None:
+        raise InvalidInput(
+            "Ray is not installed",
+            allowed="the extra 'simulation'",
+            advice="pip install 'fedhist[simulation]'",
+        )
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Flower's own log tells of every message; ours tells the rounds."""
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    import flwr.simulation  # noqa: F401, PLC0415 - sets the level when it is imported
+
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _stop_ray() -> None:
+    import ray  # noqa: PLC0415 - loads when chosen
+
+    ray.shutdown()
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

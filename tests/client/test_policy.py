@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedhist.client.policy import Memory, Policy, admit, round_cost
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest
+
+PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
+
+
+def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
+    return Envelope(run=run, request=SelectRequest(plan))
+
+
+def release(run: str = "one", plan: Plan = PLAN, above: int = 0) -> Envelope:
+    steps = plan.step_range[0] + above
+    return Envelope(run=run, request=ReleaseRequest(plan, Threshold(steps=steps, bits=plan.grid_bits)))
+
+
+def refusal(policy: Policy, memory: Memory, envelope: Envelope) -> str:
+    with pytest.raises(Refused) as refused:
+        admit(policy, memory, envelope)
+    return refused.value.reason
+
+
+class TestLimits:
+    def test_a_whole_run_is_charged_round_by_round(self) -> None:
+        memory = admit(Policy(), Memory(), select())
+        assert memory.spent == round_cost(PLAN, Round.SELECT) == Cost(0.25, 1e-8)
+        memory = admit(Policy(), memory, release())
+        assert memory.spent.epsilon == 1.25
+        assert memory.spent.delta == pytest.approx(1.1e-7)
+
+    def test_a_plan_that_fits_exactly_is_admitted(self) -> None:
+        policy = Policy(max_epsilon=1.25, max_delta=1.1e-7)
+        admit(policy, admit(policy, Memory(), select()), release())
+
+    @pytest.mark.parametrize("policy", [Policy(max_epsilon=1.24), Policy(max_delta=1.09e-7)])
+    def test_round_one_is_refused_when_round_two_would_not_fit(self, policy: Policy) -> None:
+        assert refusal(policy, Memory(), select()) == "over-budget"
+
+    def test_runs_add_up(self) -> None:
+        policy = Policy(max_epsilon=2.0)
+        memory = admit(policy, admit(policy, Memory(), select()), release())
+        assert refusal(policy, memory, select("two")) == "over-budget"
+
+    def test_a_small_cohort_is_refused(self) -> None:
+        assert refusal(Policy(minimum_cohort=2), Memory(), select()) == "small-cohort"
+        admit(Policy(minimum_cohort=2), Memory(), select(plan=dataclasses.replace(PLAN, minimum_cohort=2)))
+
+    @pytest.mark.parametrize("limits", [{"max_epsilon": -1}, {"max_delta": math.nan}, {"minimum_cohort": 0}])
+    def test_impossible_limits_are_refused(self, limits: dict[str, float]) -> None:
+        with pytest.raises(InvalidPlan):
+            Policy(**limits)  # type: ignore[arg-type] # the point of the test
+
+
+class TestMemory:
+    def test_the_same_request_again_costs_nothing(self) -> None:
+        policy = Policy(max_epsilon=1.25)
+        memory = admit(policy, admit(policy, Memory(), select()), release())
+        assert admit(policy, memory, release()) == memory
+
+    def test_another_threshold_in_the_same_round_is_refused(self) -> None:
+        memory = admit(Policy(), Memory(), release())
+        assert refusal(Policy(), memory, release(above=1)) == "second-request"
+        admit(Policy(), memory, release("two", above=1))
+
+    def test_another_plan_in_the_same_run_is_refused(self) -> None:
+        memory = admit(Policy(), Memory(), select())
+        assert refusal(Policy(), memory, release(plan=dataclasses.replace(PLAN, epsilon=9.0))) == "other-plan"
+
+    @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=4))
+    def test_it_survives_as_text(self, runs: list[str]) -> None:
+        memory = Memory()
+        for run in runs:
+            memory = admit(Policy(), memory, select(run))
+        again = Memory.from_text(memory.to_text())
+        assert again == memory
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"spent": 1, "plans": {}, "requests": {}}', "null"])
+    def test_a_damaged_one_is_no_empty_one(self, text: str) -> None:
+        with pytest.raises(DecodeError):
+            Memory.from_text(text)

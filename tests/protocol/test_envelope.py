@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.envelope import Envelope, items_digest
+from fedhist.protocol.errors import DecodeError
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
+
+PLAN = Plan(users=100, items=3)
+DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")
+STEPS = PLAN.step_range[0] + 5
+
+
+def envelopes() -> list[Envelope]:
+    bounds = np.array([STEPS, STEPS + 1, STEPS + 2])
+    return [
+        Envelope(run="r", request=SelectRequest(PLAN)),
+        Envelope(run="r", request=SelectRequest(Plan(users=9, domain="open")), items_digest=b"x"),
+        Envelope(run="r", request=ReleaseRequest(PLAN, Threshold(STEPS, PLAN.grid_bits))),
+        Envelope(run="r", request=ReleaseRequest(DEBIASED, Threshold(STEPS + 2, DEBIASED.grid_bits), bounds)),
+    ]
+
+
+@pytest.mark.parametrize("envelope", envelopes(), ids=["select", "open", "release", "items"])
+def test_fields_hold_the_whole_request(envelope: Envelope) -> None:
+    again = Envelope.from_fields(envelope.to_fields())
+    assert again.to_fields() == envelope.to_fields()
+    assert again.fingerprint == envelope.fingerprint
+    assert again.request.plan == envelope.request.plan
+
+
+def test_different_requests_have_different_fingerprints() -> None:
+    assert len({envelope.fingerprint for envelope in envelopes()}) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"run": ""},
+        {"run": "x" * 65},
+        {"run": 7},
+        {"round": "third"},
+        {"plan": "{}"},
+        {"plan": "not JSON"},
+        {"plan": "[" * 100_000},
+        {"plan": "null"},
+        {"plan-digest": b"\0" * 32},
+        {"items-digest": "text"},
+        {"threshold-steps": 0},
+        {"threshold-steps": 2**40},
+        {"threshold-steps": True},
+        {"threshold-steps": 1.5},
+    ],
+    ids=str,
+)
+def test_wrong_fields_are_refused(change: dict[str, Any]) -> None:
+    fields = envelopes()[2].to_fields() | change
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(fields)
+
+
+@pytest.mark.parametrize("bounds", [None, [], [STEPS] * 4, [0, STEPS, STEPS + 2], [STEPS] * 3, [1.0] * 3])
+def test_wrong_thresholds_of_items_are_refused(bounds: Any) -> None:
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(envelopes()[3].to_fields() | {"item-thresholds": bounds})
+
+
+def test_a_missing_field_is_refused() -> None:
+    for name in envelopes()[2].to_fields():
+        fields = envelopes()[2].to_fields()
+        del fields[name]
+        with pytest.raises(DecodeError):
+            Envelope.from_fields(fields)
+
+
+def test_the_digest_of_items_knows_order_and_borders() -> None:
+    lists = [["a", "b"], ["b", "a"], ["ab"], ["a", "b", ""], ["a"]]
+    assert len({items_digest(labels) for labels in lists}) == len(lists)
+    assert items_digest(None) == b""
+    assert items_digest(["1"]) == items_digest([1])

@@ -1,0 +1,201 @@
+"""A node that is asked: what it answers, what it refuses, and that no error takes data along."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedhist.client import app as client_app
+from fedhist.client.policy import Policy
+from fedhist.protocol.codec import decode
+from fedhist.protocol.envelope import Envelope, items_digest
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
+
+PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
+PRIVATE_TEXT = "alice-visited-the-clinic"
+
+
+def message_of(envelope: Envelope, round_: str | None = None, **changes: Any) -> Message:
+    fields = envelope.to_fields() | {name.replace("_", "-"): value for name, value in changes.items()}
+    content = RecordDict({"fedhist": ConfigRecord(dict(fields))})
+    message = Message(content, 5, f"query.{round_ or envelope.request.round.value}")
+    message.metadata.__dict__["_message_id"] = "m"
+    return message
+
+
+def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
+    return Envelope(run=run, request=SelectRequest(plan))
+
+
+def release(run: str = "one", steps: int | None = None) -> Envelope:
+    threshold = Threshold(steps=steps or PLAN.step_range[0], bits=PLAN.grid_bits)
+    return Envelope(run=run, request=ReleaseRequest(PLAN, threshold))
+
+
+def context_of(state: RecordDict | None = None, **node_config: Any) -> Context:
+    named = {name.replace("_", "-"): value for name, value in node_config.items()}
+    return Context(1, 5, named, RecordDict() if state is None else state, {})
+
+
+def outcome(reply: Message) -> tuple[str, str]:
+    fields = reply.content.config_records["fedhist"]
+    return fields["status"], fields["reason"]
+
+
+class TestAnswers:
+    def test_both_rounds_are_answered_in_the_codecs_bytes(self, lab: Any) -> None:
+        app, context = lab.app(lab.population()), context_of()
+        for envelope in (select(), release()):
+            reply = app(message_of(envelope), context)
+            assert outcome(reply) == ("answer", "")
+            contribution, _ = decode(lab.data(reply), envelope.request)
+            assert contribution.users == 60
+
+    def test_an_apps_own_handlers_stay(self, lab: Any) -> None:
+        own = ClientApp()
+
+        @own.query("mine")
+        def mine(message: Message, context: Context) -> Message:
+            return Message(RecordDict(), reply_to=message)
+
+        app = client_app.mount(own, lambda context: lab.population())
+        assert outcome(app(message_of(select()), context_of()))[0] == "answer"
+        assert app(message_of(select(), "mine"), context_of()).has_content()
+
+
+class TestRefusals:
+    def test_a_second_different_request_also_after_a_restart(self, lab: Any) -> None:
+        context = context_of()
+        lab.app(lab.population())(message_of(release()), context)
+        restarted = context_of(deepcopy(context.state))
+        app = lab.app(lab.population())
+        reply = app(message_of(release(steps=PLAN.step_range[0] + 1)), restarted)
+        assert outcome(reply) == ("refused", "second-request")
+        assert outcome(app(message_of(release()), restarted))[0] == "answer"
+
+    def test_a_plan_over_the_limit_also_after_a_restart(self, lab: Any) -> None:
+        policy, context = Policy(max_epsilon=1.5), context_of()
+        app = lab.app(lab.population(), policy=policy)
+        app(message_of(select()), context)
+        app(message_of(release()), context)
+        restarted = context_of(deepcopy(context.state))
+        reply = lab.app(lab.population(), policy=policy)(message_of(select("two")), restarted)
+        assert outcome(reply) == ("refused", "over-budget")
+
+    def test_a_refused_request_never_touches_the_data(self) -> None:
+        def load(context: Context) -> Any:
+            raise AssertionError("the data was read")
+
+        app = client_app.mount(ClientApp(), load, policy=Policy(max_epsilon=0.5))
+        assert outcome(app(message_of(select()), context_of())) == ("refused", "over-budget")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"plan_digest": b"\0" * 32}, {"round": "release"}, {"version": 9}, {"plan": "{}"}],
+        ids=str,
+    )
+    def test_what_is_no_request(self, lab: Any, changes: dict[str, Any]) -> None:
+        reply = lab.app(lab.population())(message_of(select(), "select", **changes), context_of())
+        assert outcome(reply) == ("refused", "malformed")
+
+    def test_a_message_without_our_record(self, lab: Any) -> None:
+        message = Message(RecordDict(), 5, "query.select")
+        assert outcome(lab.app(lab.population())(message, context_of())) == ("refused", "malformed")
+
+    def test_a_node_without_users(self, lab: Any) -> None:
+        nobody = lab.part(lab.population(), 0, 61)
+        assert nobody.users == 0
+        assert outcome(lab.app(nobody)(message_of(select()), context_of())) == ("refused", "no-users")
+
+    def test_refusals_hold_no_answer(self, lab: Any) -> None:
+        reply = lab.app(lab.population(), policy=Policy(max_epsilon=0))(message_of(select()), context_of())
+        assert not reply.content.array_records
+
+
+class TestErrors:
+    @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, MemoryError, ZeroDivisionError])
+    def test_only_the_class_name_leaves_the_device(self, kind: type[Exception]) -> None:
+        def load(context: Context) -> Any:
+            raise kind(PRIVATE_TEXT)
+
+        reply = client_app.mount(ClientApp(), load)(message_of(select()), context_of())
+        assert outcome(reply) == ("failed", kind.__name__)
+        assert PRIVATE_TEXT not in repr(reply)
+
+    def test_a_damaged_memory_is_an_error_and_not_a_fresh_start(self, lab: Any) -> None:
+        context = context_of(RecordDict({"fedhist": ConfigRecord({"memory": PRIVATE_TEXT})}))
+        reply = lab.app(lab.population())(message_of(select()), context)
+        assert outcome(reply) == ("failed", "DecodeError")
+        assert PRIVATE_TEXT not in repr(reply)
+
+    def test_another_domain_is_an_error(self, lab: Any) -> None:
+        reply = lab.app(lab.population(items=7))(message_of(select()), context_of())
+        assert outcome(reply) == ("failed", "InvalidPopulation")
+
+
+class TestTheNodesOwnFile:
+    def write(self, folder: Path) -> tuple[str, str]:
+        (folder / "d.csv").write_text("user,item\nann,b\nann,a\nbob,b\n")
+        (folder / "items.txt").write_text("a\nb\n")
+        return str(folder / "d.csv"), str(folder / "items.txt")
+
+    def test_it_is_read_over_the_public_list(self, lab: Any, tmp_path: Path) -> None:
+        data, items = self.write(tmp_path)
+        plan = Plan(users=9, items=2, max_threshold=60)
+        request = SelectRequest(plan)
+        envelope = Envelope(run="r", request=request, items_digest=items_digest(["a", "b"]))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data, items_path=items))
+        assert outcome(reply) == ("answer", "")
+        assert decode(lab.data(reply), request)[0].users == 2
+
+    def test_items_read_off_the_data_are_refused_over_a_closed_domain(self, tmp_path: Path) -> None:
+        """Each node would number them in its own way, and sums would be nonsense."""
+        data, _ = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, items=2, max_threshold=60))
+        assert outcome(client_app.app(message_of(envelope), context_of(data_path=data))) == (
+            "refused",
+            "other-items",
+        )
+
+    def test_an_open_domain_needs_no_list(self, lab: Any, tmp_path: Path) -> None:
+        data, _ = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data))
+        assert sorted(decode(lab.data(reply), envelope.request)[1] or ()) == ["a", "b"]
+
+    def test_a_missing_file_does_not_show_its_path(self, tmp_path: Path) -> None:
+        reply = client_app.app(
+            message_of(select()), context_of(data_path=str(tmp_path / f"{PRIVATE_TEXT}.csv"))
+        )
+        assert outcome(reply) == ("failed", "InvalidFile")
+        assert PRIVATE_TEXT not in repr(reply)
+
+    def test_without_a_path_there_is_nothing_to_read(self) -> None:
+        assert outcome(client_app.app(message_of(select()), context_of())) == ("failed", "InvalidInput")
+
+    def test_the_nodes_limits_are_its_own(self, tmp_path: Path) -> None:
+        data, _ = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
+        limits = {"max_epsilon": 1.0, "max_delta": 1.0, "minimum_cohort": 1}
+        assert outcome(client_app.app(message_of(envelope), context_of(data_path=data, **limits))) == (
+            "refused",
+            "over-budget",
+        )
+
+    def test_a_memory_file_outlives_the_flower_run(self, tmp_path: Path) -> None:
+        """Flower gives a node a fresh Context for each of its runs."""
+        data, _ = self.write(tmp_path)
+        limits = {"max_epsilon": 6.0, "memory_path": str(tmp_path / "m.db")}
+        plan = Plan(users=9, domain="open", max_threshold=60, epsilon=4.0, epsilon_select=1.0)
+        outcomes = [
+            outcome(client_app.app(message_of(select(run, plan)), context_of(data_path=data, **limits)))[0]
+            for run in ("one", "two", "three")
+        ]
+        assert outcomes == ["answer", "answer", "refused"]

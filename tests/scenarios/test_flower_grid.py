@@ -1,0 +1,377 @@
+"""Both rounds over Flower messages: what a good cohort releases, and what each kind of bad node changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from fedhist.client.policy import Policy
+from fedhist.protocol.errors import InvalidPlan, RoundFailed
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Round
+from fedhist.server.app import app as server_app
+from fedhist.server.app import run_on_grid
+from fedhist.server.budget_file import BudgetFile
+from fedhist.server.collection import RoundReport
+from fedhist.simulations.simulation import simulate
+
+HEADER = 45
+MODES: dict[str, dict[str, Any]] = {
+    "gaussian": {"items": 6, "max_threshold": 60},
+    "laplace": {"items": 6, "max_threshold": 60, "mechanism": "laplace"},
+    "debiased": {"items": 6, "max_threshold": 60, "debias": "poisson", "mechanism": "laplace"},
+    "open": {"domain": "open", "max_threshold": 60, "epsilon": 5.0},
+    "bucketed": {
+        "domain": "open",
+        "max_threshold": 60,
+        "statistic": "bucketed",
+        "buckets": 16,
+        "epsilon": 5.0,
+    },
+}
+
+
+def plan_of(mode: str = "gaussian", users: int = 60, **changes: Any) -> Plan:
+    return Plan(users=users, **(MODES[mode] | {"candidates": 16} | changes))
+
+
+class Reports(dict[Round, RoundReport]):
+    def __call__(self, report: RoundReport) -> None:
+        self[report.round] = report
+
+    def faults(self, round_: Round) -> dict[str, int]:
+        return {fault.value: count for fault, count in self[round_].faults.items()}
+
+
+class TestAGoodCohort:
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("mode", MODES)
+    def test_it_releases_what_the_in_process_engine_does(self, lab: Any, mode: str, named: bool) -> None:
+        whole, plan = lab.population(named=named), plan_of(mode)
+        there = run_on_grid(
+            lab.grid(whole, seed=5),
+            plan,
+            source=SeededSource(5),
+            labels=None if plan.is_open else whole.labels,
+        )
+        here = simulate(whole, plan, seed=5).release
+        assert there.threshold == here.threshold
+        assert np.array_equal(there.histogram, here.histogram)
+        assert there.labels == here.labels
+        assert there.charges == here.charges
+
+    def test_noise_comes_from_the_operating_system_unless_told_otherwise(self, lab: Any) -> None:
+        whole = lab.population()
+        one, other = (run_on_grid(lab.grid(whole), plan_of()) for _ in range(2))
+        assert not one.seeded
+        assert not np.array_equal(one.histogram, other.histogram)
+
+    def test_reports_tell_cohorts_and_no_values(self, lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+        reports = Reports()
+        caplog.set_level("INFO", "fedhist")
+        grid = lab.grid(lab.population())
+        run_on_grid(grid, plan_of(), on_report=reports, timeout=9.0)
+        assert [(r.nodes, r.answered, r.users) for r in reports.values()] == [(6, 6, 60)] * 2
+        assert grid.timeouts == [9.0, 9.0]
+        assert all(message.metadata.ttl == 9.0 for message in grid.asked)
+        assert [record.message.split(",")[0] for record in caplog.records] == [
+            "round select: asking 6 nodes",
+            "round select: 6 of 6 nodes",
+            "round release: asking 6 nodes",
+            "round release: 6 of 6 nodes",
+        ]
+
+    def test_the_oracle_is_refused(self, lab: Any) -> None:
+        grid = lab.grid(lab.population())
+        with pytest.raises(InvalidPlan, match="not private"):
+            run_on_grid(grid, plan_of(selector="oracle"))
+        assert grid.asked == []
+
+    def test_text_and_integers_that_are_written_alike_are_one_item(self, lab: Any) -> None:
+        from fedhist.client.populations import SparsePopulation
+
+        whole = lab.population(items=4)
+        halves = [lab.part(whole, place, 2) for place in range(2)]
+        texts = SparsePopulation(halves[1].histograms, labels=["0", "1", "2", "3"])
+        grid = lab.LocalGrid(
+            {n: lab.Node(lab.app(p, seed=5), n) for n, p in ((100, halves[0]), (101, texts))}
+        )
+        there = run_on_grid(grid, plan_of("open"), source=SeededSource(5))
+        here = simulate(whole, plan_of("open"), seed=5).release
+        assert np.array_equal(there.histogram, here.histogram)
+        assert [str(label) for label in there.labels or ()] == [str(label) for label in here.labels or ()]
+
+
+def silent(lab: Any, message: Message, node: Any) -> list[Message]:
+    return []
+
+
+def dead(lab: Any, message: Message, node: Any) -> list[Message]:
+    return [lab.error(message, sender=1)]
+
+
+def twice(lab: Any, message: Message, node: Any) -> list[Message]:
+    return [node.answer(message), node.answer(message)]
+
+
+def unasked(lab: Any, message: Message, node: Any) -> list[Message]:
+    message.metadata.__dict__["_message_id"] = "another"
+    return [node.answer(message)]
+
+
+def for_another(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    reply.metadata.__dict__["_src_node_id"] = 105
+    return [reply]
+
+
+def of_an_older_run(lab: Any, message: Message, node: Any) -> list[Message]:
+    return [lab.with_field(node.answer(message), run="older")]
+
+
+def of_another_plan(lab: Any, message: Message, node: Any) -> list[Message]:
+    return [lab.with_field(node.answer(message), plan_digest=b"\0" * 32)]
+
+
+def with_another_plan_inside(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    data = lab.data(reply)
+    return [lab.with_data(reply, data[:4] + b"\0" * 32 + data[36:])]
+
+
+def too_short(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    return [lab.with_data(reply, lab.data(reply)[:-1])]
+
+
+def too_long(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    return [lab.with_data(reply, lab.data(reply) + b"\0" * 4)]
+
+
+def floats(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    return [lab.with_data(reply, lab.data(reply), dtype="float64")]
+
+
+def without_bytes(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    del reply.content.array_records["fedhist-answer"]
+    return [reply]
+
+
+def empty(lab: Any, message: Message, node: Any) -> list[Message]:
+    return [Message(RecordDict(), reply_to=message)]
+
+
+def beyond_a_value(lab: Any, message: Message, node: Any) -> list[Message]:
+    reply = node.answer(message)
+    return [lab.with_data(reply, lab.data(reply)[:-4] + (2**31 - 1).to_bytes(4, "little"))]
+
+
+def beyond_the_norm(lab: Any, message: Message, node: Any) -> list[Message]:
+    """Every value is one that the users might have, but not all of them at once."""
+    reply = node.answer(message)
+    values = np.frombuffer(lab.data(reply)[HEADER:], dtype="<i4").copy()
+    values[:] = _largest_alone(message)
+    return [lab.with_data(reply, lab.data(reply)[:HEADER] + values.tobytes())]
+
+
+def _largest_alone(message: Message) -> int:
+    fields = message.content.config_records["fedhist"]
+    return 10 * fields["threshold-steps"] if fields["round"] == "release" else 10
+
+
+FAULTS: dict[Callable[..., list[Message]], dict[str, int]] = {
+    silent: {"no-answer": 1},
+    dead: {"error": 1},
+    unasked: {"stranger": 1, "no-answer": 1},
+    for_another: {"stranger": 1, "no-answer": 1},
+    of_an_older_run: {"other-run": 1},
+    of_another_plan: {"other-plan": 1},
+    with_another_plan_inside: {"malformed": 1},
+    too_short: {"malformed": 1},
+    too_long: {"malformed": 1},
+    floats: {"malformed": 1},
+    without_bytes: {"malformed": 1},
+    empty: {"malformed": 1},
+    beyond_a_value: {"out-of-bounds": 1},
+    beyond_the_norm: {"out-of-bounds": 1},
+}
+
+
+class TestOneBadNode:
+    @pytest.mark.parametrize("mode", ["gaussian", "laplace"])
+    @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+    def test_it_is_dropped_and_counted_and_the_rest_is_released(
+        self, lab: Any, fault: Callable[..., list[Message]], mode: str
+    ) -> None:
+        """The release is the one of a cohort in which the node does not take part."""
+        whole, plan, reports = lab.population(), plan_of(mode), Reports()
+        grid = lab.grid(whole, seed=5, faults={2: lambda message, node: fault(lab, message, node)})
+        release = run_on_grid(grid, plan, source=SeededSource(5), on_report=reports)
+        without = lab.grid(whole, seed=5)
+        del without.nodes[102]
+        expected = run_on_grid(without, plan, source=SeededSource(5))
+        assert np.array_equal(release.histogram, expected.histogram)
+        for round_ in Round:
+            assert reports.faults(round_) == FAULTS[fault]
+            assert (reports[round_].answered, reports[round_].users) == (5, 50)
+
+    def test_one_that_answers_twice_counts_once(self, lab: Any) -> None:
+        whole, reports = lab.population(), Reports()
+        grid = lab.grid(whole, seed=5, faults={2: lambda message, node: twice(lab, message, node)})
+        release = run_on_grid(grid, plan_of(), source=SeededSource(5), on_report=reports)
+        assert np.array_equal(release.histogram, simulate(whole, plan_of(), seed=5).release.histogram)
+        assert reports.faults(Round.SELECT) == reports.faults(Round.RELEASE) == {"duplicate": 1}
+
+    def test_one_that_dies_between_the_rounds_is_missing_from_the_second(self, lab: Any) -> None:
+        def killed(message: Message, node: Any) -> list[Message]:
+            if message.metadata.message_type == "query.select":
+                return [node.answer(message)]
+            return [lab.error(message, sender=1)]
+
+        reports = Reports()
+        run_on_grid(lab.grid(lab.population(), faults={0: killed}), plan_of(), on_report=reports)
+        assert [(r.answered, dict(r.faults)) for r in reports.values()] == [(6, {}), (5, {"error": 1})]
+
+    def test_one_that_declares_more_users_than_the_plan_has(self, lab: Any) -> None:
+        def inflated(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            data = lab.data(reply)
+            return [lab.with_data(reply, data[:36] + (61).to_bytes(4, "little") + data[40:])]
+
+        reports = Reports()
+        run_on_grid(lab.grid(lab.population(), faults={0: inflated}), plan_of(), on_report=reports)
+        assert reports.faults(Round.RELEASE) == {"out-of-bounds": 1}
+
+    @pytest.mark.parametrize("mode", ["open", "bucketed", "debiased"])
+    def test_norms_are_checked_in_every_mode(self, lab: Any, mode: str) -> None:
+        """A node of ten users that claims to be of one."""
+
+        def understated(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            data = lab.data(reply)
+            return [lab.with_data(reply, data[:36] + (1).to_bytes(4, "little") + data[40:])]
+
+        reports = Reports()
+        plan = plan_of(mode, selector="fixed", threshold=3) if mode == "open" else plan_of(mode)
+        run_on_grid(lab.grid(lab.population(), faults={0: understated}), plan, on_report=reports)
+        for round_, report in reports.items():
+            assert report.answered == 5, round_
+            assert set(reports.faults(round_)) <= {"out-of-bounds", "malformed"}
+
+
+class TestACohortThatIsTooSmall:
+    def test_round_one_ends_and_nothing_is_spent(self, lab: Any) -> None:
+        ledger = Ledger()
+        grid = lab.grid(lab.population(), faults={0: lambda message, node: []})
+        with pytest.raises(RoundFailed, match=r"round select: 50 users answered .* at least 51"):
+            run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
+        assert ledger.entries == ()
+        assert {message.metadata.message_type for message in grid.asked} == {"query.select"}
+
+    def test_round_two_ends_and_the_ledger_says_what_round_one_cost(self, lab: Any) -> None:
+        def leaves(message: Message, node: Any) -> list[Message]:
+            return [node.answer(message)] if message.metadata.message_type == "query.select" else []
+
+        ledger = Ledger()
+        grid = lab.grid(lab.population(), faults={0: leaves})
+        with pytest.raises(RoundFailed, match=r"round release: 50 users .*nothing was released"):
+            run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
+        assert [charge.round for charge in ledger.entries] == ["select"]
+        assert ledger.basic().epsilon == pytest.approx(0.1)
+
+    def test_a_cohort_of_nobody_fails(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), faults=dict.fromkeys(range(6), lambda message, node: []))
+        with pytest.raises(RoundFailed, match=r"no node gave an answer \(6 no-answer\)"):
+            run_on_grid(grid, plan_of())
+
+    def test_more_users_than_planned_fail(self, lab: Any) -> None:
+        with pytest.raises(RoundFailed, match="declare 60 users and the plan is for 59"):
+            run_on_grid(lab.grid(lab.population()), plan_of(users=59))
+
+    def test_too_few_nodes_fail(self, lab: Any) -> None:
+        grid = lab.grid(lab.population())
+        with pytest.raises(RoundFailed, match="6 nodes are connected and 7"):
+            run_on_grid(grid, plan_of(), minimum_nodes=7, node_timeout=0.01)
+        assert grid.asked == []
+
+
+class TestDevicesThatRefuse:
+    def test_a_plan_over_their_limit_gets_nothing(self, lab: Any) -> None:
+        reports = Reports()
+        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=1.0))
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, plan_of(), on_report=reports)
+        assert reports.faults(Round.SELECT) == {"refused": 6}
+
+    def test_several_runs_share_the_limit(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=2.5))
+        for _ in range(2):
+            run_on_grid(grid, plan_of())
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, plan_of())
+
+    def test_another_list_of_items_is_refused(self, lab: Any) -> None:
+        whole, reports = lab.population(named=True), Reports()
+        with pytest.raises(RoundFailed):
+            run_on_grid(lab.grid(whole), plan_of(), labels=[*whole.labels[1:], "other"], on_report=reports)
+        assert reports.faults(Round.SELECT) == {"refused": 6}
+
+
+CONFIG = {"users": 60, "items": 6, "max-threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}
+
+
+class TestServerApp:
+    def run(self, grid: Any, **config: Any) -> None:
+        named = {name.replace("_", "-"): value for name, value in config.items()}
+        server_app(grid, Context(77, 1, {}, RecordDict(), CONFIG | named))
+
+    def test_it_writes_the_result_folder_and_charges_the_ledger(self, lab: Any, tmp_path: Path) -> None:
+        whole = lab.population()
+        self.run(lab.grid(whole, seed=4), seed=4, out=str(tmp_path / "r"), ledger=str(tmp_path / "l.db"))
+        document = json.loads((tmp_path / "r" / "result.json").read_text())
+        plan = Plan(users=60, items=6, max_threshold=60, candidates=16)
+        expected = simulate(whole, plan, seed=4).release
+        written = np.loadtxt(tmp_path / "r" / "histogram.csv", delimiter=",", skiprows=1)[:, 1]
+        assert np.array_equal(written, expected.histogram)
+        assert document["plan_digest"] == plan.digest.hex()
+        assert document["simulation_only"] is True
+        assert document["rounds"]["release"]["users"] == 60
+        assert [run.status for run in BudgetFile.open(tmp_path / "l.db", create=False).runs()] == ["released"]
+
+    def test_a_failed_run_writes_nothing_and_the_ledger_says_so(self, lab: Any, tmp_path: Path) -> None:
+        def leaves(message: Message, node: Any) -> list[Message]:
+            return [node.answer(message)] if message.metadata.message_type == "query.select" else []
+
+        grid = lab.grid(lab.population(), faults={0: leaves})
+        with pytest.raises(RoundFailed):
+            self.run(grid, minimum_cohort=60, out=str(tmp_path / "r"), ledger=str(tmp_path / "l.db"))
+        (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
+        assert (run.status, run.reason, len(run.charges)) == ("failed", "RoundFailed", 1)
+        assert {path.name for path in tmp_path.iterdir()} == {"l.db"}
+
+    @pytest.mark.parametrize(
+        "config", [{"colour": 1}, {"users": ""}, {"timeout": 0}, {"seed": "x"}, {"minimum-nodes": 0}]
+    )
+    def test_a_bad_run_config_asks_nobody(self, lab: Any, config: dict[str, Any]) -> None:
+        grid = lab.grid(lab.population())
+        with pytest.raises(ValueError, match="allowed"):
+            self.run(grid, **config)
+        assert grid.asked == []
+
+    def test_names_of_items_come_from_the_public_list(self, lab: Any, tmp_path: Path) -> None:
+        whole = lab.population(named=True)
+        (tmp_path / "items.txt").write_text("\n".join(whole.labels))
+        self.run(lab.grid(whole), out=str(tmp_path / "r"), items_file=str(tmp_path / "items.txt"))
+        lines = (tmp_path / "r" / "histogram.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines[1:]] == list(whole.labels)
