@@ -1,0 +1,205 @@
+"""Both rounds on Flower's Simulation Engine, next to an echo of the same messages on the same nodes in the same run.
+
+    python benchmarks/flower_rounds.py            # minutes: up to 1,000 nodes and a million users
+    python benchmarks/flower_rounds.py --quick    # small sizes
+
+An echo node is sent what our nodes are sent and returns as many bytes as they do, without looking at anything: what
+Flower and Ray take by themselves. Ours is everything that `run_on_grid` does, from the plan to the release. The two
+alternate on the same nodes and the best of each is shown, so a busy machine hurts both alike.
+
+Users lie in files that are written block by block before the clock starts; a node maps its own part of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedhist.simulations.engines.quiet import quieten
+
+quieten()  # before Flower is imported
+
+import ray  # noqa: E402
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict  # noqa: E402
+from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+from flwr.simulation import run_simulation  # noqa: E402
+
+from fedhist.client.app import mount  # noqa: E402
+from fedhist.client.populations import SparsePopulation  # noqa: E402
+from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, Status, items_digest  # noqa: E402
+from fedhist.protocol.grid import Threshold  # noqa: E402
+from fedhist.protocol.plan import Plan  # noqa: E402
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest  # noqa: E402
+from fedhist.server.app import run_on_grid  # noqa: E402
+from fedhist.server.collection import RoundReport  # noqa: E402
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
+from fedhist.simulations.engines.node_files import read_part, write_population  # noqa: E402
+
+ITEMS = 1_000
+TIMEOUT = 3_600.0
+CURRENT = "current"
+FULL = ((10, (100_000,)), (100, (1_000, 10_000, 100_000, 1_000_000)), (1_000, (10_000, 100_000)))
+QUICK = ((5, (1_000,)), (10, (1_000, 10_000)))
+
+
+@dataclass
+class Pair:
+    """One echo and one of ours, in seconds; and what ours sent."""
+
+    echo: float
+    ours: float
+    reports: Sequence[RoundReport]
+    worker_bytes: int
+
+
+def load(folder: Path, context: Context) -> SparsePopulation:
+    """A node's part of the population that the folder points at just now."""
+    config = context.node_config
+    return read_part((folder / CURRENT).resolve(), int(config["partition-id"]), int(config["num-partitions"]))
+
+
+def echo(message: Message, context: Context) -> Message:
+    """As many bytes as one of our nodes would return; its fields too, with the worker's peak memory for a reason."""
+    asked = message.content.config_records[RECORD]
+    fields = {name: asked[name] for name in ("version", "run", "round", "plan-digest")}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    size = int(asked["bytes"])
+    array = Array(dtype="uint8", shape=(size,), stype="bytes", data=bytes(size))
+    content = RecordDict(
+        {
+            RECORD: ConfigRecord({**fields, "status": Status.ANSWER.value, "reason": str(peak)}),
+            ANSWER: ArrayRecord({"answer": array}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+def echo_round(grid: Grid, request: Request, size: int) -> int:
+    """One round of echoes, all received; the largest peak memory of a worker."""
+    envelope = Envelope(run="0" * 32, request=request, items_digest=items_digest(None))
+    messages = [
+        Message(
+            RecordDict({RECORD: ConfigRecord({**envelope.to_fields(), "bytes": size})}),
+            node,
+            "query.echo",
+            ttl=TIMEOUT,
+            group_id="echo",
+        )
+        for node in sorted(grid.get_node_ids())
+    ]
+    replies = list(grid.send_and_receive(messages, timeout=TIMEOUT))
+    if len(replies) != len(messages) or any(reply.has_error() for reply in replies):
+        raise RuntimeError("an echo was lost, so there is nothing to compare with")
+    return max(int(str(reply.content.config_records[RECORD]["reason"])) for reply in replies)
+
+
+def rounds(grid: Grid, plan: Plan, nodes: int) -> tuple[float, list[RoundReport]]:
+    reports: list[RoundReport] = []
+    start = time.perf_counter()
+    run_on_grid(grid, plan, timeout=TIMEOUT, minimum_nodes=nodes, on_report=reports.append)
+    seconds = time.perf_counter() - start
+    if any(report.users != plan.users for report in reports):
+        raise RuntimeError("not all users answered, so the time says little")
+    return seconds, reports
+
+
+def measure(grid: Grid, plan: Plan, nodes: int, repeats: int) -> Pair:
+    """The best echo and the best of ours. The first of each starts workers and imports, and is thrown away."""
+    reports = rounds(grid, plan, nodes)[1]
+    requests = (SelectRequest(plan), ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits)))
+    sizes = [report.size // report.answered for report in reports]
+    echoes, ours, worker = [], [], 0
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for request, size in zip(requests, sizes, strict=True):
+            worker = max(worker, echo_round(grid, request, size))
+        echoes.append(time.perf_counter() - start)
+        ours.append(rounds(grid, plan, nodes)[0])
+    return Pair(min(echoes), min(ours), reports, worker)
+
+
+def write_users(folder: Path, users: int) -> tuple[Path, float]:
+    """A population's own folder, and the seconds that it took to make."""
+    own = folder / str(users)
+    start = time.perf_counter()
+    if not own.exists():
+        own.mkdir()
+        write_population(HeavyTailedPopulation(users, ITEMS, 1), own)
+    return own, time.perf_counter() - start
+
+
+def serve(
+    grid: Grid, context: Context, *, folder: Path, nodes: int, sizes: Sequence[int], repeats: int
+) -> None:
+    """The ServerApp: every number of users on these nodes, a line of the table for each."""
+    for users in sizes:
+        own, writing = write_users(folder, users)
+        link = folder / CURRENT
+        link.unlink(missing_ok=True)
+        link.symlink_to(own)
+        plan = Plan(users=users, items=ITEMS)
+        pair = measure(grid, plan, nodes, repeats)
+        data = sum(path.stat().st_size for path in own.iterdir())
+        select, release = (report.size // report.answered for report in pair.reports)
+        print(
+            f"{nodes:>6,}{users:>11,}{pair.echo:>9.2f}{pair.ours:>9.2f}{pair.ours / pair.echo:>7.2f}"
+            f"{2 * nodes / pair.ours:>9.0f}{users / pair.ours:>11,.0f}{select:>8,}{release:>8,}"
+            f"{data / 1e6:>9.0f}{writing:>9.1f}{pair.worker_bytes / 1e6:>9.0f}",
+            flush=True,
+        )
+
+
+def run_nodes(folder: Path, nodes: int, sizes: Sequence[int], repeats: int) -> None:
+    """One start of Flower and Ray."""
+    client = mount(ClientApp(), partial(load, folder))
+    client.query("echo")(echo)
+    server = ServerApp()
+    server.main()(partial(serve, folder=folder, nodes=nodes, sizes=sizes, repeats=repeats))
+    try:
+        run_simulation(
+            server_app=server,
+            client_app=client,
+            num_supernodes=nodes,
+            backend_config={
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"},
+            },
+        )
+    finally:
+        ray.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--repeats", type=int, default=3, help="of each measurement; the best is shown")
+    parser.add_argument("--nodes", type=int, help="this many nodes only")
+    parser.add_argument("--users", type=int, nargs="+", help="these numbers of users only, with --nodes")
+    arguments = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    cases = QUICK if arguments.quick else FULL
+    if arguments.nodes is not None:
+        cases = ((arguments.nodes, tuple(arguments.users or (100_000,))),)
+    print(f"two rounds over {ITEMS:,} items, heavy-tailed users, best of {arguments.repeats}")
+    print(
+        f"{'nodes':>6}{'users':>11}{'echo s':>9}{'ours s':>9}{'ratio':>7}{'msg/s':>9}{'users/s':>11}"
+        f"{'B sel.':>8}{'B rel.':>8}{'data MB':>9}{'write s':>9}{'peak MB':>9}",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as folder:
+        for nodes, sizes in cases:
+            run_nodes(Path(folder), nodes, sizes, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
