@@ -50,8 +50,14 @@ from fedhist.simulations.engines.node_files import read_part, write_population  
 ITEMS = 1_000
 TIMEOUT = 3_600.0
 CURRENT = "current"
-FULL = ((10, (10_000,)), (100, (1_000, 10_000, 100_000, 1_000_000)), (300, (10_000,)), (1_000, (10_000,)))
-QUICK = ((5, (1_000,)), (10, (1_000, 10_000)))
+Cases = tuple[tuple[int, tuple[int, ...]], ...]
+FULL: Cases = (
+    (10, (10_000,)),
+    (100, (1_000, 10_000, 100_000, 1_000_000)),
+    (300, (10_000,)),
+    (1_000, (10_000,)),
+)
+QUICK: Cases = ((5, (1_000,)), (10, (1_000, 10_000)))
 
 
 @dataclass
@@ -76,7 +82,7 @@ def echo(message: Message, context: Context) -> Message:
     asked = message.content.config_records[RECORD]
     fields = {name: asked[name] for name in ("version", "run", "round", "plan-digest")}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    size = int(asked["bytes"])
+    size = int(str(asked["bytes"]))
     array = Array(dtype="uint8", shape=(size,), stype="bytes", data=bytes(size))
     content = RecordDict(
         {
@@ -193,7 +199,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, nargs="+", help="these numbers of users only, with --nodes")
     arguments = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    cases = QUICK if arguments.quick else FULL
+    cases: Cases = QUICK if arguments.quick else FULL
     if arguments.nodes is not None:
         cases = ((arguments.nodes, tuple(arguments.users or (100_000,))),)
     print(f"two rounds over {ITEMS:,} items, heavy-tailed users, {arguments.repeats} repeats")
