@@ -6,7 +6,8 @@
 An echo node is sent what our nodes are sent and returns as many bytes as they do, without looking at anything: what
 Flower and Ray take by themselves. Ours is everything that `run_on_grid` does, from the plan to the release. The two
 alternate on the same nodes, so a busy machine hurts both alike. Shown are the best of each and their ratio, and the
-median of the ratios of neighbours, which is the one to trust when others use the machine.
+medians of the ratios of neighbours: of time, and of CPU time (the driver's and Ray's workers' together), which is the
+one to trust when others use the machine.
 
 Flower looks for replies every tenth of a second: no round is faster, and on few nodes ratios come in such steps.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import resource
 import statistics
 import tempfile
@@ -62,13 +64,14 @@ QUICK: Cases = ((5, (1_000,)), (10, (1_000, 10_000)))
 
 @dataclass
 class Pair:
-    """The best echo and the best of ours, in seconds; the median of their ratios; what ours sent; peak memory."""
+    """The best echo and the best of ours, in seconds; medians of ratios, of time and of CPU time; and so on."""
 
     echo: float
     ours: float
     median: float
+    cpu: float
     reports: Sequence[RoundReport]
-    worker_bytes: int
+    peak: int
 
 
 def load(folder: Path, context: Context) -> SparsePopulation:
@@ -78,23 +81,33 @@ def load(folder: Path, context: Context) -> SparsePopulation:
 
 
 def echo(message: Message, context: Context) -> Message:
-    """As many bytes as one of our nodes would return; its fields too, with the worker's peak memory for a reason."""
+    """As many bytes as one of our nodes would return, and its fields; the worker's own costs stand for a reason."""
     asked = message.content.config_records[RECORD]
     fields = {name: asked[name] for name in ("version", "run", "round", "plan-digest")}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    costs = f"{os.getpid()} {used.ru_utime + used.ru_stime} {used.ru_maxrss * 1024}"
     size = int(str(asked["bytes"]))
     array = Array(dtype="uint8", shape=(size,), stype="bytes", data=bytes(size))
     content = RecordDict(
         {
-            RECORD: ConfigRecord({**fields, "status": Status.ANSWER.value, "reason": str(peak)}),
+            RECORD: ConfigRecord({**fields, "status": Status.ANSWER.value, "reason": costs}),
             ANSWER: ArrayRecord({"answer": array}),
         }
     )
     return Message(content, reply_to=message)
 
 
-def echo_round(grid: Grid, request: Request, size: int) -> int:
-    """One round of echoes, all received; the largest peak memory of a worker."""
+@dataclass
+class Workers:
+    """What Ray's workers told in a round of echoes: CPU seconds of all at its first and last replies; peak memory."""
+
+    first: float
+    last: float
+    peak: int
+
+
+def echo_round(grid: Grid, request: Request, size: int) -> Workers:
+    """One round of echoes, all received."""
     envelope = Envelope(run="0" * 32, request=request, items_digest=items_digest(None))
     messages = [
         Message(
@@ -109,7 +122,15 @@ def echo_round(grid: Grid, request: Request, size: int) -> int:
     replies = list(grid.send_and_receive(messages, timeout=TIMEOUT))
     if len(replies) != len(messages) or any(reply.has_error() for reply in replies):
         raise RuntimeError("an echo was lost, so there is nothing to compare with")
-    return max(int(str(reply.content.config_records[RECORD]["reason"])) for reply in replies)
+    told = [str(reply.content.config_records[RECORD]["reason"]).split() for reply in replies]
+    seconds: dict[str, list[float]] = {}
+    for worker, cpu, _ in told:
+        seconds.setdefault(worker, []).append(float(cpu))
+    return Workers(
+        first=sum(min(all_) for all_ in seconds.values()),
+        last=sum(max(all_) for all_ in seconds.values()),
+        peak=max(int(peak) for *_, peak in told),
+    )
 
 
 def rounds(grid: Grid, plan: Plan, nodes: int) -> tuple[float, list[RoundReport]]:
@@ -123,19 +144,32 @@ def rounds(grid: Grid, plan: Plan, nodes: int) -> tuple[float, list[RoundReport]
 
 
 def measure(grid: Grid, plan: Plan, nodes: int, repeats: int) -> Pair:
-    """The best echo and the best of ours. The first of each starts workers and imports, and is thrown away."""
+    """Echoes and ours in turn. The first of ours starts workers and imports, and is thrown away."""
     reports = rounds(grid, plan, nodes)[1]
-    requests = (SelectRequest(plan), ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits)))
     sizes = [report.size // report.answered for report in reports]
-    echoes, ours, worker = [], [], 0
+    select = SelectRequest(plan), sizes[0]
+    release = ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits)), sizes[1]
+    echoes, ours, echo_cpu, our_cpu = [], [], [], []
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    one = echo_round(grid, *select)
     for _ in range(repeats):
-        start = time.perf_counter()
-        for request, size in zip(requests, sizes, strict=True):
-            worker = max(worker, echo_round(grid, request, size))
-        echoes.append(time.perf_counter() - start)
+        two = echo_round(grid, *release)
+        echoes.append(time.perf_counter() - begin)
+        echo_cpu.append(time.process_time() - begin_cpu + two.last - one.first)
+        begin_cpu = time.process_time()
         ours.append(rounds(grid, plan, nodes)[0])
-    median = statistics.median(our / their for our, their in zip(ours, echoes, strict=True))
-    return Pair(min(echoes), min(ours), median, reports, worker)
+        driver = time.process_time() - begin_cpu
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        one = echo_round(grid, *select)
+        our_cpu.append(driver + one.first - two.last)
+    return Pair(
+        echo=min(echoes),
+        ours=min(ours),
+        median=statistics.median(our / their for our, their in zip(ours, echoes, strict=True)),
+        cpu=statistics.median(our / their for our, their in zip(our_cpu, echo_cpu, strict=True)),
+        reports=reports,
+        peak=one.peak,
+    )
 
 
 def write_users(folder: Path, users: int) -> tuple[Path, float]:
@@ -162,9 +196,9 @@ def serve(
         data = sum(path.stat().st_size for path in own.iterdir())
         select, release = (report.size // report.answered for report in pair.reports)
         print(
-            f"{nodes:>6,}{users:>11,}{pair.echo:>9.2f}{pair.ours:>9.2f}{pair.ours / pair.echo:>7.2f}{pair.median:>8.2f}"
-            f"{2 * nodes / pair.ours:>9.0f}{users / pair.ours:>11,.0f}{select:>8,}{release:>8,}"
-            f"{data / 1e6:>9.0f}{writing:>9.1f}{pair.worker_bytes / 1e6:>9.0f}",
+            f"{nodes:>6,}{users:>11,}{pair.echo:>9.2f}{pair.ours:>9.2f}{pair.ours / pair.echo:>7.2f}"
+            f"{pair.median:>8.2f}{pair.cpu:>6.2f}{2 * nodes / pair.ours:>9.0f}{users / pair.ours:>11,.0f}"
+            f"{select:>8,}{release:>8,}{data / 1e6:>9.0f}{writing:>9.1f}{pair.peak / 1e6:>9.0f}",
             flush=True,
         )
 
@@ -194,7 +228,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--repeats", type=int, default=9, help="of each measurement; a third over 200 nodes")
+    parser.add_argument("--repeats", type=int, default=6, help="of each measurement; a third over 200 nodes")
     parser.add_argument("--nodes", type=int, help="this many nodes only")
     parser.add_argument("--users", type=int, nargs="+", help="these numbers of users only, with --nodes")
     arguments = parser.parse_args()
@@ -204,8 +238,8 @@ def main() -> None:
         cases = ((arguments.nodes, tuple(arguments.users or (100_000,))),)
     print(f"two rounds over {ITEMS:,} items, heavy-tailed users, {arguments.repeats} repeats")
     print(
-        f"{'nodes':>6}{'users':>11}{'echo s':>9}{'ours s':>9}{'ratio':>7}{'median':>8}{'msg/s':>9}{'users/s':>11}"
-        f"{'B sel.':>8}{'B rel.':>8}{'data MB':>9}{'write s':>9}{'peak MB':>9}",
+        f"{'nodes':>6}{'users':>11}{'echo s':>9}{'ours s':>9}{'ratio':>7}{'median':>8}{'CPU':>6}"
+        f"{'msg/s':>9}{'users/s':>11}{'B sel.':>8}{'B rel.':>8}{'data MB':>9}{'write s':>9}{'peak MB':>9}",
         flush=True,
     )
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as folder:
