@@ -1,0 +1,148 @@
+"""The worked example of docs/plug-into-flower.md, run as it stands on the in-process grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedhist.client.app import mount
+from fedhist.protocol.errors import BudgetExceeded, RoundFailed
+from fedhist.server.budget_file import BudgetFile
+from fedhist.simulations.simulation import true_histogram
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NODES = range(100, 110)
+
+
+def run_blocks(count: int | None = None) -> dict[str, Any]:
+    """What the first so many python blocks of the page define."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = list(BLOCK.finditer(text))
+    assert len(found) == 4
+    namespace: dict[str, Any] = {"__name__": "example"}
+    for match in found[:count]:
+        # Blank lines in front, so that a traceback shows the page's own line.
+        line = text.count("\n", 0, match.start(1))
+        exec(compile("\n" * line + match[1], str(PAGE), "exec"), namespace)  # noqa: S102 - the page's own code
+    return namespace
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
+    return run_blocks()
+
+
+@pytest.fixture
+def grid_of(lab: Any) -> Callable[..., Any]:
+    """Ten nodes, all with the example's ClientApp, as Flower would start it on each."""
+
+    def build(example: dict[str, Any], nodes: range = NODES) -> Any:
+        return lab.LocalGrid({node: lab.Node(example["client_app"], node) for node in nodes})
+
+    return build
+
+
+def truth(example: dict[str, Any], grid: Any) -> Any:
+    return sum(true_histogram(example["users_here"](node.context)) for node in grid.nodes.values())
+
+
+def context() -> Context:
+    return Context(77, 1, {}, RecordDict(), {})
+
+
+def ask(app: ClientApp, kind: str) -> Message:
+    content = RecordDict({"weights": ArrayRecord([np.array([1.0, 2.0])])})
+    return app(Message(content, 100, kind), Context(77, 100, {}, RecordDict(), {}))
+
+
+def test_their_server_app_trains_as_before_and_also_releases(
+    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = grid_of(example)
+    example["server_app"](grid, context())
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "weights 1.0 1.0 1.0"
+    printed = [line.split() for line in lines]
+    assert [words[0] for words in printed] == example["PAGES"]
+    released, errors = (np.array([float(words[place]) for words in printed]) for place in (1, 3))
+    expected = truth(example, grid)
+    # Noise of ten standard errors does not happen, and clipping takes at most all of it from the largest users.
+    assert (released < expected + 10 * errors).all()
+    assert (released > 0.5 * expected - 10 * errors).all()
+    assert (errors < 0.1 * expected).all()
+
+
+def test_each_message_type_reaches_each_node_once(
+    example: dict[str, Any], grid_of: Callable[..., Any]
+) -> None:
+    grid = grid_of(example)
+    example["server_app"](grid, context())
+    kinds = [message.metadata.message_type for message in grid.asked]
+    assert kinds == ["train"] * 10 + ["query.select"] * 10 + ["query.release"] * 10
+
+
+@pytest.mark.parametrize("kind", ["train", "query.health"])
+def test_their_handlers_answer_as_they_did_without_ours(example: dict[str, Any], kind: str) -> None:
+    before, after = ask(run_blocks(1)["client_app"], kind), ask(example["client_app"], kind)
+    assert list(after.content) == ["weights" if kind == "train" else "health"]
+    assert before.content == after.content
+
+
+def test_without_the_first_call_there_are_no_handlers_of_ours() -> None:
+    with pytest.raises(ValueError, match="No query function"):
+        ask(run_blocks(1)["client_app"], "query.select")
+
+
+@pytest.mark.parametrize("name", ["select", "release"])
+def test_a_name_that_is_taken_is_refused_when_the_app_is_loaded(example: dict[str, Any], name: str) -> None:
+    theirs = ClientApp()
+    theirs.query(name)(example["health"])
+    with pytest.raises(ValueError, match=f"'{name}' is already registered"):
+        mount(theirs, example["users_here"])
+
+
+def test_the_nodes_policy_holds_on_the_page_too(
+    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = grid_of(example)
+    for _ in range(2):
+        example["server_app"](grid, context())
+    with pytest.raises(RoundFailed):
+        example["server_app"](grid, context())
+
+
+def test_too_few_users_release_nothing(
+    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RoundFailed):
+        example["server_app"](grid_of(example, range(100, 101)), context())
+    assert capsys.readouterr().out == ""
+
+
+def test_other_items_are_refused_by_the_nodes(example: dict[str, Any], grid_of: Callable[..., Any]) -> None:
+    plan = example["fedhist"].Plan(users=1_000, items=4, minimum_cohort=100)
+    with pytest.raises(RoundFailed):
+        example["run_on_grid"](grid_of(example), plan, labels=example["PAGES"][::-1])
+
+
+def test_the_ledger_file_counts_and_refuses(
+    example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    fedhist, file = example["fedhist"], tmp_path / "people.ledger"
+    BudgetFile.open(file, create=True).set_limit(fedhist.Cost(2.0, 1e-3))
+    plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
+    grid = grid_of(example)
+    example["run_charged"](grid, plan, file)
+    asked = len(grid.asked)
+    with pytest.raises(BudgetExceeded):
+        example["run_charged"](grid, plan, file)
+    assert len(grid.asked) == asked
+    assert [run.status for run in BudgetFile.open(file, create=False).runs()] == ["released"]
