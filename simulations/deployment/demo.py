@@ -19,8 +19,9 @@ ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
 MAX_NODES = 20
 MAX_USERS = 100_000
 _SEED = 0
-# What a demonstration's plan costs, and the limit that its nodes set themselves.
+# What the plan of a demonstration costs, and the limit that each node sets itself.
 _EPSILON, _EPSILON_SELECT, _DELTA = 1.0, 0.1, 1e-6
+_NODE_LIMIT = 1.1
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
                 "data-path": str(path),
                 "items-path": str(folder / "items.txt"),
                 "memory-path": str(folder / f"node-{number}.memory"),
-                "max-epsilon": _EPSILON + _EPSILON_SELECT,
+                "max-epsilon": _NODE_LIMIT,
                 "minimum-cohort": 2,
             }
         )

@@ -218,6 +218,13 @@ def open_federation(
             list(pool.map(federation.register, keys))
         for number, (key, port, config) in enumerate(zip(keys, ports, configs, strict=True)):
             federation.start_node(f"node-{number}", key, port, config)
+        # A call of flwr before they are up would only slow them down.
+        wait_until(
+            lambda: all(_listens(port) for port in ports),
+            seconds=_START_SECONDS,
+            what="all SuperNodes to listen",
+            programs=programs,
+        )
         wait_until(
             lambda: federation.online() == len(configs),
             seconds=_START_SECONDS,
@@ -262,6 +269,14 @@ def _write_connection(federation: Federation) -> None:
         ["[superlink]", f'default = "{_NAME}"', "", f"[superlink.{_NAME}]", *toml_lines(connection), ""]
     )
     (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection((_HOST, port), timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 def _program(name: str) -> str:

@@ -21,7 +21,6 @@ from types import FrameType
 from fedhist.protocol.errors import RoundFailed
 
 _POLL_SECONDS = 0.1
-_POLITE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,15 @@ class Program:
 
 @dataclass
 class Programs:
-    """Everything that was started and has to be stopped."""
+    """Everything that was started and has to be stopped.
+
+    Args:
+        folder: where the logs go.
+        polite_seconds: how long a process that was asked to end may take before it is ended.
+    """
 
     folder: Path
+    polite_seconds: float = 10.0
     started: list[Program] = field(default_factory=list)
     _family: set[Identity] = field(default_factory=set, repr=False)
 
@@ -101,7 +106,7 @@ class Programs:
                     program.process.terminate()
                 for program in group:
                     self._end(program)
-            until = monotonic() + _POLITE_SECONDS
+            until = monotonic() + self.polite_seconds
             while (left := self._family & set(_table())) and monotonic() < until:
                 sleep(_POLL_SECONDS)
             for one in left:
@@ -109,7 +114,7 @@ class Programs:
                     os.kill(one.pid, signal.SIGKILL)
 
     def _end(self, program: Program) -> None:
-        until = monotonic() + _POLITE_SECONDS
+        until = monotonic() + self.polite_seconds
         while program.running and monotonic() < until:
             self.note_descendants()
             sleep(_POLL_SECONDS)
