@@ -89,7 +89,8 @@ def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]
         "epsilon-select": _EPSILON_SELECT,
         "delta": _DELTA,
         "minimum-cohort": (users + 1) // 2,
-        "timeout": demo.seconds,
+        # Both rounds have to fit into the time, also when each waits for a node that has died.
+        "timeout": demo.seconds / 3,
         "out": str(out),
     }
 
