@@ -19,6 +19,10 @@ EPILOG = "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a roun
 
 COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
+    "demo-deployment": (
+        "demo_command:demo_deployment",
+        "A real Flower deployment on this machine, with TLS.",
+    ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

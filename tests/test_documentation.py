@@ -58,7 +58,7 @@ def blocks(page: Path, *languages: str) -> Iterator[tuple[int, str]]:
 def shell_lines(page: Path) -> Iterator[str]:
     """The commands of the page: every line of a sh block, and after the prompt in a console block."""
     for _, text in blocks(page, "sh"):
-        yield from text.splitlines()
+        yield from text.replace("\\\n", " ").splitlines()
     for _, text in blocks(page, "console"):
         yield from (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
 

@@ -1,0 +1,164 @@
+"""Certificates and keys of a deployment that lives as long as a demonstration does.
+
+A certificate authority signs the SuperLink's certificate and is forgotten: its private key never reaches the disk.
+Each SuperNode has a key pair of its own, whose public half the SuperLink is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+LOOPBACK = ("127.0.0.1", "localhost")
+# A clock that is a little behind would find a certificate of this moment not valid yet.
+_CLOCK_SKEW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files of a SuperLink's TLS: whom to trust, the certificate, and its private key."""
+
+    authority: Path
+    certificate: Path
+    key: Path = field(repr=False)
+
+
+@dataclass(frozen=True)
+class NodeKey:
+    """Files of a SuperNode's key pair, in OpenSSH's format, which Flower reads."""
+
+    private: Path = field(repr=False)
+    public: Path
+
+
+def make_certificates(folder: Path, *, hosts: Sequence[str] = LOOPBACK, days: int = 1) -> Certificates:
+    """A certificate for these hosts and the authority that signed it.
+
+    Args:
+        folder: where the files go.
+        hosts: names and addresses by which nodes call the SuperLink.
+        days: for how long both are valid.
+    """
+    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
+    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
+
+    authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = _name("fedhist demonstration authority")
+    authority = (
+        _builder(issuer, issuer, authority_key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA384())
+    )
+    certificate = (
+        _builder(_name(hosts[0]), issuer, server_key.public_key(), days)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA384())
+    )
+    files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
+    files.authority.write_bytes(_pem(authority))
+    files.certificate.write_bytes(_pem(certificate))
+    _write_secret(files.key, _private_bytes(server_key, for_ssh=False))
+    return files
+
+
+def make_node_key(folder: Path, name: str) -> NodeKey:
+    """A key pair with which a SuperNode shows who it is."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    files = NodeKey(folder / f"{name}.key", folder / f"{name}.pub")
+    _write_secret(files.private, _private_bytes(key, for_ssh=True))
+    files.public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    )
+    return files
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _name(text: str) -> x509.Name:
+    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
+
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _host(text: str) -> x509.GeneralName:
+    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
+
+    try:
+        return x509.IPAddress(ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
+
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_bytes(key: ec.EllipticCurvePrivateKey, *, for_ssh: bool) -> bytes:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
+
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH if for_ssh else serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    """For the owner's eyes alone from the first moment on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)

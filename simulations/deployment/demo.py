@@ -1,0 +1,135 @@
+"""The demonstration: example data on every node, both rounds over a real deployment, and the release."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.deployment.federation import Value, open_federation, write_app
+
+ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
+MAX_NODES = 20
+MAX_USERS = 100_000
+_SEED = 0
+# What the plan of a demonstration costs, and the limit that each node sets itself.
+_EPSILON, _EPSILON_SELECT, _DELTA = 1.0, 0.1, 1e-6
+_NODE_LIMIT = 1.1
+
+
+@dataclass(frozen=True)
+class Demo:
+    """How large a demonstration is.
+
+    Args:
+        nodes: how many SuperNodes.
+        users: how many people each of them has in its file.
+        seconds: how long the run may take once it was submitted.
+    """
+
+    nodes: int = 3
+    users: int = 2000
+    seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= MAX_NODES:
+            raise InvalidInput(f"{self.nodes} nodes", allowed=f"1 to {MAX_NODES}", advice="choose --nodes")
+        if not 1 <= self.users <= MAX_USERS:
+            raise InvalidInput(
+                f"{self.users} users on a node", allowed=f"1 to {MAX_USERS}", advice="choose --users"
+            )
+        if not self.seconds > 0:
+            raise InvalidInput(f"a time limit of {self.seconds:g}", allowed="a positive number of seconds")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the ServerApp wrote: result.json, and the rows of histogram.csv."""
+
+    document: dict[str, Any]
+    rows: list[dict[str, str]]
+
+
+def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]) -> Outcome:
+    """Start everything, run both rounds, stop everything.
+
+    Args:
+        demo: how large.
+        folder: an empty folder for data, keys and logs.
+        out: a new folder for the result.
+        tell: called with each step.
+    """
+    configs = write_data(demo, folder)
+    settings = run_settings(demo, items_file=folder / "items.txt", out=out)
+    app = write_app(folder / "app", settings)
+    with open_federation(folder, configs, tell=tell) as federation:
+        tell("submitting the run")
+        run = federation.submit(app)
+        tell(f"run {run}: two rounds over {demo.nodes} nodes, a process for every answer")
+        federation.wait(run, seconds=demo.seconds)
+        tell("the run has completed")
+    return read_outcome(out)
+
+
+def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]:
+    """The run-config: a plan for all users that goes on with half of them."""
+    users = demo.nodes * demo.users
+    return {
+        "users": users,
+        "items": len(ITEMS),
+        "items-file": str(items_file),
+        "epsilon": _EPSILON,
+        "epsilon-select": _EPSILON_SELECT,
+        "delta": _DELTA,
+        "minimum-cohort": (users + 1) // 2,
+        # Both rounds have to fit into the time, also when each waits for a node that has died.
+        "timeout": demo.seconds / 3,
+        "out": str(out),
+    }
+
+
+def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
+    """Each node's file of synthetic purchases and the public list of items; the node configurations."""
+    population = materialise(
+        HeavyTailedPopulation(users=demo.nodes * demo.users, items=len(ITEMS), seed=_SEED)
+    )
+    (folder / "items.txt").write_text("\n".join(ITEMS) + "\n", encoding="utf-8")
+    configs: list[dict[str, Value]] = []
+    for number in range(demo.nodes):
+        start = number * demo.users
+        rows = population.histograms.rows(start, start + demo.users)
+        offsets = rows.offsets - rows.offsets[0]
+        owners = np.repeat(np.arange(demo.users), np.diff(offsets))
+        entries = slice(int(rows.offsets[0]), int(rows.offsets[-1]))
+        path = folder / f"node-{number}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["user", "item", "count"])
+            table = zip(
+                owners.tolist(), rows.items[entries].tolist(), rows.counts[entries].tolist(), strict=True
+            )
+            writer.writerows((f"u{start + owner}", ITEMS[item], count) for owner, item, count in table)
+        configs.append(
+            {
+                "data-path": str(path),
+                "items-path": str(folder / "items.txt"),
+                "memory-path": str(folder / f"node-{number}.memory"),
+                "max-epsilon": _NODE_LIMIT,
+                "minimum-cohort": 2,
+            }
+        )
+    return configs
+
+
+def read_outcome(out: Path) -> Outcome:
+    """The result folder of a run that completed."""
+    document = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    with (out / "histogram.csv").open(newline="", encoding="utf-8") as file:
+        return Outcome(document, list(csv.DictReader(file)))
