@@ -21,7 +21,7 @@ COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
     "demo-deployment": (
         "demo_command:demo_deployment",
-        "A real Flower deployment on this machine, with TLS.",
+        "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
