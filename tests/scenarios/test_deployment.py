@@ -36,6 +36,9 @@ LIMIT_SECONDS = 120.0
 # Longer than a round takes on a busy machine with two processors.
 ROUND_SECONDS = 30.0
 
+# Real processes on a busy machine: longer than the limit of other tests, and still a limit.
+pytestmark = pytest.mark.timeout(400)
+
 
 def processes_of(folder: Path) -> list[str]:
     """What runs with a Flower home in this folder, by its environment and not by what we noted ourselves."""
