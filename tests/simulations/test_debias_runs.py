@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,36 +15,11 @@ import scipy.sparse
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.poisson import clipped_mean, debias_poisson
-from fedhist.simulations import cli
 from fedhist.simulations.datasets.synthetic import PoissonPopulation
 from fedhist.simulations.simulation import simulate
 
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def document(self) -> dict[str, Any]:
-        assert self.code == 0, self.err
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-Fedhist = Callable[..., Outcome]
-
-
-@pytest.fixture
-def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedhist:
-    """The command, run in this process and in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        code = cli._run([str(argument) for argument in arguments])
-        return Outcome(code, *capsys.readouterr())
-
-    return call
+# What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
+Fedhist = Callable[..., Any]
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,37 +21,13 @@ from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import OPEN_RELEASES, Plan
 from fedhist.server.budget_file import BudgetFile
 from fedhist.server.result_folder import write_results
-from fedhist.simulations import cli
 from fedhist.simulations.simulation import simulate
 
 SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def document(self) -> dict[str, Any]:
-        assert self.code == 0, self.err
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-Fedhist = Callable[..., Outcome]
-
-
-@pytest.fixture
-def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedhist:
-    """The command, run in this process and in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        code = cli._run([str(argument) for argument in arguments])
-        return Outcome(code, *capsys.readouterr())
-
-    return call
+# What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
+Fedhist = Callable[..., Any]
 
 
 def files_in(folder: Path) -> list[str]:

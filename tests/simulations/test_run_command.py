@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -25,31 +25,8 @@ from fedhist.simulations import cli, run_command
 SMALL = ("run", "--users", 300, "--items", 20)
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def document(self) -> dict[str, Any]:
-        assert self.code == 0, self.err
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-Fedhist = Callable[..., Outcome]
-
-
-@pytest.fixture
-def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedhist:
-    """The command, run in this process and in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        code = cli._run([str(argument) for argument in arguments])
-        return Outcome(code, *capsys.readouterr())
-
-    return call
+# What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
+Fedhist = Callable[..., Any]
 
 
 def write_csv(path: Path, text: str) -> Path:
@@ -589,7 +566,7 @@ class TestBadInput:
     """One clear sentence with what is allowed, exit code 2, nothing written, nothing charged."""
 
     @staticmethod
-    def check(outcome: Outcome, words: str) -> None:
+    def check(outcome: Any, words: str) -> None:
         assert outcome.code == 2
         assert outcome.out == ""
         assert outcome.err.startswith("error: ")
