@@ -17,7 +17,7 @@ from fedhist.protocol.errors import DecodeError, OutOfBounds, UnexpectedMessage
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.keyed_codec import decode_keyed, encode_keyed
 from fedhist.protocol.open_statistics import SHARE_BITS
-from fedhist.protocol.plan import MAX_USERS
+from fedhist.protocol.plan_checks import MAX_USERS
 from fedhist.protocol.rounds import Contribution, Labels, Request, Round, SelectRequest
 
 VERSION = 1

@@ -10,12 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from fedhist.protocol.candidates import geometric_candidates
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking_terms import (
+    MASKINGS,
+    NOISE_SOURCES,
+    check_masking,
+    minimum_survivors,
+    noise_shares,
+)
+from fedhist.protocol.plan_checks import check_domain, check_sizes, check_thresholds
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -29,16 +37,10 @@ from fedhist.protocol.privacy.neighbours import (
 )
 
 PLAN_VERSION = 1
-MAX_CANDIDATES = 4096
-MAX_DOMAIN_SIZE = 2**27
-MAX_USERS = 2**31
 DEFAULT_DELTA = 1e-6
 # Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
 _EPSILONS = (1e-15, 1e15)
 _SMALLEST_DELTA = 1e-100
-# Sums of expected counts in 2^-16 of a count stay below 2^61.
-_MAX_OPEN_MASS = 2.0**45
-_MAX_BUCKETED = 2**24
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
@@ -52,13 +54,14 @@ DEFAULT_SELECTOR = {
     ("closed", "laplace"): "weighted-quantile",
     ("open", "laplace"): "exponential-v",
 }
-OPEN_RELEASES = get_args(OpenNoiseKind)
-MAX_BUCKETS = 2**20
-_WHOLE_FIELDS = ("users", "items", "candidates", "sparsity", "minimum_cohort", "buckets")
+_WHOLE_FIELDS = (
+    "users", "items", "candidates", "sparsity", "minimum_cohort", "buckets", "participants", "table_capacity",
+    "label_bytes",
+)  # fmt: skip
 _REAL_FIELDS = (
     "threshold", "epsilon", "delta", "epsilon_select", "delta_select", "min_threshold", "max_threshold",
+    "corrupt_share", "dropout_share",
 )  # fmt: skip
-MAX_ITEMS_ALONE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +86,19 @@ class Plan:
         calibration: "analytic" or "classic" Gaussian noise.
         minimum_cohort: with fewer users in either round nothing is released.
         release: open domain: "truncated-laplace" (default), "laplace-threshold" or "laplace-threshold-paper".
-        statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector).
+        statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector, which
+            masking needs); None takes the one that fits.
         buckets: B, how many buckets the items are hashed into.
         score_sensitivity: for exponential-v: "range" (of the change of the score) or "paper" (5 C_m/2).
         debias: closed domain: "poisson" clips each item by itself, with a share of the budget, and inverts what
             clipping takes from Poisson counts.
+        masking: "none", "secagg" (the server learns sums only) or "secagg-signed" (also if it lies to devices).
+        participants: with masking, how many devices or nodes take part, each with one user or many.
+        corrupt_share, dropout_share: with masking, which share of the participants may collude with the server, and
+            may vanish before the end of a round. Both together bound what each secret is shared to.
+        noise_from: "server", or with masking "devices": they add the noise in shares, and nobody sees an exact sum.
+        table_capacity: open domain with masking: how many distinct items the table of round 2 can hold.
+        label_bytes: open domain with masking: the length of the longest name.
     """
 
     users: int
@@ -108,10 +119,17 @@ class Plan:
     calibration: Calibration = "analytic"
     minimum_cohort: int = 1
     release: str | None = None
-    statistic: str = "plain"
+    statistic: str | None = None
     buckets: int = 4096
     score_sensitivity: str = "range"
     debias: str | None = None
+    masking: str = "none"
+    participants: int | None = None
+    corrupt_share: float = 0.05
+    dropout_share: float = 0.10
+    noise_from: str = "server"
+    table_capacity: int = 16_384
+    label_bytes: int = 32
 
     def __post_init__(self) -> None:
         for name in _WHOLE_FIELDS:
@@ -121,19 +139,21 @@ class Plan:
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.debias is not None and self.items == 1
         self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
+        self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
         self._check_names()
         by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
         self._fill_in("selector", by_default)
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
-        self._check_sizes()
+        check_sizes(self)
         if self.is_open:
             self._fill_in("release", "truncated-laplace")
         else:
             self._fill_in("sparsity", self.items)
-        self._check_domain()
+        check_domain(self)
+        check_masking(self)
         self._check_budgets()
-        self._check_thresholds()
+        check_thresholds(self)
 
     def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
         """Python's own numbers only, so that equal plans have equal names."""
@@ -171,6 +191,8 @@ class Plan:
             ("calibration", self.calibration, ("analytic", "classic")),
             ("statistic", self.statistic, STATISTICS),
             ("score sensitivity", self.score_sensitivity, SCORE_SENSITIVITIES),
+            ("masking", self.masking, MASKINGS),
+            ("source of noise", self.noise_from, NOISE_SOURCES),
         ):
             if value not in allowed:
                 raise InvalidPlan(f"unknown {name} {value!r}", allowed=", ".join(allowed))
@@ -180,59 +202,6 @@ class Plan:
             raise InvalidPlan(
                 f"unknown neighbours {self.neighbours!r}", allowed=", ".join(Neighbours)
             ) from None
-
-    def _check_sizes(self) -> None:
-        _check_whole("users", self.users, 1, MAX_USERS)
-        _check_whole("buckets", self.buckets, 1, MAX_BUCKETS)
-        _check_whole("candidates", self.candidates, 2, MAX_CANDIDATES)
-        _check_whole("minimum cohort", self.minimum_cohort, 1, self.users)
-        if self.is_open:
-            return
-        if self.items is None:
-            raise InvalidPlan(
-                "a closed domain without a number of items", allowed="the public number of items"
-            )
-        _check_whole("items", self.items, 1, MAX_DOMAIN_SIZE)
-        if self.sparsity is not None:
-            _check_whole("sparsity", self.sparsity, 1, self.items)
-        if self.per_item and self.items > MAX_ITEMS_ALONE:
-            raise InvalidPlan(
-                f"{self.items} items debiased one by one",
-                allowed=f"up to {MAX_ITEMS_ALONE}",
-                advice="each gets a share of the budget: choose few with --items-file or --top-items",
-            )
-
-    def _check_domain(self) -> None:
-        if self.is_open:
-            if self.items is not None or self.sparsity is not None:
-                raise InvalidPlan(
-                    "an open domain with a number of items or a sparsity",
-                    allowed="those for a closed domain only",
-                )
-            if self.users * self.max_threshold > _MAX_OPEN_MASS:
-                raise InvalidPlan(
-                    "users times max threshold is above 2^45",
-                    allowed="less",
-                    advice="lower --max-threshold, or split the users over several runs",
-                )
-            if self.threshold is not None and self.threshold % 1:
-                raise InvalidPlan(
-                    f"the threshold {self.threshold:g} over an open domain", allowed="a whole number of items"
-                )
-            if self.statistic == "bucketed" and self.buckets * self.candidates > _MAX_BUCKETED:
-                raise InvalidPlan(
-                    f"{self.buckets} buckets for {self.candidates} candidates",
-                    allowed="up to 2^24 values together",
-                    advice="lower --buckets or --candidates",
-                )
-            if self.release not in OPEN_RELEASES:
-                raise InvalidPlan(f"unknown release {self.release!r}", allowed=", ".join(OPEN_RELEASES))
-        elif self.release is not None or self.statistic != "plain":
-            raise InvalidPlan(
-                "a release mechanism or a bucketed statistic for a closed domain",
-                allowed="those for an open domain only",
-                advice="add --domain open or leave it out",
-            )
 
     def _check_budgets(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("epsilon-select", self.epsilon_select)):
@@ -254,46 +223,6 @@ class Plan:
         if self.delta_select != 0:
             check_delta(self.delta_select, "delta-select")
 
-    def _check_thresholds(self) -> None:
-        for name, value in (("min threshold", self.min_threshold), ("max threshold", self.max_threshold)):
-            if not (math.isfinite(value) and 1 <= value <= 2**30):
-                raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
-        if self.min_threshold > self.max_threshold:
-            raise InvalidPlan(
-                f"the smallest threshold {self.min_threshold} is above the largest, {self.max_threshold}",
-                allowed="min threshold <= max threshold",
-            )
-        if self.selector == "fixed":
-            if self.threshold is None:
-                raise InvalidPlan(
-                    "the selector fixed has no threshold",
-                    allowed=f"a threshold from {self.min_threshold:g} to {self.max_threshold:g}",
-                    advice="give one with --threshold",
-                )
-            if not (self.min_threshold <= self.threshold <= self.max_threshold):
-                raise InvalidPlan(
-                    f"the threshold {self.threshold:g} is outside the public range",
-                    allowed=f"{self.min_threshold:g} to {self.max_threshold:g}",
-                    advice="choose another, or raise --max-threshold",
-                )
-        elif self.threshold is not None:
-            raise InvalidPlan(
-                f"a threshold was given, but the selector {self.selector} chooses its own",
-                allowed="a threshold with the selector fixed only",
-                advice="add --selector fixed or leave --threshold out",
-            )
-        if self.grid_bits < 0:
-            raise InvalidPlan(
-                "the noise would be wider than the samplers can draw",
-                allowed="a standard deviation of up to 2^27 counts an item (gaussian), a scale of up to 2^50 (laplace)",
-                advice="raise epsilon or lower --max-threshold",
-            )
-        if self.step_range[0] > self.step_range[1]:
-            raise InvalidPlan(
-                f"no threshold between {self.min_threshold:g} and {self.max_threshold:g} is on the grid",
-                allowed="a range with a whole number in it, for an open domain",
-            )
-
     @property
     def is_open(self) -> bool:
         """Whether the items can't be enumerated."""
@@ -303,6 +232,26 @@ class Plan:
     def per_item(self) -> bool:
         """Whether each item is clipped by itself, as debiasing needs."""
         return self.debias is not None
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the server learns sums only."""
+        return self.masking != "none"
+
+    @property
+    def noise_by_devices(self) -> bool:
+        """Whether the devices add the noise, in shares."""
+        return self.noise_from == "devices"
+
+    @property
+    def minimum_survivors(self) -> int:
+        """With fewer participants at the end of a round, masking releases nothing."""
+        return minimum_survivors(self)
+
+    @property
+    def noise_shares(self) -> int:
+        """n_min: how many shares of honest participants are sure to be in a sum, each of 1/n_min of the noise."""
+        return noise_shares(self)
 
     @property
     def is_pure(self) -> bool:
@@ -424,8 +373,3 @@ class Plan:
         """SHA-256 of the plan, which names it in every message."""
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()
-
-
-def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidPlan(f"{name} is {value!r}", allowed=f"a whole number from {lowest} to {highest}")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES
-from fedhist.protocol.plan import OPEN_RELEASES
+from fedhist.protocol.plan_checks import OPEN_RELEASES
 from fedhist.server.selection import SELECTORS
 from fedhist.simulations.cli import cli
 

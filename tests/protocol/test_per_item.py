@@ -18,7 +18,8 @@ from fedhist.protocol.per_item import (
     read_item_tail,
     sum_clipped_items,
 )
-from fedhist.protocol.plan import MAX_ITEMS_ALONE, Plan
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan_checks import MAX_ITEMS_ALONE
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.mechanisms import gaussian_noise, laplace_noise

@@ -12,7 +12,8 @@ from fedhist.client.device import answer, bucket_table
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.plan import OPEN_RELEASES, Plan
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan_checks import OPEN_RELEASES
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource

@@ -1,0 +1,102 @@
+"""What a plan says about masking: how many take part, how many may vanish, how many shares of noise remain."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.errors import InvalidPlan
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+MASKINGS = ("none", "secagg", "secagg-signed")
+NOISE_SOURCES = ("server", "devices")
+MAX_PARTICIPANTS = 1_000_000
+MAX_SIGNED_PARTICIPANTS = 512
+"""Every signed participant talks to every other one: see protocol/masking/graph.py."""
+MIN_PARTICIPANTS = 3
+"""With two, each knows the other's value once the sum is released."""
+MAX_TABLE_CAPACITY = 2**22
+MAX_LABEL_BYTES = 1024
+_LARGEST_SHARE = 0.3
+_UNUSED = {"participants": None, "corrupt_share": 0.05, "dropout_share": 0.10, "noise_from": "server"}
+
+
+def check_masking(plan: Plan) -> None:
+    """Refuse settings of masking that do not go together."""
+    if not plan.is_masked:
+        _check_unused(plan)
+        return
+    most = MAX_SIGNED_PARTICIPANTS if plan.masking == "secagg-signed" else MAX_PARTICIPANTS
+    if plan.participants is None:
+        raise InvalidPlan(
+            "masking without a number of participants",
+            allowed=f"{MIN_PARTICIPANTS} to {most} participants",
+            advice="say how many devices or nodes take part with --nodes",
+        )
+    if not MIN_PARTICIPANTS <= plan.participants <= min(most, plan.users):
+        raise InvalidPlan(
+            f"{plan.participants} participants under {plan.masking} for {plan.users} users",
+            allowed=f"{MIN_PARTICIPANTS} to {most} participants with at least one user each",
+            advice="choose --nodes; a participant may hold many users",
+        )
+    for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
+        if not (math.isfinite(share) and 0 <= share <= _LARGEST_SHARE):
+            raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {_LARGEST_SHARE}")
+    if plan.is_open:
+        _check_open(plan)
+    if noise_shares(plan) < 1:
+        raise InvalidPlan(
+            f"{plan.participants} participants of which no honest one is sure to stay",
+            allowed="more participants, or smaller shares of corrupt ones and drop-outs",
+        )
+
+
+def _check_unused(plan: Plan) -> None:
+    used = [name.replace("_", " ") for name, default in _UNUSED.items() if getattr(plan, name) != default]
+    if used:
+        raise InvalidPlan(
+            f"{', '.join(used)} without masking",
+            allowed="those with masking only",
+            advice="add --masking secagg or leave them out",
+        )
+
+
+def _check_open(plan: Plan) -> None:
+    if plan.statistic != "bucketed":
+        raise InvalidPlan(
+            "an open domain's plain statistic under masking",
+            allowed="the bucketed statistic, whose length does not depend on the data",
+            advice="use --statistic bucketed",
+        )
+    if plan.noise_by_devices:
+        raise InvalidPlan(
+            "noise from devices over an open domain",
+            allowed="noise from devices over a closed domain",
+            advice="a table's keys come out exactly, so shares of noise would hide nothing; use --noise-from server",
+        )
+    for name, value, most in (
+        ("table capacity", plan.table_capacity, MAX_TABLE_CAPACITY),
+        ("label bytes", plan.label_bytes, MAX_LABEL_BYTES),
+    ):
+        if not 1 <= value <= most:
+            raise InvalidPlan(f"{name} is {value}", allowed=f"a whole number from 1 to {most}")
+
+
+def minimum_survivors(plan: Plan) -> int:
+    """Participants less the drop-outs that are tolerated, and never fewer than MIN_PARTICIPANTS less one."""
+    assert plan.participants is not None  # noqa: S101 - only of masked plans
+    return max(plan.participants - most_of(plan.participants, plan.dropout_share), 2)
+
+
+def noise_shares(plan: Plan) -> int:
+    """The participants that are sure to stay, less those that may be corrupt and know their own shares."""
+    assert plan.participants is not None  # noqa: S101 - only of masked plans
+    return minimum_survivors(plan) - most_of(plan.participants, plan.corrupt_share)
+
+
+def most_of(participants: int, share: float) -> int:
+    """How many participants such a share is at most; the share is the decimal that was written, not its double."""
+    return math.floor(participants * Fraction(repr(share)))

@@ -1,0 +1,125 @@
+"""The checks of a plan's sizes, domain and thresholds, apart from what the plan means."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.privacy.bars import OpenNoiseKind
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+MAX_CANDIDATES = 4096
+MAX_DOMAIN_SIZE = 2**27
+MAX_USERS = 2**31
+MAX_BUCKETS = 2**20
+MAX_ITEMS_ALONE = 4096
+# Sums of expected counts in 2^-16 of a count stay below 2^61.
+_MAX_OPEN_MASS = 2.0**45
+_MAX_BUCKETED = 2**24
+
+OPEN_RELEASES = get_args(OpenNoiseKind)
+
+
+def check_sizes(plan: Plan) -> None:
+    """How many users, items, candidates and buckets there may be."""
+    _check_whole("users", plan.users, 1, MAX_USERS)
+    _check_whole("buckets", plan.buckets, 1, MAX_BUCKETS)
+    _check_whole("candidates", plan.candidates, 2, MAX_CANDIDATES)
+    _check_whole("minimum cohort", plan.minimum_cohort, 1, plan.users)
+    if plan.is_open:
+        return
+    if plan.items is None:
+        raise InvalidPlan("a closed domain without a number of items", allowed="the public number of items")
+    _check_whole("items", plan.items, 1, MAX_DOMAIN_SIZE)
+    if plan.sparsity is not None:
+        _check_whole("sparsity", plan.sparsity, 1, plan.items)
+    if plan.per_item and plan.items > MAX_ITEMS_ALONE:
+        raise InvalidPlan(
+            f"{plan.items} items debiased one by one",
+            allowed=f"up to {MAX_ITEMS_ALONE}",
+            advice="each gets a share of the budget: choose few with --items-file or --top-items",
+        )
+
+
+def check_domain(plan: Plan) -> None:
+    """What goes with an open domain, and what does not."""
+    if plan.is_open:
+        if plan.items is not None or plan.sparsity is not None:
+            raise InvalidPlan(
+                "an open domain with a number of items or a sparsity",
+                allowed="those for a closed domain only",
+            )
+        if plan.users * plan.max_threshold > _MAX_OPEN_MASS:
+            raise InvalidPlan(
+                "users times max threshold is above 2^45",
+                allowed="less",
+                advice="lower --max-threshold, or split the users over several runs",
+            )
+        if plan.threshold is not None and plan.threshold % 1:
+            raise InvalidPlan(
+                f"the threshold {plan.threshold:g} over an open domain", allowed="a whole number of items"
+            )
+        if plan.statistic == "bucketed" and plan.buckets * plan.candidates > _MAX_BUCKETED:
+            raise InvalidPlan(
+                f"{plan.buckets} buckets for {plan.candidates} candidates",
+                allowed="up to 2^24 values together",
+                advice="lower --buckets or --candidates",
+            )
+        if plan.release not in OPEN_RELEASES:
+            raise InvalidPlan(f"unknown release {plan.release!r}", allowed=", ".join(OPEN_RELEASES))
+    elif plan.release is not None or plan.statistic != "plain":
+        raise InvalidPlan(
+            "a release mechanism or a bucketed statistic for a closed domain",
+            allowed="those for an open domain only",
+            advice="add --domain open or leave it out",
+        )
+
+
+def check_thresholds(plan: Plan) -> None:
+    """The public range of the threshold, and a fixed one inside it."""
+    for name, value in (("min threshold", plan.min_threshold), ("max threshold", plan.max_threshold)):
+        if not (math.isfinite(value) and 1 <= value <= 2**30):
+            raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
+    if plan.min_threshold > plan.max_threshold:
+        raise InvalidPlan(
+            f"the smallest threshold {plan.min_threshold} is above the largest, {plan.max_threshold}",
+            allowed="min threshold <= max threshold",
+        )
+    if plan.selector == "fixed":
+        if plan.threshold is None:
+            raise InvalidPlan(
+                "the selector fixed has no threshold",
+                allowed=f"a threshold from {plan.min_threshold:g} to {plan.max_threshold:g}",
+                advice="give one with --threshold",
+            )
+        if not (plan.min_threshold <= plan.threshold <= plan.max_threshold):
+            raise InvalidPlan(
+                f"the threshold {plan.threshold:g} is outside the public range",
+                allowed=f"{plan.min_threshold:g} to {plan.max_threshold:g}",
+                advice="choose another, or raise --max-threshold",
+            )
+    elif plan.threshold is not None:
+        raise InvalidPlan(
+            f"a threshold was given, but the selector {plan.selector} chooses its own",
+            allowed="a threshold with the selector fixed only",
+            advice="add --selector fixed or leave --threshold out",
+        )
+    if plan.grid_bits < 0:
+        raise InvalidPlan(
+            "the noise would be wider than the samplers can draw",
+            allowed="a standard deviation of up to 2^27 counts an item (gaussian), a scale of up to 2^50 (laplace)",
+            advice="raise epsilon or lower --max-threshold",
+        )
+    if plan.step_range[0] > plan.step_range[1]:
+        raise InvalidPlan(
+            f"no threshold between {plan.min_threshold:g} and {plan.max_threshold:g} is on the grid",
+            allowed="a range with a whole number in it, for an open domain",
+        )
+
+
+def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise InvalidPlan(f"{name} is {value!r}", allowed=f"a whole number from {lowest} to {highest}")

@@ -1,0 +1,73 @@
+"""What a plan may say about masking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan import Plan
+
+CLOSED: dict[str, Any] = {"users": 5000, "items": 10}
+
+
+def masked(**settings: Any) -> Plan:
+    return Plan(**{**CLOSED, "masking": "secagg", "participants": 100, **settings})
+
+
+def test_survivors_and_shares_of_the_known_setting():
+    plan = masked()
+    assert (plan.minimum_survivors, plan.noise_shares) == (90, 85)
+
+
+@pytest.mark.parametrize(
+    ("settings", "survivors", "shares"),
+    [
+        ({"dropout_share": 0.0, "corrupt_share": 0.0}, 100, 100),
+        ({"participants": 7}, 7, 7),
+        ({"participants": 20, "dropout_share": 0.3, "corrupt_share": 0.3}, 14, 8),
+        ({"participants": 3, "dropout_share": 0.3, "corrupt_share": 0.3}, 3, 3),
+    ],
+)
+def test_survivors_and_shares(settings: dict[str, Any], survivors: int, shares: int):
+    """0.3 as a double is a little below 3/10; 20 participants may lose six all the same."""
+    plan = masked(**settings)
+    assert (plan.minimum_survivors, plan.noise_shares) == (survivors, shares)
+
+
+def test_the_open_domain_takes_the_statistic_that_can_be_masked():
+    assert Plan(users=100, domain="open", masking="secagg", participants=10).statistic == "bucketed"
+    assert Plan(users=100, domain="open").statistic == "plain"
+
+
+def test_masking_changes_the_plans_name():
+    assert len({masked().digest, masked(masking="secagg-signed").digest, Plan(**CLOSED).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"participants": None}, "without a number of participants"),
+        ({"participants": 2}, "2 participants"),
+        ({"participants": 5001}, "5001 participants"),
+        ({"participants": 513, "masking": "secagg-signed"}, "513 participants under secagg-signed"),
+        ({"corrupt_share": 0.4}, "corrupt share is 0.4"),
+        ({"dropout_share": -0.1}, "drop-out share is -0.1"),
+        ({"dropout_share": float("nan")}, "drop-out share is nan"),
+        ({"masking": "none"}, "participants without masking"),
+        ({"masking": "none", "participants": None, "noise_from": "devices"}, "noise from without masking"),
+        ({"masking": "pgp"}, "unknown masking"),
+        ({"noise_from": "above"}, "unknown source of noise"),
+        ({"domain": "open", "items": None, "statistic": "plain"}, "plain statistic under masking"),
+        (
+            {"domain": "open", "items": None, "noise_from": "devices"},
+            "noise from devices over an open domain",
+        ),
+        ({"domain": "open", "items": None, "table_capacity": 0}, "table capacity is 0"),
+        ({"domain": "open", "items": None, "label_bytes": 5000}, "label bytes is 5000"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], told: str):
+    with pytest.raises(InvalidPlan, match=told):
+        masked(**settings)
