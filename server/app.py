@@ -40,7 +40,8 @@ class GridTransport:
     Args:
         grid: where the nodes are.
         timeout: seconds that a round waits for answers; who has not answered then is left out.
-        minimum_nodes: how many nodes to wait for before a round begins.
+        minimum_nodes: how many nodes to wait for before the run's first round; later rounds take who is there, and the
+            plan's minimum cohort decides.
         node_timeout: for how many seconds; after that the round fails.
         labels: over a closed domain with names, the public list that the nodes must have too. Over an open domain,
             labels whose numbers are known beforehand, in simulations.
@@ -90,16 +91,16 @@ class GridTransport:
         return collector.total()
 
     def _nodes(self) -> Sequence[int]:
-        """The nodes that are connected, once there are enough of them."""
+        """The nodes that are connected, once there are enough of them to begin."""
+        due = 1 if self.reports else self.minimum_nodes
         until = monotonic() + self.node_timeout
         while True:
             nodes = sorted(self.grid.get_node_ids())
-            if len(nodes) >= self.minimum_nodes:
+            if len(nodes) >= due:
                 return nodes
             if monotonic() >= until:
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected and {self.minimum_nodes} were to be waited for; "
-                    "nothing was released"
+                    f"{len(nodes)} nodes are connected and {due} were to be waited for; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
@@ -134,7 +135,7 @@ def run_on_grid(
         source: where noise comes from. None is the operating system; anything else is for simulations.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
         timeout: seconds that a round waits for answers.
-        minimum_nodes: how many nodes to wait for before a round begins.
+        minimum_nodes: how many nodes to wait for before the first round.
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
     """

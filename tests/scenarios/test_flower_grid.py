@@ -305,6 +305,17 @@ class TestACohortThatIsTooSmall:
             run_on_grid(grid, plan_of(), minimum_nodes=7, node_timeout=0.01)
         assert grid.asked == []
 
+    def test_a_node_that_leaves_between_the_rounds_is_left_out(self, lab: Any) -> None:
+        grid, reports = lab.grid(lab.population()), Reports()
+        gone = next(iter(grid.nodes))
+
+        def leave(report: RoundReport) -> None:
+            reports(report)
+            grid.nodes.pop(gone, None)
+
+        run_on_grid(grid, plan_of(minimum_cohort=50), minimum_nodes=6, node_timeout=0.01, on_report=leave)
+        assert [reports[round_].answered for round_ in Round] == [6, 5]
+
 
 class TestDevicesThatRefuse:
     def test_a_plan_over_their_limit_gets_nothing(self, lab: Any) -> None:
