@@ -40,7 +40,12 @@ Field = str | int | bytes | list[int]
 
 
 class Refusal(StrEnum):
-    """Why a device declines; the whole vocabulary, so that no refusal can carry data."""
+    """Why a device declines; the whole vocabulary, so that no refusal can carry data.
+
+    `not-masked`: masking was asked in a message without it, or the device demands it and the plan has none. `no-session`:
+    a later message of a masked round whose beginning the device does not remember. `unsafe`: the masking session was
+    aborted, because something in it was not as the protocol has it.
+    """
 
     MALFORMED = "malformed"
     OVER_BUDGET = "over-budget"
@@ -49,6 +54,9 @@ class Refusal(StrEnum):
     OTHER_PLAN = "other-plan"
     OTHER_ITEMS = "other-items"
     NO_USERS = "no-users"
+    NOT_MASKED = "not-masked"
+    NO_SESSION = "no-session"
+    UNSAFE = "unsafe"
 
 
 class Status(StrEnum):

@@ -102,7 +102,7 @@ class Total:
     """Transport to coordinator: the sum of the contributions of the cohort.
 
     Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means
-    by their numbers.
+    by their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum.
     """
 
     round: Round
@@ -110,3 +110,4 @@ class Total:
     values: Integers = field(repr=False)
     keyed: Keyed | None = field(default=None, repr=False)
     labels: Labels | None = field(default=None, repr=False)
+    shares: int = 0

@@ -1,0 +1,75 @@
+"""What is summed under the masks: one vector of whole numbers whose length and width the request alone decides.
+
+The first value is the participant's number of users, so the server learns how many users a sum is over and not how many
+each participant has. After it come the values of an unmasked contribution, the same integers, so that a masked sum
+equals an unmasked one to the bit. Over an open domain round 2 is an invertible Bloom lookup table, because a list of
+keys can't be masked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhist.protocol.codec import largest_value
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request, Total
+from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+
+
+def table_shape(plan: Plan) -> TableShape:
+    """The table of an open domain's round 2."""
+    return TableShape(capacity=plan.table_capacity, label_bytes=plan.label_bytes)
+
+
+def has_table(request: Request) -> bool:
+    """Whether the answer to this request travels as a table of keys."""
+    return request.plan.is_open and isinstance(request, ReleaseRequest)
+
+
+def vector_length(request: Request) -> int:
+    """How many values every participant sends."""
+    return 1 + (table_shape(request.plan).length if has_table(request) else request.length)
+
+
+def to_vector(contribution: Contribution, request: Request, labels: Labels | None) -> Integers:
+    """A participant's contribution as the vector that is masked; `labels` name its item numbers."""
+    values = contribution.values
+    if has_table(request):
+        assert contribution.keyed is not None  # noqa: S101 - an open domain's release is keyed
+        keys = contribution.keyed.keys.tolist()
+        names = keys if labels is None else [labels[key] for key in keys]
+        counts = contribution.keyed.values[:, 0]
+        values = encode_table(names, counts, table_shape(request.plan), salt=request.plan.digest)
+    return np.concatenate([np.array([contribution.users], dtype=np.int64), values])
+
+
+def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
+    """The sum of the vectors of so many participants, as the coordinator reads it."""
+    users, plan = int(vector[0]), request.plan
+    if not 1 <= users <= plan.users:
+        raise RoundFailed(
+            f"round {request.round}: the participants declare {users} users together and the plan is for "
+            f"{plan.users}; nothing was released. Make a plan for all of them"
+        )
+    if not has_table(request):
+        return Total(round=request.round, users=users, values=vector[1:], shares=participants)
+    table = decode_table(vector[1:], table_shape(plan), salt=plan.digest)
+    return Total(
+        round=request.round,
+        users=users,
+        values=vector[:0],
+        keyed=Keyed(keys=np.arange(len(table.counts)), values=table.counts[:, np.newaxis]),
+        labels=table.labels,
+        shares=participants,
+    )
+
+
+def largest_sum(request: Request) -> int:
+    """The largest value that a sum over the plan's users can have, before any noise.
+
+    A table's cells are bounded by its own proof, see protocol/sketch/iblt.py.
+    """
+    return largest_value(request) * request.plan.users
