@@ -32,6 +32,12 @@ RECORD = "fedhist"
 ANSWER = "fedhist-answer"
 """The name of the record that holds an answer's bytes."""
 
+MASKING = "fedhist-masking"
+"""The name of a masked round's message in our record, and of the session's record in a node's state."""
+
+MASKED_STAGES = ("advertising", "sharing", "masking", "confirming", "unmasking")
+"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising` and so on."""
+
 ENVELOPE_VERSION = 1
 MAX_RUN_NAME = 64
 _ITEMS_TAG = b"fedhist/1/items"

@@ -8,15 +8,42 @@ keys can't be masked.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from fedhist.protocol.codec import largest_value
+from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.masking.encoding import width_for
+from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request, Total
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+
+
+_SESSION_TAG = b"fedhist/1/masking/session\x00"
+
+
+def terms_of(envelope: Envelope) -> MaskingTerms:
+    """The terms of the one masking session that this request may have.
+
+    The session is named by the whole request: the run's name, the round, the plan and the threshold. Run names are random,
+    and a device answers one session for each run and round, so no two rounds share keys, seeds or graphs.
+    """
+    request = envelope.request
+    plan = request.plan
+    return MaskingTerms(
+        session=hashlib.sha256(_SESSION_TAG + bytes.fromhex(envelope.fingerprint)).digest(),
+        length=vector_length(request),
+        width=vector_width(request),
+        corrupt_share=plan.corrupt_share,
+        dropout_share=plan.dropout_share,
+        minimum_survivors=plan.minimum_survivors,
+        signed=plan.is_signed,
+    )
 
 
 def table_shape(plan: Plan) -> TableShape:
@@ -67,9 +94,12 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
     )
 
 
-def largest_sum(request: Request) -> int:
-    """The largest value that a sum over the plan's users can have, before any noise.
+def vector_width(request: Request) -> int:
+    """32 or 64 bits a value, so that no sum over the plan's users wraps; see `encoding` for the proof.
 
-    A table's cells are bounded by its own proof, see protocol/sketch/iblt.py.
+    A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise of devices reaches beyond 64 of its standard
+    deviations, in any value of any run, with a probability below 2^-90 (Laplace; far below that for a Gaussian).
     """
-    return largest_value(request) * request.plan.users
+    if has_table(request):
+        return 64
+    return width_for(max(largest_value(request), 1), request.plan.users)

@@ -239,6 +239,11 @@ class Plan:
         return self.masking != "none"
 
     @property
+    def is_signed(self) -> bool:
+        """Whether masking withstands a server that lies to devices."""
+        return self.masking == "secagg-signed"
+
+    @property
     def noise_by_devices(self) -> bool:
         """Whether the devices add the noise, in shares."""
         return self.noise_from == "devices"

@@ -1,0 +1,62 @@
+"""One participant's side of a masked round: its vector, and the session's states as bytes between messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedhist.client.device import answer_population
+from fedhist.protocol.envelope import Envelope, Refusal
+from fedhist.protocol.errors import DecodeError, Refused
+from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.protocol.masked_vector import terms_of, to_vector
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import Aborted, Shared
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request
+
+
+def participant_vector(request: Request, population: Population, *, source: Source) -> Integers:
+    """What this participant adds to the masked sum: the sum over its users, and its share of noise if devices add it.
+
+    A participant without users adds nothing but its noise, so nobody can tell.
+    """
+    contribution = answer_population(request, population, source=source)
+    return to_vector(contribution, request, labels_of(population))
+
+
+def begin(
+    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None
+) -> tuple[bytes, bytes]:
+    """The session's first state and the advertisement of its keys."""
+    state, message = start(terms_of(envelope), me, source=source, identity=identity)
+    return save(state), message
+
+
+def proceed(
+    envelope: Envelope,
+    state: bytes,
+    message: bytes,
+    *,
+    vector: Callable[[], Integers],
+    source: Source,
+) -> tuple[bytes, bytes]:
+    """The next state and the answer. An empty answer means that the device gave up, for good.
+
+    Args:
+        envelope: the request, the same as when the session began.
+        state: what the step before returned.
+        message: the server's.
+        vector: called when the vector is due, and not before: data is not looked at for a session that fails.
+        source: for what the step draws.
+    """
+    try:
+        session = restore(state)
+    except DecodeError:
+        raise Refused(Refusal.NO_SESSION) from None
+    if session.terms != terms_of(envelope):
+        raise Refused(Refusal.NO_SESSION)
+    values = vector() if isinstance(session, Shared) else None
+    after, answer = advance(session, message, source=source, vector=values)
+    return save(after), b"" if isinstance(after, Aborted) else answer
