@@ -22,6 +22,9 @@ class MaskAdder:
     """Adds masks to residues, or takes them off, in place; one buffer serves all of them."""
 
     def __init__(self, residues: Residues) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - slow
+
+        self._cipher, self._aes, self._mode = Cipher, algorithms.AES, modes.CTR(bytes(_BLOCK))
         self._residues = residues
         self._buffer = bytearray(_CHUNK_BYTES + _BLOCK)
         self._per_chunk = _CHUNK_BYTES // residues.itemsize
@@ -37,9 +40,7 @@ class MaskAdder:
         self._apply(key, np.subtract)
 
     def _apply(self, key: bytes, operation: np.ufunc) -> None:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - slow
-
-        encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(_BLOCK))).encryptor()
+        encryptor = self._cipher(self._aes(key), self._mode).encryptor()
         size, zeros = self._residues.itemsize, memoryview(_ZEROS)
         for begin in range(0, len(self._residues), self._per_chunk):
             part = self._residues[begin : begin + self._per_chunk]
