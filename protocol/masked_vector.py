@@ -23,15 +23,14 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request, Total
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 
-
 _SESSION_TAG = b"fedhist/1/masking/session\x00"
 
 
 def terms_of(envelope: Envelope) -> MaskingTerms:
     """The terms of the one masking session that this request may have.
 
-    The session is named by the whole request: the run's name, the round, the plan and the threshold. Run names are random,
-    and a device answers one session for each run and round, so no two rounds share keys, seeds or graphs.
+    The session is named by the whole request: the run's name, the round, the plan and the threshold. Run names are
+    random, and a device answers one session for each run and round, so no two rounds share keys, seeds or graphs.
     """
     request = envelope.request
     plan = request.plan

@@ -21,7 +21,14 @@ MIN_PARTICIPANTS = 3
 MAX_TABLE_CAPACITY = 2**22
 MAX_LABEL_BYTES = 1024
 _LARGEST_SHARE = 0.3
-_UNUSED = {"participants": None, "corrupt_share": 0.05, "dropout_share": 0.10, "noise_from": "server"}
+UNMASKED = {
+    "masking": "none",
+    "participants": None,
+    "corrupt_share": 0.05,
+    "dropout_share": 0.10,
+    "noise_from": "server",
+}
+"""The fields of a plan that does not mask."""
 
 
 def check_masking(plan: Plan) -> None:
@@ -55,7 +62,7 @@ def check_masking(plan: Plan) -> None:
 
 
 def _check_unused(plan: Plan) -> None:
-    used = [name.replace("_", " ") for name, default in _UNUSED.items() if getattr(plan, name) != default]
+    used = [name.replace("_", " ") for name, default in UNMASKED.items() if getattr(plan, name) != default]
     if used:
         raise InvalidPlan(
             f"{', '.join(used)} without masking",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -117,7 +117,7 @@ class Collector:
 
     def add(self, fields: Mapping[str, object], data: bytes | None) -> None:
         """Add an answer, or drop and count it."""
-        fault = self._header_fault(fields)
+        fault = header_fault(self.envelope, fields)
         if fault is None:
             try:
                 self._add(data)
@@ -150,18 +150,6 @@ class Collector:
             labels=None if self._keyed is None else self.table.labels,
         )
 
-    def _header_fault(self, fields: Mapping[str, object]) -> Fault | None:
-        due, status = self.envelope.reply_fields(Status.ANSWER), fields.get("status")
-        checks = (
-            (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
-            (status == Status.REFUSED, Fault.REFUSED),
-            (status == Status.FAILED, Fault.ERROR),
-            (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
-            (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
-            (status != Status.ANSWER, Fault.MALFORMED),
-        )
-        return next((fault for wrong, fault in checks if wrong), None)
-
     def _add(self, data: bytes | None) -> None:
         request = self.envelope.request
         if data is None:
@@ -180,3 +168,28 @@ class Collector:
         bins = bins_per_item(self.envelope.request)
         items, places = np.divmod(keyed.keys, bins)
         return Keyed(keys=self.table.numbers(labels)[items] * bins + places, values=keyed.values)
+
+
+def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | None:
+    """What is wrong with the header of a reply to this request; None if nothing is."""
+    due, status = envelope.reply_fields(Status.ANSWER), fields.get("status")
+    checks = (
+        (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
+        (status == Status.REFUSED, Fault.REFUSED),
+        (status == Status.FAILED, Fault.ERROR),
+        (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
+        (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
+        (status != Status.ANSWER, Fault.MALFORMED),
+    )
+    return next((fault for wrong, fault in checks if wrong), None)
+
+
+def numbered(total: Total, known: Labels) -> Total:
+    """The total under the numbers of these labels, with new ones for labels that are not among them."""
+    if total.keyed is None or total.labels is None:
+        return total
+    table = LabelTable(known)
+    numbers = table.numbers([total.labels[key] for key in total.keyed.keys.tolist()])
+    order = np.argsort(numbers)
+    keyed = Keyed(keys=numbers[order], values=total.keyed.values[order])
+    return replace(total, keyed=keyed, labels=table.labels)

@@ -15,6 +15,7 @@ from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
 from fedhist.protocol.keyed_codec import label_bytes
+from fedhist.protocol.masking_terms import UNMASKED
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -275,7 +276,7 @@ def _users_above(shard: Histograms, bounds: Floats) -> int:
 
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
-    plan = Plan.from_json(release.plan.to_json() | {"statistic": "plain"})
+    plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
     exact = InProcess(population, SystemSource()).total(SelectRequest(plan))
     assert exact.keyed is not None  # noqa: S101 - the plain statistic is keyed
     steps = plan.candidate_steps

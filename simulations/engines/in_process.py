@@ -11,6 +11,7 @@ from fedhist.protocol.codec import encode
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.simulations.engines.masked_in_process import masked_round
 
 _SAMPLE = 100
 
@@ -24,28 +25,39 @@ class InProcess:
 
     population: Population
     source: Source
+    dropout: float = 0.0
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
-        summed = answer_population(request, self.population, source=self.source)
-        self.totals[request.round] = Total(
-            round=request.round,
-            users=summed.users,
-            values=summed.values,
-            keyed=summed.keyed,
-            labels=labels_of(self.population),
-        )
+        if request.plan.is_masked:
+            outcome = masked_round(request, self.population, source=self.source, dropout=self.dropout)
+            self.totals[request.round] = outcome.exact
+            self.bytes_per_user[request.round] = outcome.bytes_sent
+            return outcome.total
+        self.totals[request.round] = exact_total(request, self.population, source=self.source)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return self.totals[request.round]
 
 
 @contextmanager
-def open_in_process(population: Population, *, seed: int | None) -> Iterator[InProcess]:
-    """A transport over the population in this process."""
-    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed))
+def open_in_process(population: Population, *, seed: int | None, dropout: float = 0.0) -> Iterator[InProcess]:
+    """A transport over the population in this process; under masking this share of the participants drops out."""
+    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed), dropout)
+
+
+def exact_total(request: Request, population: Population, *, source: Source) -> Total:
+    """The sum over all users, without masks or noise."""
+    summed = answer_population(request, population, source=source)
+    return Total(
+        round=request.round,
+        users=summed.users,
+        values=summed.values,
+        keyed=summed.keyed,
+        labels=labels_of(population),
+    )
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:
