@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
@@ -83,22 +84,30 @@ class Recovery:
             if not alive and not any(peer in self.included for peer in self.cohort.neighbours(device)):
                 continue  # in nobody's masks
             if len(shares) < threshold:
-                raise TooFewSurvivors("unmasking", alive=len(shares), needed=threshold, of="shares of a secret")
+                raise TooFewSurvivors(
+                    "unmasking", alive=len(shares), needed=threshold, of="shares of a secret"
+                )
             if alive:
-                commitment = advert.commitment
-                seed = rebuild(shares, threshold, lambda s, d=device, c=commitment: commit(s, context, d) == c)
+                seed = rebuild(shares, threshold, partial(_is_seed, context, device, advert.commitment))
                 if seed is not None:
                     seeds[device] = seed
                 corrupt += seed is None
             else:
-                public = advert.mask_key
-                secret = rebuild(shares, threshold, lambda s, p=public: KeyPair.from_secret(s).public == p)
+                secret = rebuild(shares, threshold, partial(_is_secret, advert.mask_key))
                 if secret is not None:
                     pairs[device] = KeyPair.from_secret(secret)
                 corrupt += secret is None
         if corrupt:
             raise CorruptShares(secrets=corrupt)
         return seeds, pairs
+
+
+def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
+    return commit(seed, context, device) == commitment
+
+
+def _is_secret(public: bytes, secret: bytes) -> bool:
+    return KeyPair.from_secret(secret).public == public
 
 
 def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:

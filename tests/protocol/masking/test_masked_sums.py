@@ -38,7 +38,9 @@ def total_of(devices: Collection[int]) -> Integers:
 
 @cache
 def identities(devices: int) -> dict[int, Identity]:
-    secrets = {device: SeededSource(7).fork("identity", device).words(4).tobytes() for device in range(devices)}
+    secrets = {
+        device: SeededSource(7).fork("identity", device).words(4).tobytes() for device in range(devices)
+    }
     publics = {device: Identity(secret, {}).public for device, secret in secrets.items()}
     return {device: Identity(secret, publics) for device, secret in secrets.items()}
 
@@ -81,7 +83,9 @@ def test_the_sum_is_exact(devices: int, width: int, signed: bool) -> None:
 
 @given(st.lists(st.sampled_from([None] * 6 + list(PLAIN_STAGES)), min_size=14, max_size=14))
 @settings(max_examples=25, deadline=None)
-def test_any_mix_of_dropouts_gives_the_exact_sum_of_the_included_or_nothing(stages: list[Stage | None]) -> None:
+def test_any_mix_of_dropouts_gives_the_exact_sum_of_the_included_or_nothing(
+    stages: list[Stage | None],
+) -> None:
     dropouts = {stage: [d for d, gone in enumerate(stages) if gone is stage] for stage in PLAIN_STAGES}
     try:
         outcome = run(len(stages), dropouts)
