@@ -2,6 +2,7 @@
 
 A rebuilt secret is checked against what its owner advertised: a seed against its commitment, a mask secret against its
 public key. If more shares came than are needed, other subsets of them are tried, so one liar does not spoil a sum.
+(X25519 ignores five bits of a secret; secrets that differ in these alone give the same masks.)
 """
 
 from __future__ import annotations
