@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import combinations, islice
+from math import comb
 
 from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
 from fedhist.protocol.histograms import Integers
@@ -122,19 +123,17 @@ def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[byte
 
 
 def _subsets(shares: Sequence[PointShare], threshold: int) -> Iterator[Sequence[PointShare]]:
-    """The first `threshold` shares; then, if there are more, all windows of so many; then pseudo-random subsets.
+    """All subsets of `threshold` shares if they are few; else windows of neighbouring points, then pseudo-random ones.
 
     Every share is outside some window, so a single liar is always left out sooner or later.
     """
     count = len(shares)
-    if count < threshold:
-        return
     ordered = sorted(shares)
-    yield ordered[:threshold]
-    if count == threshold:
+    if comb(count, threshold) <= MAX_SUBSETS:
+        yield from combinations(ordered, threshold)
         return
     around = ordered + ordered
-    for begin in range(1, count):
+    for begin in range(count):
         yield around[begin : begin + threshold]
     for attempt in range(MAX_SUBSETS):
         ranked = sorted((_rank(attempt, point), point, value) for point, value in ordered)

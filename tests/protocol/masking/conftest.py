@@ -57,7 +57,9 @@ class Play:
     def total(self, devices: Collection[int]) -> Integers:
         return sum((self.vector(device) for device in devices), np.zeros(self.terms.length, dtype=np.int64))
 
-    def peek(self, device: int, message: bytes, state: DeviceState | None = None) -> tuple[DeviceState, bytes]:
+    def peek(
+        self, device: int, message: bytes, state: DeviceState | None = None
+    ) -> tuple[DeviceState, bytes]:
         """What a device would answer, without its having happened."""
         state = self.states[device] if state is None else state
         source = self.source.fork("device", device, type(state).__name__)

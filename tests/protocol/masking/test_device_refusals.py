@@ -88,9 +88,7 @@ class TestRoster:
     def test_too_few_neighbours_or_too_many(self, play: Any) -> None:
         cohort = play(8).until("roster")
         fewer = rewrite_roster(cohort, edit=lambda entries: entries[:-1])
-        more = rewrite_roster(
-            cohort, edit=lambda entries: [*entries, (999, bytearray(range(96)))]
-        )
+        more = rewrite_roster(cohort, edit=lambda entries: [*entries, (999, bytearray(range(96)))])
         for message in (fewer, more, rewrite_roster(cohort, edit=lambda entries: [])):
             assert_aborts(cohort, message, AbortReason.WRONG_NEIGHBOURS)
 
@@ -108,7 +106,14 @@ class TestRoster:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"threshold": 1}, {"threshold": 2}, {"threshold": 4}, {"neighbours": 2}, {"devices": 6}, {"devices": 2}],
+        [
+            {"threshold": 1},
+            {"threshold": 2},
+            {"threshold": 4},
+            {"neighbours": 2},
+            {"devices": 6},
+            {"devices": 2},
+        ],
         ids=str,
     )
     def test_parameters_other_than_the_safe_ones(self, play: Any, changes: dict[str, int]) -> None:

@@ -32,7 +32,9 @@ def lies(cohort: Any, message: bytes, *, kind: ShareKind | None = None, owner: i
     for share in wire.decode_opening(message, cohort.terms):
         wrong = (7 * int.from_bytes(share.share, "little") + 1) % PRIME
         hit = (kind is None or share.kind is kind) and (owner is None or share.owner == owner)
-        opened.append((share.owner, share.kind, wrong.to_bytes(SHARE_BYTES, "little") if hit else share.share))
+        opened.append(
+            (share.owner, share.kind, wrong.to_bytes(SHARE_BYTES, "little") if hit else share.share)
+        )
     return wire.encode_opening(opened, cohort.terms)
 
 
@@ -112,7 +114,9 @@ class TestLies:
         assert np.array_equal(cohort.result.values, cohort.total(set(cohort.ids) - {13}))
 
     @pytest.mark.parametrize(("owner", "secrets"), [(13, 1), (16, 1), (None, 9)])
-    def test_too_many_stop_the_round_and_are_counted(self, play: Any, owner: int | None, secrets: int) -> None:
+    def test_too_many_stop_the_round_and_are_counted(
+        self, play: Any, owner: int | None, secrets: int
+    ) -> None:
         cohort, openings = self.openings(play)
         cohort.outbox = {device: lies(cohort, reply, owner=owner) for device, reply in openings.items()}
         with pytest.raises(CorruptShares, match="mask secrets") as caught:
@@ -154,7 +158,9 @@ class TestNothingIsAskedOfTooFew:
     def test_more_signers_than_the_complete_graph_allows(self, play: Any) -> None:
         cohort = play(signed=True)
         cohort.server._bodies = dict.fromkeys(range(513), b"")
-        with pytest.raises(RoundFailed, match="513 devices in a masked sum with signatures; allowed: 3 to 512"):
+        with pytest.raises(
+            RoundFailed, match="513 devices in a masked sum with signatures; allowed: 3 to 512"
+        ):
             cohort.server.close()
 
 

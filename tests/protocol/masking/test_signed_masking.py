@@ -28,7 +28,9 @@ def reason_of(outcome: tuple[Any, bytes]) -> AbortReason:
 
 def roster_with(cohort: Any, body_of_13: bytes) -> bytes:
     parameters, neighbours = wire.decode_roster(cohort.inbox[ME], cohort.terms)
-    bodies = {peer: advert.unsigned + advert.signature for peer, advert in neighbours.items()} | {13: body_of_13}
+    bodies = {peer: advert.unsigned + advert.signature for peer, advert in neighbours.items()} | {
+        13: body_of_13
+    }
     entries = [wire.roster_entry(peer, bodies[peer]) for peer in sorted(bodies)]
     return wire.encode_roster(parameters, entries, cohort.terms)
 
@@ -46,7 +48,10 @@ class TestAdvertisements:
         assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
 
     def test_one_that_the_device_signed_in_another_session(self, play: Any) -> None:
-        cohort, other = play(signed=True).until("roster"), play(signed=True, session=2, seed=0).until("roster")
+        cohort, other = (
+            play(signed=True).until("roster"),
+            play(signed=True, session=2, seed=0).until("roster"),
+        )
         _, neighbours = wire.decode_roster(other.inbox[ME], other.terms)
         message = roster_with(cohort, neighbours[13].unsigned + neighbours[13].signature)
         assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
