@@ -64,7 +64,9 @@ class TooFewSurvivors(RoundFailed):
         self.stage = stage
         self.alive = alive
         self.needed = needed
-        super().__init__(f"masking stopped after {stage}: {alive} {of} are left where {needed} are needed")
+        super().__init__(
+            f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed"
+        )
 
 
 class CorruptShares(RoundFailed):

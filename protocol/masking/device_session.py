@@ -82,21 +82,21 @@ def advance(
     """One step: the next state, and the answer to send. `vector` is read in the state Shared, and needed there."""
     if isinstance(state, Shared):
         _check_vector(state.terms, vector)
+    following: tuple[DeviceState, bytes]
     try:
         match state:
             case Advertised():
-                return _share(state, message, source)
+                following = _share(state, message, source)
             case Shared() if vector is not None:
-                return _mask(state, message, vector)
+                following = _mask(state, message, vector)
             case Masked() if state.terms.signed:
-                return _confirm(state, message)
+                following = _confirm(state, message)
             case Masked():
-                request = wire.decode_unmask(message, state.terms)
-                return _open(state, request.dead)
+                following = _open(state, wire.decode_unmask(message, state.terms).dead)
             case Confirmed():
-                return _open_confirmed(state, message)
+                following = _open_confirmed(state, message)
             case Aborted():
-                return state, b""
+                following = state, b""
             case _:
                 raise _Abort(AbortReason.UNEXPECTED)
     except _Abort as abort:
@@ -105,6 +105,8 @@ def advance(
         reason = AbortReason.MALFORMED
     except BadKey:
         reason = AbortReason.BAD_KEY
+    else:
+        return following
     return Aborted(terms=state.terms, me=state.me, reason=reason), b""
 
 

@@ -1,8 +1,8 @@
 """The states of a device in one masked sum. Each holds what its next step needs, and no secret longer than that.
 
-    Advertised ──roster──▶ Shared ──boxes, vector──▶ Masked ─────────unmask────────▶ Finished
-                                                       └─survivors─▶ Confirmed ─unmask─▲        signed mode
-    any ──anything that is wrong──▶ Aborted, which answers nothing
+Advertised ──roster──▶ Shared ──boxes, vector──▶ Masked ─────────unmask────────▶ Finished
+                                                   └─survivors─▶ Confirmed ─unmask─▲        signed mode
+any ──anything that is wrong──▶ Aborted, which answers nothing
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Aborted:
-    """This device gave up and forgot everything."""
+    """The device gave up and forgot everything."""
 
     terms: MaskingTerms
     me: int

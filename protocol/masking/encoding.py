@@ -9,13 +9,18 @@ about its own value is not bound by L: it can move the sum, modulo 2^w, by anyth
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.prg import Residues
 
-_TYPES = {32: (np.dtype(np.uint32), np.dtype(np.int32)), 64: (np.dtype(np.uint64), np.dtype(np.int64))}
+_TYPES: dict[int, tuple[np.dtype[Any], np.dtype[Any]]] = {
+    32: (np.dtype(np.uint32), np.dtype(np.int32)),
+    64: (np.dtype(np.uint64), np.dtype(np.int64)),
+}
 
 
 def width_for(largest: int, users: int, *, noise_tail: int = 0) -> int:

@@ -140,7 +140,9 @@ def _stays_connected(n: int, removed: int, k: int) -> bool:
 
 def _stays_correct(n: int, silent: int, k: int, threshold: int) -> bool:
     others = n - 1
-    bad = sum(comb(silent, count) * comb(others - silent, k - count) for count in range(k - threshold + 1, k + 1))
+    bad = sum(
+        comb(silent, count) * comb(others - silent, k - count) for count in range(k - threshold + 1, k + 1)
+    )
     return (n * bad) << CORRECTNESS_BITS < comb(others, k)
 
 
@@ -157,7 +159,9 @@ class Graph:
 
     def neighbours(self, device: int) -> Positions:
         """The numbers of one device's neighbours, ascending."""
-        return self.rows(np.array([device]))[0]
+        (row,) = self.rows(np.array([device]))
+        found: Positions = row
+        return found
 
     def all_neighbours(self) -> Positions:
         """The neighbours of every device: one ascending row each."""

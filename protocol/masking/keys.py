@@ -80,10 +80,8 @@ class KeyPair:
                 shared = exchange(read(public))
             except ValueError:  # of a wrong length, or the shared secret is all zero
                 raise BadKey("a public key that can't be agreed with") from None
-            if me < peer:
-                pair = _IDS.pack(me, peer) + mine + public
-            else:
-                pair = _IDS.pack(peer, me) + public + mine
+            first, second = ((me, mine), (peer, public)) if me < peer else ((peer, public), (me, mine))
+            pair = _IDS.pack(first[0], second[0]) + first[1] + second[1]
             yield derive(shared, purpose, context + pair, size=size)
 
 

@@ -7,10 +7,12 @@ as a one-time pad does.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-Residues = NDArray[np.uint32] | NDArray[np.uint64]
+Residues = NDArray[np.unsignedinteger[Any]]
 
 # The keystream is made and added piece by piece, so that it is still in the processor's cache when it is added.
 _CHUNK_BYTES = 1 << 16

@@ -2,6 +2,7 @@
 
 A rebuilt secret is checked against what its owner advertised: a seed against its commitment, a mask secret against its
 public key. If more shares came than are needed, other subsets of them are tried, so one liar does not spoil a sum.
+(X25519 ignores five bits of a secret; secrets that differ in these alone give the same masks.)
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import combinations, islice
+from math import comb
 
 from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
 from fedhist.protocol.histograms import Integers
@@ -83,22 +86,30 @@ class Recovery:
             if not alive and not any(peer in self.included for peer in self.cohort.neighbours(device)):
                 continue  # in nobody's masks
             if len(shares) < threshold:
-                raise TooFewSurvivors("unmasking", alive=len(shares), needed=threshold, of="shares of a secret")
+                raise TooFewSurvivors(
+                    "unmasking", alive=len(shares), needed=threshold, of="shares of a secret"
+                )
             if alive:
-                commitment = advert.commitment
-                seed = rebuild(shares, threshold, lambda s, d=device, c=commitment: commit(s, context, d) == c)
+                seed = rebuild(shares, threshold, partial(_is_seed, context, device, advert.commitment))
                 if seed is not None:
                     seeds[device] = seed
                 corrupt += seed is None
             else:
-                public = advert.mask_key
-                secret = rebuild(shares, threshold, lambda s, p=public: KeyPair.from_secret(s).public == p)
+                secret = rebuild(shares, threshold, partial(_is_secret, advert.mask_key))
                 if secret is not None:
                     pairs[device] = KeyPair.from_secret(secret)
                 corrupt += secret is None
         if corrupt:
             raise CorruptShares(secrets=corrupt)
         return seeds, pairs
+
+
+def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
+    return commit(seed, context, device) == commitment
+
+
+def _is_secret(public: bytes, secret: bytes) -> bool:
+    return KeyPair.from_secret(secret).public == public
 
 
 def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:
@@ -112,19 +123,17 @@ def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[byte
 
 
 def _subsets(shares: Sequence[PointShare], threshold: int) -> Iterator[Sequence[PointShare]]:
-    """The first `threshold` shares; then, if there are more, all windows of so many; then pseudo-random subsets.
+    """All subsets of `threshold` shares if they are few; else windows of neighbouring points, then pseudo-random ones.
 
     Every share is outside some window, so a single liar is always left out sooner or later.
     """
     count = len(shares)
-    if count < threshold:
-        return
     ordered = sorted(shares)
-    yield ordered[:threshold]
-    if count == threshold:
+    if comb(count, threshold) <= MAX_SUBSETS:
+        yield from combinations(ordered, threshold)
         return
     around = ordered + ordered
-    for begin in range(1, count):
+    for begin in range(count):
         yield around[begin : begin + threshold]
     for attempt in range(MAX_SUBSETS):
         ranked = sorted((_rank(attempt, point), point, value) for point, value in ordered)

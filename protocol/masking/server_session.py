@@ -1,14 +1,14 @@
 """The server's side of one masked sum, stage by stage. Each stage takes messages and closes into the next.
 
-    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingInputs ─────────────────────────▶ CollectingOpenings ─▶ MaskedSum
-                                                          └─▶ CollectingConfirmations (signed) ─▲
+    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingInputs ──────────────▶ CollectingOpenings ─▶ MaskedSum
+                                                          └─▶ CollectingConfirmations ─▲   signed mode
 
     stage = CollectingAdvertisements(terms, source=source)
     stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
     stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
 
-A device that is silent or sends nonsense is a drop-out. When too few are left, `close` raises RoundFailed and no request
-to unmask was made, so that every input stays hidden. A stage is closed once.
+A device that is silent or sends nonsense is a drop-out. When too few are left, `close` raises RoundFailed and no
+request to unmask was made, so that every input stays hidden. A stage is closed once.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class CollectingAdvertisements(_Stage):
         self, terms: MaskingTerms, *, source: Source, directory: Mapping[int, bytes] | None = None
     ) -> None:
         if terms.signed != (directory is not None):
-            raise InvalidInput("a directory and the mode do not go together", allowed="one in signed mode only")
+            raise InvalidInput(
+                "a directory and the mode do not go together", allowed="one in signed mode only"
+            )
         super().__init__(terms, None if directory is None else set(directory), Counter())
         self._salt = draw_bytes(KEY_BYTES, source=source)
         self._directory = dict(directory or {})
@@ -170,7 +172,10 @@ class CollectingAdvertisements(_Stage):
     def _rosters(self, cohort: Cohort) -> Messages:
         entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
         for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
-            yield device, wire.encode_roster(cohort.parameters, map(entries.__getitem__, row.tolist()), self.terms)
+            yield (
+                device,
+                wire.encode_roster(cohort.parameters, map(entries.__getitem__, row.tolist()), self.terms),
+            )
 
 
 class CollectingShares(_Stage):
@@ -329,7 +334,7 @@ class CollectingOpenings(_Stage):
     def close(self) -> MaskedSum:
         """Rebuild the secrets, take the masks off, and give the sum over the included."""
         self._close()
-        return self._recovery.unmask(self.rejected)
+        return self._recovery.unmask({reason.value: count for reason, count in self.rejected.items()})
 
 
 def _ask_to_open(
@@ -352,6 +357,10 @@ def _ask_to_open(
 
 
 ServerStage = (
-    CollectingAdvertisements | CollectingShares | CollectingInputs | CollectingConfirmations | CollectingOpenings
+    CollectingAdvertisements
+    | CollectingShares
+    | CollectingInputs
+    | CollectingConfirmations
+    | CollectingOpenings
 )
 """Where the server is in its session."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fedhist.protocol.errors import DecodeError
@@ -168,7 +169,9 @@ def masked_body(data: bytes, terms: MaskingTerms) -> memoryview:
     """The residues' bytes of a masked input."""
     body = body_of(data, Kind.MASKED, terms)
     if len(body) != terms.length * terms.width // 8:
-        raise DecodeError(f"a masked input of {len(body)} bytes where {terms.length * terms.width // 8} are due")
+        raise DecodeError(
+            f"a masked input of {len(body)} bytes where {terms.length * terms.width // 8} are due"
+        )
     return body
 
 
@@ -232,6 +235,6 @@ def _entries(layout: struct.Struct, body: bytes | memoryview) -> list[tuple[Any,
     if len(body) % layout.size:
         raise DecodeError(f"a list of {len(body)} bytes; entries have {layout.size}")
     entries = list(layout.iter_unpack(body))
-    if any(one[0] >= other[0] for one, other in zip(entries, entries[1:], strict=False)):
+    if any(one[0] >= other[0] for one, other in pairwise(entries)):
         raise DecodeError("a list that does not ascend strictly by id")
     return entries
