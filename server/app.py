@@ -25,7 +25,8 @@ from fedhist.protocol.envelope import (
     items_digest,
     new_run_name,
 )
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.errors import InvalidFile, RoundFailed
+from fedhist.protocol.identities import parse_directory
 from fedhist.protocol.item_list import parse_items, unreadable
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
@@ -223,6 +224,7 @@ def run_on_grid(
     minimum_nodes: int = 1,
     node_timeout: float = 60.0,
     on_report: Callable[[RoundReport], None] = lambda report: None,
+    directory: Mapping[int, bytes] | None = None,
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
@@ -238,6 +240,7 @@ def run_on_grid(
         minimum_nodes: how many nodes to wait for before the first round.
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
+        directory: for signed masking, the participants' public keys, see `fedhist.protocol.identities`.
     """
     transport = GridTransport(
         grid=grid,
@@ -246,6 +249,7 @@ def run_on_grid(
         node_timeout=node_timeout,
         labels=labels,
         on_report=on_report,
+        directory=directory,
     )
     return run_rounds(
         plan,
@@ -261,6 +265,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     if settings.out is not None:
         check_target(settings.out)
     labels = _read_items(settings)
+    directory = _read_directory(settings)
     reports: dict[Round, RoundReport] = {}
     with charged(settings.ledger, settings.plan, label="flower") as journal:
         ledger = Ledger(journal=journal)
@@ -274,6 +279,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             minimum_nodes=settings.minimum_nodes,
             node_timeout=settings.node_timeout,
             on_report=lambda report: reports.update({report.round: report}),
+            directory=directory,
         )
         if settings.out is not None:
             with new_folder(settings.out) as folder:
@@ -360,6 +366,16 @@ def _read_items(settings: GridSettings) -> list[str] | None:
         return parse_items(path.read_bytes(), name=str(path))
     except OSError:
         raise unreadable(str(path)) from None
+
+
+def _read_directory(settings: GridSettings) -> Mapping[int, bytes] | None:
+    path = settings.directory
+    if path is None:
+        return None
+    try:
+        return parse_directory(path.read_bytes(), name=str(path))
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
 app = ServerApp()

@@ -34,7 +34,7 @@ class SimulatedTransport(Protocol):
 
     @property
     def bytes_per_user(self) -> dict[Round, int]:
-        """How many bytes one user's own device would have sent."""
+        """How many bytes one user's own device would have sent; under masking, a participant."""
 
     def total(self, request: Request) -> Total:
         """The sum of the requested statistic over the cohort."""
@@ -49,12 +49,13 @@ class Engine(Protocol):
         """The transport, until the block ends."""
 
 
-def engine_named(name: str, **options: int) -> Engine:
+def engine_named(name: str, **options: float) -> Engine:
     """The engine of this name.
 
     Args:
         name: one of ENGINES.
-        options: the engine's own settings, which change speed only: `nodes` for those on nodes.
+        options: the engine's own settings: `nodes` for those on nodes, and `dropout`, the share of a masked round's
+            participants that falls silent.
     """
     if name not in ENGINES:
         raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))

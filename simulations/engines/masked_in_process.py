@@ -16,8 +16,8 @@ from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.identities import participant_number
 from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
-from fedhist.protocol.masking_terms import most_of
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.collection import numbered
@@ -90,7 +90,7 @@ def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str,
     One that falls silent at the last stage is in the sum all the same.
     """
     order = np.argsort(source.words(participants), kind="stable")
-    gone = order[: most_of(participants, share)].tolist()
+    gone = order[: share_of(participants, share)].tolist()
     return {stage: gone[place :: len(DROPOUT_STAGES)] for place, stage in enumerate(DROPOUT_STAGES)}
 
 
