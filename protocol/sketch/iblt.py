@@ -44,6 +44,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,8 @@ MAX_INSERTIONS = 2**31
 MAX_COUNT = 2**45
 """The largest clipped count of an item on one device: the mass that a plan allows a whole cohort."""
 
+_MAX_LOAD = Fraction(7, 10)
+_MAX_PAIRS = Fraction(1, 10**6)
 _TAG = b"fedhist/1/iblt"
 _SHAPE = struct.Struct("<QQ")
 _COUNT, _VALUE, _CHECK, _KEY = range(4)
@@ -97,7 +100,8 @@ class TableShape:
     def part_cells(self) -> int:
         """m, the cells of a sub-table: a load of at most 0.7, and less than 1e-6 pairs that share all cells."""
         pairs = self.capacity * (self.capacity - 1) // 2
-        return max(-(-self.capacity * 10 // (7 * HASHES)), _fourth_root(pairs * 10**6))
+        loaded = math.ceil(Fraction(self.capacity) / (HASHES * _MAX_LOAD))
+        return max(loaded, _fourth_root(math.ceil(pairs / _MAX_PAIRS)))
 
     @property
     def cells(self) -> int:
@@ -149,7 +153,7 @@ class TableNotDecoded(RoundFailed):
             advice = f"raise capacity to about {self.advised_capacity:,}"
             if cells_used == shape.cells:
                 advice += ", or more: with no cell empty there is no telling"
-            elif self.estimated_items <= shape.capacity:
+            elif self.estimated_items <= _MAX_LOAD * shape.cells:
                 advice += " (another salt may do; if not, some device does not follow the protocol)"
         found = (
             "" if self.estimated_items is None else f", as by about {self.estimated_items:,} distinct items"
