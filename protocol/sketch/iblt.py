@@ -404,5 +404,5 @@ def _estimated_items(cells_used: int, shape: TableShape) -> int:
 
 def _rounded_up(number: float) -> int:
     """Up to two significant digits."""
-    unit = 10 ** max(math.floor(math.log10(number)) - 1, 0)
+    unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
     return math.ceil(number / unit) * unit
