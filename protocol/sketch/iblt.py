@@ -321,16 +321,15 @@ def _plausible(table: Integers) -> bool:
 
 
 def _decoded(items: Integers) -> Decoded:
-    """Items as labels, sorted; a DecodeError if some key is no label's, or a label's twice."""
+    """Items as labels, sorted; a DecodeError if some key is no label's. Peeling finds no key twice."""
     heads, chunks = items[:, _KEY], items[:, _KEY + 1 :].astype("<u4")
     kinds, lengths = heads >> _KIND_SHIFT, heads & ((1 << _KIND_SHIFT) - 1)
     # Padded with zeros, as numpy compares them: the shorter of two equal ones comes first.
     texts = np.ascontiguousarray(chunks).view(f"S{4 * chunks.shape[1]}").reshape(-1)
     order = np.lexsort((kinds, lengths, texts))
     texts, lengths, kinds = texts[order], lengths[order], kinds[order]
-    same = (texts[1:] == texts[:-1]) & (heads[order][1:] == heads[order][:-1])
-    if same.any() or (np.char.str_len(texts) > lengths).any():
-        raise DecodeError("a key twice, or one with bytes after its end")
+    if (np.char.str_len(texts) > lengths).any():
+        raise DecodeError("a key with bytes after its end")
     plain = b"".join(
         [text.ljust(length, b"\0") for text, length in zip(texts.tolist(), lengths.tolist(), strict=True)]
     )

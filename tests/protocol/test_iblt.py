@@ -362,8 +362,9 @@ class TestCorruption:
     def test_any_single_changed_number_is_refused(self, place, change):
         values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE).view(np.uint64)
         values[place : place + 1] += np.uint64(change)
-        with pytest.raises(TableNotDecoded):
+        with pytest.raises(TableNotDecoded) as caught:
             decode_table(values, self.SHAPE, salt=SALT)
+        assert caught.value.advised_capacity is None  # a larger table would not help
 
     @given(
         column=st.integers(0, SHAPE.columns - 1),
@@ -378,6 +379,22 @@ class TestCorruption:
             part[place, column] += change
         with pytest.raises(TableNotDecoded):
             decode_table(values, self.SHAPE, salt=SALT)
+
+    def test_an_item_that_lies_in_a_wrong_cell(self, values):
+        part = cells(values, self.SHAPE)[0]
+        alone = np.flatnonzero(part[:, 0] == 1)[0]
+        empty = np.flatnonzero(part[:, 0] == 0)[0]
+        part[[alone, empty]] = part[[empty, alone]]
+        with pytest.raises(TableNotDecoded, match="contradict each other") as caught:
+            decode_table(values, self.SHAPE, salt=SALT)
+        assert caught.value.advised_capacity is None
+
+    def test_a_row_that_stands_in_one_sub_table_alone(self, values):
+        part = cells(values, self.SHAPE)[0]
+        part[np.flatnonzero(part[:, 0] == 0)[0]] = 1
+        with pytest.raises(TableNotDecoded, match="not a sum of tables") as caught:
+            decode_table(values, self.SHAPE, salt=SALT)
+        assert caught.value.advised_capacity is None
 
     def test_a_mask_that_was_not_removed(self, values):
         mask = np.random.default_rng(1).integers(0, 2**64, size=self.SHAPE.length, dtype=np.uint64)
