@@ -98,7 +98,7 @@ class TableShape:
 
     @property
     def part_cells(self) -> int:
-        """m, the cells of a sub-table: a load of at most 0.7, and less than 1e-6 pairs that share all cells."""
+        """m, the cells of a sub-table: a load of at most 0.7, and at most 1e-6 expected pairs that share all cells."""
         pairs = self.capacity * (self.capacity - 1) // 2
         loaded = math.ceil(Fraction(self.capacity) / (HASHES * _MAX_LOAD))
         return max(loaded, _fourth_root(math.ceil(pairs / _MAX_PAIRS)))
