@@ -265,7 +265,7 @@ class TestOverload:
         shape = TableShape(capacity, label_bytes=8)
         rng = np.random.default_rng(capacity)
         failures = 0
-        for seed in range(100):
+        for seed in range(60):
             salt = struct.pack("<q", seed)
             load = rng.choice([0.6, 0.77, 0.9, 1.2, 2.0])
             items = max(math.ceil(load * shape.cells), 5)
@@ -282,7 +282,7 @@ class TestOverload:
                 failures += 1
             else:
                 assert load < 0.9
-        assert failures > 40
+        assert failures > 24
 
     def test_keys_that_average_to_a_key(self):
         """Neighbouring numbers: each cell of two or three holds what looks like the one between them."""
@@ -322,7 +322,7 @@ class TestOverload:
 
 
 class TestFullTables:
-    @pytest.mark.parametrize(("capacity", "seeds"), [(2, 200), (30, 200), (700, 200), (6_000, 60)])
+    @pytest.mark.parametrize(("capacity", "seeds"), [(2, 100), (30, 200), (700, 60), (6_000, 60)])
     def test_a_table_filled_to_its_capacity_decodes_under_any_salt(self, capacity, seeds):
         """At one in a million a single failure in these would be a sign of something else."""
         shape = TableShape(capacity, label_bytes=4)
@@ -334,18 +334,18 @@ class TestFullTables:
             assert (decoded.counts == np.array(decoded.labels) + 1).all()
 
     def test_pairs_that_share_all_cells_are_as_rare_as_stated(self):
-        """Sub-tables of 32 cells with 60 items have 1770 / 32^4 such pairs: 0.5 in 300 tables."""
+        """Sub-tables of 32 cells with 60 items have 1770 / 32^4 such pairs: 0.25 in 150 tables."""
         shape = TableShape(capacity=2, label_bytes=4)
         assert shape.cells == HASHES * 32
         labels, counts = list(range(60)), np.ones(60, dtype=np.int64)
         failures = 0
-        for seed in range(300):
+        for seed in range(150):
             salt = struct.pack("<q", seed)
             try:
                 decode_table(encode_table(labels, counts, shape, salt=salt), shape, salt=salt)
             except TableNotDecoded:
                 failures += 1
-        assert failures <= 5  # a Poisson with mean 0.5 passes this once in 66,000
+        assert failures <= 4  # a Poisson with mean 0.25 is above this once in 140,000
 
 
 class TestCorruption:
