@@ -44,6 +44,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,8 @@ MAX_INSERTIONS = 2**31
 MAX_COUNT = 2**45
 """The largest clipped count of an item on one device: the mass that a plan allows a whole cohort."""
 
+_MAX_LOAD = Fraction(7, 10)
+_MAX_PAIRS = Fraction(1, 10**6)
 _TAG = b"fedhist/1/iblt"
 _SHAPE = struct.Struct("<QQ")
 _COUNT, _VALUE, _CHECK, _KEY = range(4)
@@ -95,9 +98,10 @@ class TableShape:
 
     @property
     def part_cells(self) -> int:
-        """m, the cells of a sub-table: a load of at most 0.7, and less than 1e-6 pairs that share all cells."""
+        """m, the cells of a sub-table: a load of at most 0.7, and at most 1e-6 expected pairs that share all cells."""
         pairs = self.capacity * (self.capacity - 1) // 2
-        return max(-(-self.capacity * 10 // (7 * HASHES)), _fourth_root(pairs * 10**6))
+        loaded = math.ceil(Fraction(self.capacity) / (HASHES * _MAX_LOAD))
+        return max(loaded, _fourth_root(math.ceil(pairs / _MAX_PAIRS)))
 
     @property
     def cells(self) -> int:
@@ -149,7 +153,7 @@ class TableNotDecoded(RoundFailed):
             advice = f"raise capacity to about {self.advised_capacity:,}"
             if cells_used == shape.cells:
                 advice += ", or more: with no cell empty there is no telling"
-            elif self.estimated_items <= shape.capacity:
+            elif self.estimated_items <= _MAX_LOAD * shape.cells:
                 advice += " (another salt may do; if not, some device does not follow the protocol)"
         found = (
             "" if self.estimated_items is None else f", as by about {self.estimated_items:,} distinct items"
@@ -317,16 +321,15 @@ def _plausible(table: Integers) -> bool:
 
 
 def _decoded(items: Integers) -> Decoded:
-    """Items as labels, sorted; a DecodeError if some key is no label's, or a label's twice."""
+    """Items as labels, sorted; a DecodeError if some key is no label's. Peeling finds no key twice."""
     heads, chunks = items[:, _KEY], items[:, _KEY + 1 :].astype("<u4")
     kinds, lengths = heads >> _KIND_SHIFT, heads & ((1 << _KIND_SHIFT) - 1)
     # Padded with zeros, as numpy compares them: the shorter of two equal ones comes first.
     texts = np.ascontiguousarray(chunks).view(f"S{4 * chunks.shape[1]}").reshape(-1)
     order = np.lexsort((kinds, lengths, texts))
     texts, lengths, kinds = texts[order], lengths[order], kinds[order]
-    same = (texts[1:] == texts[:-1]) & (heads[order][1:] == heads[order][:-1])
-    if same.any() or (np.char.str_len(texts) > lengths).any():
-        raise DecodeError("a key twice, or one with bytes after its end")
+    if (np.char.str_len(texts) > lengths).any():
+        raise DecodeError("a key with bytes after its end")
     plain = b"".join(
         [text.ljust(length, b"\0") for text, length in zip(texts.tolist(), lengths.tolist(), strict=True)]
     )
@@ -400,5 +403,5 @@ def _estimated_items(cells_used: int, shape: TableShape) -> int:
 
 def _rounded_up(number: float) -> int:
     """Up to two significant digits."""
-    unit = 10 ** max(math.floor(math.log10(number)) - 1, 0)
+    unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
     return math.ceil(number / unit) * unit
