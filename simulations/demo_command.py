@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     help="Let the nodes mask what they send, so that the server learns sums only.",
 )
 @click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
-def demo_deployment(
+def demo_deployment(  # noqa: PLR0917 - one for each option
     nodes: int, users: int, out: Path | None, keep: Path | None, masking: str, time_limit: float
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.

@@ -51,8 +51,8 @@ import numpy.typing as npt
 
 from fedhist.protocol.errors import DecodeError, InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
 from fedhist.protocol.histograms import Flags, Integers, Words
-from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES, Label, _labels, label_bytes
-from fedhist.protocol.sketch.buckets import _mix
+from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES, Label, label_bytes, read_labels
+from fedhist.protocol.sketch.buckets import mixed_words
 
 HASHES = 4
 """r: the cells of an item, one in each sub-table."""
@@ -250,7 +250,7 @@ class _Hash:
     def of(self, words: Integers) -> tuple[Integers, Integers]:
         """For keys as rows of words: the place in each sub-table, of shape (HASHES, keys), and the check."""
         first, second = (words.view(np.uint64) @ self._coefficients).T
-        mixed = np.stack([_mix(first ^ _mix(second + tweak)) for tweak in self._tweaks])
+        mixed = np.stack([mixed_words(first ^ mixed_words(second + tweak)) for tweak in self._tweaks])
         places = (mixed[:HASHES] % np.uint64(self.shape.part_cells)).astype(np.int64)
         return places, (mixed[HASHES] >> np.uint64(32)).astype(np.int64)
 
@@ -333,7 +333,7 @@ def _decoded(items: Integers) -> Decoded:
     plain = b"".join(
         [text.ljust(length, b"\0") for text, length in zip(texts.tolist(), lengths.tolist(), strict=True)]
     )
-    labels = _labels(plain, lengths, kinds.astype(np.uint8).tobytes())
+    labels = read_labels(plain, lengths, kinds.astype(np.uint8).tobytes())
     return Decoded(labels=labels, counts=items[order, _VALUE])
 
 
