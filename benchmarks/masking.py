@@ -41,20 +41,26 @@ WIDTH = 32
 
 @dataclass
 class Measured:
-    """CPU seconds of this process, seconds by the clock, and what came out."""
+    """CPU seconds of all processes, seconds by the clock, and what came out."""
 
     cpu: float
     wall: float
     value: Any
 
 
+def cpu_seconds() -> float:
+    """CPU time of this process and of the workers that ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def measure(function: Callable[[], Any], repeats: int = 1) -> Measured:
     """The best of some runs."""
     best: Measured | None = None
     for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), cpu_seconds()
         value = function()
-        found = Measured(time.process_time() - cpu, time.perf_counter() - wall, value)
+        found = Measured(cpu_seconds() - cpu, time.perf_counter() - wall, value)
         best = found if best is None or found.cpu < best.cpu else best
     assert best is not None  # noqa: S101 - at least one repeat
     return best
@@ -218,7 +224,7 @@ def main() -> None:
         show("growth", devices, length, measure(lambda n=devices, d=length: ours(n, d)))  # type: ignore[misc]  # bound now
     if not options.quick:
         show("all cores", 10_000, 10_000, measure(lambda: ours(10_000, 10_000, cores=options.cores)))
-        print("  (target: 120 s by the clock; CPU is the server's process alone)")
+        print("  (target: 120 s by the clock, with two cores of one's own; CPU is that of all processes)")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process {peak:,.0f} MB")
 
