@@ -58,7 +58,7 @@ class RoundFailed(FedhistError):
 
 
 class TooFewSurvivors(RoundFailed):
-    """A masked round lost too many devices. No unmasking was asked for, so every input stays hidden."""
+    """A masked sum lost too many devices. It stays masked, and so does every input."""
 
     def __init__(self, stage: str, *, alive: int, needed: int, of: str = "devices") -> None:
         self.stage = stage

@@ -25,7 +25,7 @@ class Cohort:
         self.parameters = parameters
         self.ids = sorted(bodies)
         self.number = {device: number for number, device in enumerate(self.ids)}
-        self._graph = Graph(parameters, salt)
+        self._graph = Graph(parameters, salt, terms.digest)
 
     @cached_property
     def adjacency(self) -> Positions:

@@ -57,9 +57,9 @@ def to_integers(residues: Residues) -> Integers:
     return residues.view(_TYPES[residues.itemsize * 8][1]).astype(np.int64)
 
 
-def residue_bytes(residues: Residues) -> bytes:
-    """The residues, little-endian."""
-    return residues.astype(residues.dtype.newbyteorder("<"), copy=False).tobytes()
+def residue_bytes(residues: Residues) -> memoryview:
+    """The bytes of the residues, little-endian, without a copy where the machine has them so."""
+    return residues.astype(residues.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
 
 
 def read_residues(data: memoryview, width: int) -> Residues:

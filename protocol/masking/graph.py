@@ -147,13 +147,13 @@ def _stays_correct(n: int, silent: int, k: int, threshold: int) -> bool:
 
 
 class Graph:
-    """The neighbours of n devices, numbered from 0 in the order of their ids."""
+    """The neighbours of n devices, numbered from 0 in the order of their ids; `context` binds the salt's use."""
 
-    def __init__(self, parameters: GraphParameters, salt: bytes) -> None:
+    def __init__(self, parameters: GraphParameters, salt: bytes, context: bytes = b"") -> None:
         self.parameters = parameters
         n = parameters.devices
         # Sorting by 64 random bits: a tie, which the sort would break by number, has probability n^2/2^65.
-        self._ring = np.argsort(_words(salt, n), kind="stable").astype(np.int32)
+        self._ring = np.argsort(_words(salt, context, n), kind="stable").astype(np.int32)
         self._place = np.empty(n, dtype=np.int32)
         self._place[self._ring] = np.arange(n, dtype=np.int32)
 
@@ -181,7 +181,7 @@ class Graph:
         return found
 
 
-def _words(salt: bytes, count: int) -> Words:
+def _words(salt: bytes, context: bytes, count: int) -> Words:
     words = np.zeros(count, dtype=np.uint64)
-    MaskAdder(words).add(derive(salt, b"graph", b""))
+    MaskAdder(words).add(derive(salt, b"graph", context))
     return words

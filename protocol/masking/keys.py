@@ -15,6 +15,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import BadKey, InvalidInput
@@ -23,6 +24,8 @@ from fedhist.protocol.privacy.randomness import Source
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -87,11 +90,17 @@ class KeyPair:
 
 def derive(secret: bytes, purpose: bytes, context: bytes, *, size: int = KEY_BYTES) -> bytes:
     """HKDF-SHA256 of a uniform secret, bound to a purpose and a context of fixed length."""
+    hkdf, sha256 = _hkdf()
+    info = _TAG + purpose + b"\x00" + context
+    return hkdf(algorithm=sha256, length=size, salt=None, info=info).derive(secret)
+
+
+@cache
+def _hkdf() -> tuple[type[HKDF], SHA256]:
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - slow
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 - slow
 
-    info = _TAG + purpose + b"\x00" + context
-    return HKDF(algorithm=SHA256(), length=size, salt=None, info=info).derive(secret)
+    return HKDF, SHA256()
 
 
 def check_public(public: bytes) -> None:

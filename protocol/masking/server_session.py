@@ -203,24 +203,28 @@ class CollectingShares(_Stage):
             self._boxes[receiver].append((sender, box))
 
     def close(self) -> tuple[CollectingInputs, Messages]:
-        """Deliver the boxes to those who shared, if everyone can still be unmasked.
-
-        A device with fewer than t neighbours who shared would refuse to go on; it is left out as a drop-out.
-        """
+        """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
         self._close()
-        threshold = self.cohort.parameters.threshold
-        able = {device for device in self._heard if len(self._boxes[device]) >= threshold}
-        self._need(len(able), max(self.terms.minimum_survivors, threshold + 1))
-        following = CollectingInputs(
-            self.terms, self.cohort, self._directory, self.rejected, shared=self._heard, able=able
-        )
-        return following, self._deliveries(able)
+        kept = self._with_enough_neighbours()
+        self._need(len(kept), max(self.terms.minimum_survivors, self.cohort.parameters.threshold + 1))
+        following = CollectingInputs(self.terms, self.cohort, self._directory, self.rejected, shared=kept)
+        return following, self._deliveries(kept)
 
-    def _deliveries(self, able: set[int]) -> Messages:
+    def _with_enough_neighbours(self) -> set[int]:
+        """Leave out who has fewer than t neighbours that shared: nobody could rebuild its secrets. Until all have."""
+        kept = self.cohort.flags(self._heard)
+        while True:
+            enough = kept & (kept[self.cohort.adjacency].sum(axis=1) >= self.cohort.parameters.threshold)
+            if (enough == kept).all():
+                return {device for device, keep in zip(self.cohort.ids, kept.tolist(), strict=True) if keep}
+            kept = enough
+
+    def _deliveries(self, kept: set[int]) -> Messages:
         for device in self.cohort.ids:
             boxes = self._boxes.pop(device)
-            if device in able:
-                yield device, wire.encode_boxes(Kind.BOXES, sorted(boxes), self.terms)
+            if device in kept:
+                delivered = sorted(box for box in boxes if box[0] in kept)
+                yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
 
 
 class CollectingInputs(_Stage):
@@ -236,9 +240,8 @@ class CollectingInputs(_Stage):
         rejected: Counter[Rejection],
         *,
         shared: set[int],
-        able: set[int],
     ) -> None:
-        super().__init__(terms, able, rejected)
+        super().__init__(terms, shared, rejected)
         self._cohort = cohort
         self._directory = directory
         self._shared = shared

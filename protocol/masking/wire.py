@@ -94,9 +94,9 @@ class OpenedShare(NamedTuple):
     share: bytes
 
 
-def message(kind: Kind, terms: MaskingTerms, body: bytes) -> bytes:
+def message(kind: Kind, terms: MaskingTerms, body: bytes | memoryview) -> bytes:
     """A body with its header."""
-    return _HEADER.pack(MAGIC, VERSION, kind, terms.digest) + body
+    return b"".join((_HEADER.pack(MAGIC, VERSION, kind, terms.digest), body))
 
 
 def body_of(data: bytes, kind: Kind, terms: MaskingTerms) -> memoryview:

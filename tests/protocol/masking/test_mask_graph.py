@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -112,6 +114,18 @@ class TestParameters:
     def test_shares_of_devices_are_read_as_decimals(self) -> None:
         """0.07 * 100 is 7.000000000000001 in floating point and 0.29 * 100 is 28.999999999999996."""
         assert [share_of(100, share) for share in (0.07, 0.29, 0.05, 0.0)] == [7, 29, 5, 0]
+
+
+def test_the_table_in_the_documentation_is_this_one() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "masking.md").read_text(encoding="utf-8")
+    heading = re.search(r"^\| n \| (.*) \|$", page, re.MULTILINE)
+    assert heading
+    columns = [tuple(map(float, re.findall(r"0\.\d+", cell))) for cell in heading[1].split("|")]
+    rows = re.findall(r"^\| ([\d,]+) \| (\d+/\d+.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 7
+    for devices, cells in rows:
+        shown = [tuple(map(int, cell.split("/"))) for cell in cells.split("|")]
+        assert shown == [pair(int(devices.replace(",", "")), *shares) for shares in columns]
 
 
 class TestGraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
+from random import Random
 
 import numpy as np
 import pytest
@@ -119,6 +120,20 @@ def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
     }
     outcome = run(112, dropouts)
     assert set(outcome.included) == included(112, dropouts)
+    assert np.array_equal(outcome.values, total_of(outcome.included))
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 25))
+@settings(max_examples=3, deadline=None)
+def test_any_mix_of_dropouts_on_a_sparse_graph(random: Random, count: int) -> None:
+    gone = random.sample(range(104), count)
+    dropouts = {stage: gone[number::4] for number, stage in enumerate(PLAIN_STAGES)}
+    try:
+        outcome = run(104, dropouts)
+    except RoundFailed:
+        assert count > 10
+        return
+    assert set(outcome.included) <= included(104, dropouts)
     assert np.array_equal(outcome.values, total_of(outcome.included))
 
 

@@ -188,6 +188,20 @@ def test_a_device_whose_neighbours_did_not_share_is_left_out_and_the_rest_is_exa
     assert np.array_equal(cohort.result.values, cohort.total(cohort.ids[2:]))
 
 
+def test_a_device_that_lost_most_of_its_neighbours_is_left_out_of_a_sparse_graph(play: Any) -> None:
+    cohort = play(100).advertise()
+    neighbours = {device: set(cohort.server.cohort.neighbours(device)) for device in cohort.ids}
+    silent = sorted(neighbours[10])[:11]
+    expected = set(cohort.ids) - set(silent)
+    while lonely := {device for device in expected if len(neighbours[device] & expected) < 6}:
+        expected -= lonely
+    assert 10 not in expected
+    assert len(expected) > 75
+    cohort.answer(without=silent).answer().answer()
+    assert set(cohort.result.included) == expected
+    assert np.array_equal(cohort.result.values, cohort.total(expected))
+
+
 def test_no_masked_input_is_kept(play: Any) -> None:
     """Ten thousand inputs of 80 kB must never be in memory together."""
     cohort = play(length=50_000).until("boxes")
