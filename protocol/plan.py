@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from fedhist.protocol.candidates import geometric_candidates
+from fedhist.protocol.device_noise import check_device_noise
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
@@ -154,6 +155,7 @@ class Plan:
         check_masking(self)
         self._check_budgets()
         check_thresholds(self)
+        check_device_noise(self)
 
     def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
         """Python's own numbers only, so that equal plans have equal names."""

@@ -10,12 +10,13 @@ variance n v up to factors e^(+-tau), tau = 7 (n - 1) e^(-pi^2 v) (Kairouz, Liu 
 constants). Proof: write D_a for the discrete Gaussian of variance a. Completing the square, the convolution of D_a and
 D_b at z is a constant times e^(-z^2/(2(a + b))) times the sum over integers x of e^(-(x - y)^2/(2c)), y = z a/(a + b),
 c = ab/(a + b). By Poisson summation that sum is sqrt(2 pi c) (1 +- h) whatever y, with h <= 2.1 e^(-2 pi^2 c) for c >=
-1. As both are probability distributions, the convolution and D_(a+b) agree up to factors (1 + h)/(1 - h) <= e^(3h). A
-distribution that agrees with D_(kv) up to e^(+-t) agrees with the convolution up to e^(+-t) once both are convolved with
-D_v. So adding share after share, tau <= sum over k < n of 3 h_k with c_k = v k/(k + 1) >= v/2. ∎ Over d coordinates the
-factors multiply, so (epsilon, delta) of the one draw becomes (epsilon + 2 d tau, e^(d tau) delta). 2 d tau is the
-*slack* that is added to the charge: below 10^-52 for 10^8 items and a million shares of variance 16. The factor of delta
-is covered by the margin of 10^-12 by which noise multipliers are rounded up.
+1. As both are probability distributions, the convolution and D_(a+b) agree up to factors (1 + h)/(1 - h) <= e^(3h). If
+the sum of k shares agrees with D_(kv) up to e^(+-t), then that of k + 1 does with the convolution of D_(kv) and D_v,
+because convolving keeps such factors. So adding share after share, tau <= sum over k < n of 3 h_k with c_k = v k/(k +
+1) >= v/2. ∎ Over d coordinates the factors multiply, so (epsilon, delta) of the one draw becomes (epsilon + 2 d tau,
+e^(d tau) delta). 2 d tau is the *slack* that is added to the charge: below 10^-52 for 10^8 items and a million shares
+of variance 16. The factor of delta is as near to 1, and the margin by which noise multipliers are rounded up, 10^-12,
+pays for it.
 
 **Laplace.** A share is the difference of two negative binomials of shape 1/n and q = e^(-1/b). n of them sum to the
 difference of two geometric draws, which is the discrete Laplace of scale b exactly: probability generating functions
@@ -23,8 +24,8 @@ difference of two geometric draws, which is the discrete Laplace of scale b exac
 
 - *Shepp & Lloyd 1966*: in a uniformly random permutation of G things, G geometric with P(g) = (1 - q) q^g, the numbers
   of cycles of length k = 1, 2, ... are independent and Poisson of mean q^k/k.
-- Keep each cycle with probability 1/n: the numbers kept are independent and Poisson of mean q^k/(k n), and the things in
-  kept cycles have the generating function exp(sum of q^k (z^k - 1)/(k n)) = ((1 - q)/(1 - qz))^(1/n).
+- Keep each cycle with probability 1/n: the numbers kept are independent and Poisson of mean q^k/(k n), and the things
+  in kept cycles have the generating function exp(sum of q^k (z^k - 1)/(k n)) = ((1 - q)/(1 - qz))^(1/n).
 - The cycle of the first thing has a length uniform on 1..G, and the rest is a uniformly random permutation of the
   others. So G is drawn by the exact sampler of `noise`, and about ln G + 0.6 uniform numbers cut it into cycles.
 
