@@ -21,6 +21,19 @@ def release_share(plan: Plan, steps: int) -> Share:
     return laplace_share(sensitivity, plan.epsilon, shares=plan.noise_shares)
 
 
+def growth_of_mean(plan: Plan) -> float:
+    """How much larger the mean absolute noise is with the shares of all participants than with those of n_min.
+
+    With r = participants/n_min, sqrt(r) for Gaussian noise. A difference of Gamma variables of shape r and scale b,
+    which that of negative binomials is on a fine grid, has the mean absolute value 2 b Gamma(r + 1/2)/(sqrt(pi)
+    Gamma(r)). It steers the choice of the threshold only.
+    """
+    ratio = (plan.participants or 0) / plan.noise_shares
+    if plan.mechanism == "gaussian":
+        return math.sqrt(ratio)
+    return 2 / math.sqrt(math.pi) * math.exp(math.lgamma(ratio + 0.5) - math.lgamma(ratio))
+
+
 def check_device_noise(plan: Plan) -> None:
     """Refuse a plan whose noise the devices can't draw, in either round and at any threshold of the plan."""
     if not plan.noise_by_devices:

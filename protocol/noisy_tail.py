@@ -137,7 +137,8 @@ def select_multiplier(plan: Plan) -> float:
 
 def round_weights(weights: Integers, shift: int) -> Integers:
     """To the nearest multiple of 2^shift, in such multiples: monotone, so a cap stays a cap."""
-    return weights if shift == 0 else (weights + (1 << (shift - 1))) >> shift
+    rounded: Integers = weights if shift == 0 else (weights + (1 << (shift - 1))) >> shift
+    return rounded
 
 
 def running_sum_root(length: int, bits: int | None) -> Integers:
@@ -200,7 +201,7 @@ def noisy_tail_vector(histograms: Histograms, plan: Plan) -> Integers:
 def read_noisy_tail(vector: Integers, plan: Plan, *, users: int, shares: int) -> NoisyTail:
     """The noisy sums above each candidate, from the noisy R x that holds so many shares."""
     measurement = tail_measurement(plan)
-    reading = _running_sums_of_inverse(measurement.coefficients)
+    reading = reading_coefficients(measurement.coefficients)
     sums = np.convolve(reading, vector.astype(np.float64))[: len(vector)]
     spreads = np.sqrt(np.cumsum(reading * reading)) * measurement.share.deviation(shares)
     return NoisyTail(
@@ -208,7 +209,7 @@ def read_noisy_tail(vector: Integers, plan: Plan, *, users: int, shares: int) ->
     )
 
 
-def _running_sums_of_inverse(coefficients: Integers) -> Floats:
+def reading_coefficients(coefficients: Integers) -> Floats:
     """The first column of L: the running sums of 1/(c_0 + c_1 z + ...) as a power series."""
     scaled = coefficients.astype(np.float64)
     inverse = np.zeros(len(scaled))
