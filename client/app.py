@@ -180,8 +180,11 @@ class _MaskedHandler(_Answering):
         return answer
 
     def _vector(self, envelope: Envelope, context: Context) -> Integers:
-        population = self.node.population(envelope, context)
-        return participant_vector(envelope.request, population, source=self.node.source(context))
+        population, source = self.node.population(envelope, context), self.node.source(context)
+        # Virtual nodes draw from one seed: their number in the simulation keeps their shares of noise apart.
+        number = int(context.node_config.get("partition-id", context.node_id))
+        own = source.fork("masking", envelope.request.round.value, "noise", number)
+        return participant_vector(envelope.request, population, source=source, own=own)
 
 
 def _session(context: Context) -> bytes:

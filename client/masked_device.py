@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedhist.client.device import answer_population
+import numpy as np
+
+from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
@@ -17,21 +19,31 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 
 
-def participant_vector(request: Request, population: Population, *, source: Source) -> Integers:
+def participant_vector(
+    request: Request, population: Population, *, source: Source, own: Source
+) -> Integers:
     """What this participant adds to the masked sum: the sum over its users, and its share of noise if devices add it.
 
     A participant without users adds nothing but its noise, so nobody can tell.
+
+    Args:
+        request: what the server asks.
+        population: the participant's users.
+        source: for what users draw.
+        own: for the participant's share of noise; no other participant may draw the same.
     """
     contribution = answer_population(request, population, source=source)
-    return with_noise(to_vector(contribution, request, labels_of(population)), request, source=source)
+    return with_noise(to_vector(contribution, request, labels_of(population)), request, own=own)
 
 
-def with_noise(vector: Integers, request: Request, *, source: Source) -> Integers:
+def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
     """The vector with the participant's share of noise on its values, if the plan has devices draw it.
 
-    The number of users, which is public together, gets none.
+    The number of users gets none: the plan tells it, and the server learns its sum only.
     """
-    return vector
+    if not request.plan.noise_by_devices:
+        return vector
+    return np.concatenate([vector[:1], add_noise_share(request, vector[1:], source=own)])
 
 
 def begin(

@@ -12,7 +12,7 @@ import hashlib
 
 import numpy as np
 
-from fedhist.protocol.codec import largest_value
+from fedhist.protocol.codec import largest_noise, largest_value
 from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
@@ -96,9 +96,9 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
 def vector_width(request: Request) -> int:
     """32 or 64 bits a value, so that no sum over the plan's users wraps; see `encoding` for the proof.
 
-    A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise of devices reaches beyond 64 of its standard
-    deviations, in any value of any run, with a probability below 2^-90 (Laplace; far below that for a Gaussian).
+    A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise of devices stays inside `largest_noise` but
+    with probability 2^-40; a sum that wraps around is wrong and as private as ever.
     """
     if has_table(request):
         return 64
-    return width_for(max(largest_value(request), 1), request.plan.users)
+    return width_for(max(largest_value(request), 1), request.plan.users, noise_tail=largest_noise(request))

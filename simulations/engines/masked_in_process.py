@@ -66,7 +66,7 @@ def masked_round(request: Request, population: Population, *, source: Source, dr
         run = run_cohort(
             terms_of(envelope),
             parts,
-            lambda number: with_noise(vectors[number], request, source=draws.fork("noise", number)),
+            lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
             source=draws,
             dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
             identities=identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None,
