@@ -19,9 +19,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 
 
-def participant_vector(
-    request: Request, population: Population, *, source: Source, own: Source
-) -> Integers:
+def participant_vector(request: Request, population: Population, *, source: Source, own: Source) -> Integers:
     """What this participant adds to the masked sum: the sum over its users, and its share of noise if devices add it.
 
     A participant without users adds nothing but its noise, so nobody can tell.
