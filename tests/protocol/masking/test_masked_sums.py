@@ -147,6 +147,14 @@ def test_worker_processes_give_the_same_sum() -> None:
         assert np.array_equal(alone.traffic[stage].received, forked.traffic[stage].received)
 
 
+def test_a_worker_that_fails_fails_the_round() -> None:
+    def broken(device: int) -> Integers:
+        raise SystemExit(1)
+
+    with pytest.raises(RoundFailed, match="a process with devices ended"):
+        run_cohort(terms(), 6, broken, source=SeededSource(1), cores=2)
+
+
 def test_fewer_survivors_than_agreed_stop_the_round() -> None:
     with pytest.raises(TooFewSurvivors, match="after masking: 17 devices are left where 18"):
         run(20, {Stage.MASK: [1, 2, 3]}, minimum=18)
