@@ -93,6 +93,8 @@ def run_cohort(
 
     Raises RoundFailed when too few are left. `vector_of(i)` is called once, for each device that gets to mask.
     """
+    # A seeded source repeats itself for the same purpose, and no two sessions may share a key.
+    source = source.fork("masking", terms.session.hex())
     silent = {stage: frozenset((dropouts or {}).get(stage, ())) for stage in Stage}
     settings = _Settings(terms, vector_of, source, silent, identities or {})
     directory = None
