@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from fedhist.protocol.privacy.randomness import Source
 VectorOf = Callable[[int], Integers]
 Answers = Iterator[tuple[int, bytes]]
 _BATCH = 64
+_ENDED = "a process with devices ended before its time"
 
 
 class Stage(StrEnum):
@@ -91,6 +93,8 @@ def run_cohort(
 
     Raises RoundFailed when too few are left. `vector_of(i)` is called once, for each device that gets to mask.
     """
+    # A seeded source repeats itself for the same purpose, and no two sessions may share a key.
+    source = source.fork("masking", terms.session.hex())
     silent = {stage: frozenset((dropouts or {}).get(stage, ())) for stage in Stage}
     settings = _Settings(terms, vector_of, source, silent, identities or {})
     directory = None
@@ -171,7 +175,7 @@ class _Forked:
 
     def begin(self) -> Answers:
         for connection in self._connections:
-            connection.send(None)
+            _send(connection, None)
         yield from self._collect()
 
     def answer(self, stage: Stage, messages: Messages) -> Answers:
@@ -179,7 +183,7 @@ class _Forked:
         workers = len(self._connections)
         while batch := list(islice(messages, _BATCH * workers)):
             for number, connection in enumerate(self._connections):
-                connection.send((stage, [entry for entry in batch if entry[0] % workers == number]))
+                _send(connection, (stage, [entry for entry in batch if entry[0] % workers == number]))
             yield from self._collect()
 
     def _collect(self) -> Answers:
@@ -190,11 +194,18 @@ class _Forked:
                 try:
                     reply = ready.recv()
                 except EOFError:
-                    raise RoundFailed("a process with devices ended before its time") from None
+                    raise RoundFailed(_ENDED) from None
                 if reply is None:
                     waiting.discard(ready)
                 else:
                     yield reply
+
+
+def _send(connection: Connection, request: object) -> None:
+    try:
+        connection.send(request)
+    except BrokenPipeError:
+        raise RoundFailed(_ENDED) from None
 
 
 def _work(settings: _Settings, ids: range, connection: Connection) -> None:
@@ -224,7 +235,10 @@ def _cohort_of(settings: _Settings, devices: int, cores: int) -> Iterator[_Devic
             worker = fork.Process(
                 target=_work, args=(settings, range(number, devices, cores), there), daemon=True
             )
-            worker.start()
+            with warnings.catch_warnings():
+                # Python 3.12 warns of forks beside other threads; a worker touches nothing that they might have locked.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                worker.start()
             there.close()
             cleanup.callback(worker.join)
             cleanup.callback(worker.terminate)

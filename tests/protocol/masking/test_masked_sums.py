@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Integers, Words
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -145,6 +146,36 @@ def test_worker_processes_give_the_same_sum() -> None:
     for stage in alone.traffic:
         assert np.array_equal(alone.traffic[stage].sent, forked.traffic[stage].sent)
         assert np.array_equal(alone.traffic[stage].received, forked.traffic[stage].received)
+
+
+class RecordingSource(SeededSource):
+    """Keeps every word that was drawn from it or from its forks."""
+
+    drawn: ClassVar[list[int]] = []
+
+    def words(self, count: int) -> Words:
+        found = super().words(count)
+        self.drawn.extend(found.tolist())
+        return found
+
+    def fork(self, *purpose: str | int) -> RecordingSource:
+        return RecordingSource(self._seed, _path=(*self._path, *purpose))
+
+
+def test_a_seeded_source_gives_two_sessions_nothing_in_common() -> None:
+    RecordingSource.drawn.clear()
+    for session in (1, 2):
+        run_cohort(terms(session=session), 5, vector_of, source=RecordingSource(3))
+    assert len(RecordingSource.drawn) > 100
+    assert len(set(RecordingSource.drawn)) == len(RecordingSource.drawn)
+
+
+def test_a_worker_that_fails_fails_the_round() -> None:
+    def broken(device: int) -> Integers:
+        raise SystemExit(1)
+
+    with pytest.raises(RoundFailed, match="a process with devices ended"):
+        run_cohort(terms(), 6, broken, source=SeededSource(1), cores=2)
 
 
 def test_fewer_survivors_than_agreed_stop_the_round() -> None:
