@@ -149,7 +149,8 @@ def running_sum_root(length: int, bits: int | None) -> Integers:
         return identity
     steps = np.arange(1, length)
     root = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
-    return np.rint(np.ldexp(root, bits)).astype(np.int64)
+    scaled: Integers = np.rint(np.ldexp(root, bits)).astype(np.int64)
+    return scaled
 
 
 def toeplitz_sensitivity(

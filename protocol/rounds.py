@@ -117,7 +117,7 @@ class Total:
     """Transport to coordinator: the sum of the contributions of the cohort.
 
     Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means
-    by their numbers. Where devices add the noise, `shares` says how many participants' shares the values hold.
+    by their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum.
     """
 
     round: Round
