@@ -7,8 +7,8 @@ noise), where L R is the matrix of running sums. R is Toeplitz and lower triangu
 
 - **Gaussian**: c_m = binom(2m, m)/4^m, the square root of the running sums (Fichtenberger, Henzinger & Upadhyay 2023),
   rounded to multiples of 2^-p. For K = 128 the noise on the worst running sum is a quarter of that with R = 1.
-- **Laplace**: R = 1. The square root has an l1 norm of about sqrt(K), and trees one of their height: for the K at hand
-  and the few bins above a threshold they lose more than they gain.
+- **Laplace**: R = 1. In l1 the columns of the square root grow like sqrt(K), which costs more than it gains at every K.
+  A tree of two levels doubles the sensitivity too, and would gain only where dozens of bins lie above the threshold.
 
 Rounding the c_m costs no privacy, because the sensitivity is that of the rounded ones, and nothing in the mean, because
 L is made from them, too. Only the column that the plan's selector reads is sent, and not the bin below all candidates.
@@ -149,7 +149,8 @@ def running_sum_root(length: int, bits: int | None) -> Integers:
         return identity
     steps = np.arange(1, length)
     root = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
-    return np.rint(np.ldexp(root, bits)).astype(np.int64)
+    scaled: Integers = np.rint(np.ldexp(root, bits)).astype(np.int64)
+    return scaled
 
 
 def toeplitz_sensitivity(

@@ -22,8 +22,12 @@ from fedhist.server.selection.dpsgd import descend
 from fedhist.server.selection.output_perturbation import minimiser
 from fedhist.server.share_charges import select_shares_charge
 
-CAUTION = 0.5
-"""How many standard deviations of the noise are added, in squares, to the level that the tail has to fall to."""
+CAUTION = {"gaussian": 0.5, "laplace": 1.0}
+"""kappa: how many standard deviations of the noise count in the level that the tail has to fall to.
+
+Chosen in simulation between heavy-tailed populations, which want less of it, and users that are all alike, which want
+more. Noise on single bins (Laplace) wanders more from candidate to candidate, so more of it costs little there.
+"""
 
 
 def falling(tail: NoisyTail) -> Floats:
@@ -37,12 +41,13 @@ def falling(tail: NoisyTail) -> Floats:
 
 
 def first_crossing(plan: Plan, tail: NoisyTail) -> Threshold:
-    """The smallest candidate where the tail has fallen to sqrt(M^2 + (sigma/2)^2), or the largest candidate.
+    """The smallest candidate where the tail has fallen to sqrt(M^2 + (kappa sigma)^2), or the largest candidate.
 
     sigma is the noise on the tail there. With little noise this is C*; when noise outweighs M, no level below a part of
     sigma can be told from nothing.
     """
-    inside = falling(tail) <= np.hypot(plan.noise_price, CAUTION * tail.deviations)
+    caution = CAUTION[str(plan.mechanism)] * tail.deviations
+    inside = falling(tail) <= np.hypot(plan.noise_price, caution)
     index = int(inside.argmax()) if inside.any() else len(inside) - 1
     return Threshold(steps=int(plan.candidate_steps[index]), bits=plan.grid_bits)
 
