@@ -4,8 +4,8 @@
     python benchmarks/masked_flower.py --nodes 20 --repeats 2
 
 A masked run has four exchanges a round (five when signed), so it is compared with as many plain ones: unmasked runs
-of the same plan, of two exchanges each. The two alternate on the same nodes. Shown are the best of each, the ratio of the
-bests, and the median of the ratios of neighbours.
+of the same plan, of two exchanges each. The two alternate on the same nodes. Shown are the best of each, the ratio of
+the bests, and the median of the ratios of neighbours.
 """
 
 from __future__ import annotations
@@ -90,9 +90,10 @@ def serve(grid: Grid, context: Context, *, folder: Path, nodes: int, repeats: in
             trips.append(sum(run(grid, plain, folder, nodes)[0] for _ in range(exchanges)))
             ours.append(run(grid, masked, folder, nodes)[0])
         sent = sum(report.size for report in reports) // nodes
+        median = statistics.median(o / t for o, t in zip(ours, trips, strict=True))
         print(
             f"{name:<28}{nodes:>6,}{2 * exchanges:>11}{min(trips):>9.2f}{min(ours):>10.2f}"
-            f"{min(ours) / min(trips):>7.2f}{statistics.median(o / t for o, t in zip(ours, trips, strict=True)):>8.2f}{sent:>13,}",
+            f"{min(ours) / min(trips):>7.2f}{median:>8.2f}{sent:>13,}",
             flush=True,
         )
 
