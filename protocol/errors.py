@@ -65,7 +65,8 @@ class TooFewSurvivors(RoundFailed):
         self.alive = alive
         self.needed = needed
         super().__init__(
-            f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed"
+            f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
+            "nothing was unmasked or released"
         )
 
 

@@ -106,6 +106,39 @@ def test_every_user_belongs_to_one_participant() -> None:
     assert numbers.tolist() == list(range(9000))
 
 
+class TestNoiseFromDevices:
+    PLANS = (
+        {"items": 400, "masking": "secagg", "participants": 20, "noise_from": "devices"},
+        {
+            "items": 400,
+            "masking": "secagg",
+            "participants": 20,
+            "noise_from": "devices",
+            "mechanism": "laplace",
+        },
+    )
+
+    @pytest.mark.parametrize("settings", PLANS, ids=["gaussian", "laplace"])
+    def test_the_noise_in_the_release_is_what_its_standard_error_says(self, settings: dict[str, Any]) -> None:
+        """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
+        population = HeavyTailedPopulation(users=600, items=400, seed=4)
+        plan = Plan(users=600, **settings)
+        with engine_named("in-process", dropout=0.1)(population, seed=6) as transport:
+            release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
+            exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
+        noise = release.histogram - exact
+        assert abs(noise.mean()) < 4 * release.standard_error / 20
+        assert noise.std() == pytest.approx(release.standard_error, rel=0.2)
+        assert [charge.round for charge in release.charges] == ["select", "release"]
+
+    def test_the_ledger_tells_both_guarantees(self) -> None:
+        plan = Plan(users=600, **self.PLANS[0])
+        population = HeavyTailedPopulation(users=600, items=400, seed=4)
+        for charge in simulate(population, plan, seed=1, truth=False).release.charges:
+            assert charge.parameters["noise_shares"] == 17
+            assert charge.parameters["epsilon_without_corrupt"] < charge.epsilon
+
+
 class TestCommand:
     def test_it_prints_what_masking_takes(self, fedhist: Any, tmp_path: Path) -> None:
         done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--seed", "1",
@@ -121,7 +154,13 @@ class TestCommand:
             json.loads(fedhist(*flags, *more).out) for more in ((), ("--masking", "secagg", "--nodes", "10"))
         )
         assert masked["relative_loss"] == plain["relative_loss"]
-        assert masked["plan"]["participants"] == 10
+        assert masked["masking"] == {
+            "participants": 10,
+            "neighbours": 9,
+            "share_threshold": 5,
+            "minimum_survivors": 9,
+            "noise_shares": 0,
+        }
 
     @pytest.mark.parametrize(
         ("flags", "told"),
