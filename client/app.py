@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
-from fedhist.client.masked_device import begin, participant_vector, proceed
+from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.client.records import read_items, read_population
@@ -164,12 +164,12 @@ class _MaskedHandler(_Answering):
             state, advertisement = begin(envelope, me=me, source=source, identity=identity)
             answer = me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
         else:
-            before = _session(context)
+            # A message of another round, late or sent again, must not end the session of this one.
+            session = resume(envelope, _session(context))
             # Gone before it is used: a step that fails half way is not repeated.
             context.state.config_records.pop(MASKING, None)
             state, answer = proceed(
-                envelope,
-                before,
+                session,
                 _message_bytes(message),
                 vector=lambda: self._vector(envelope, context),
                 source=source,

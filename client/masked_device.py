@@ -12,7 +12,7 @@ from fedhist.protocol.errors import DecodeError, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, Shared
+from fedhist.protocol.masking.device_states import Aborted, DeviceState, Shared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.privacy.randomness import Source
@@ -52,9 +52,19 @@ def begin(
     return save(state), message
 
 
+def resume(envelope: Envelope, state: bytes) -> DeviceState:
+    """The session that this request continues; Refused if the state is of another one, or damaged."""
+    try:
+        session = restore(state)
+    except DecodeError:
+        raise Refused(Refusal.NO_SESSION) from None
+    if session.terms != terms_of(envelope):
+        raise Refused(Refusal.NO_SESSION)
+    return session
+
+
 def proceed(
-    envelope: Envelope,
-    state: bytes,
+    session: DeviceState,
     message: bytes,
     *,
     vector: Callable[[], Integers],
@@ -63,18 +73,11 @@ def proceed(
     """The next state and the answer. An empty answer means that the device gave up, for good.
 
     Args:
-        envelope: the request, the same as when the session began.
-        state: what the step before returned.
+        session: what `resume` found; not to be used again.
         message: the server's.
         vector: called when the vector is due, and not before: data is not looked at for a session that fails.
         source: for what the step draws.
     """
-    try:
-        session = restore(state)
-    except DecodeError:
-        raise Refused(Refusal.NO_SESSION) from None
-    if session.terms != terms_of(envelope):
-        raise Refused(Refusal.NO_SESSION)
     values = vector() if isinstance(session, Shared) else None
     after, answer = advance(session, message, source=source, vector=values)
     return save(after), b"" if isinstance(after, Aborted) else answer

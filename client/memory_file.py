@@ -20,7 +20,7 @@ _APPLICATION_ID = int.from_bytes(b"fdhm", "big")
 def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> None:
     """Admit a request in view of the file's memory, and have that on disk on return; raises Refused like `admit`.
 
-    A file that is missing is made. One that is there and is not a memory is an error: never a fresh start.
+    A file that is missing or empty is made. One that holds anything else is an error: never a fresh start.
     """
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
@@ -30,7 +30,7 @@ def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> None:
             memory = admit(policy, _read(database, path), envelope)
             database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
             database.execute("COMMIT")
-    except sqlite3.Error as problem:
+    except (sqlite3.Error, UnicodeDecodeError) as problem:  # the latter when a damaged schema is no text
         raise InvalidFile(
             f"the device's memory {path} can't be used",
             allowed="a memory that fedhist wrote, or a path where nothing lies yet",

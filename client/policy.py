@@ -6,6 +6,7 @@ answered may cost, and never gives two different views of its data in one round 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -58,23 +59,24 @@ class Memory:
     requests: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """The memory as text, for a place that survives a restart."""
-        return json.dumps(
-            {"spent": self.spent.to_json(), "plans": dict(self.plans), "requests": dict(self.requests)}
-        )
+        """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
+        document = {"spent": self.spent.to_json(), "plans": dict(self.plans), "requests": dict(self.requests)}
+        return json.dumps({**document, "digest": _digest(document)})
 
     @classmethod
     def from_text(cls, text: str) -> Memory:
         """The memory that `to_text` wrote. A damaged one is an error: forgetting would be spending anew."""
         try:
             document = json.loads(text)
+            if document.pop("digest") != _digest(document):
+                raise DecodeError("the device's memory is damaged")
             spent = document["spent"]
             return cls(
                 spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
 
 
@@ -119,6 +121,12 @@ def round_cost(plan: Plan, round_: Round) -> Cost:
     if round_ is Round.SELECT:
         return Cost(plan.epsilon_select, plan.delta_select or 0.0)
     return Cost(plan.epsilon, plan.delta or 0.0)
+
+
+def _digest(document: Mapping[str, object]) -> str:
+    """One damaged digit of what was spent would still be a number."""
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(b"fedhist/1/memory\x00" + text.encode()).hexdigest()
 
 
 def _fits(cost: Cost, policy: Policy) -> bool:

@@ -178,7 +178,8 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
 
 def _read_item_thresholds(plan: Plan, fields: Mapping[str, object]) -> Integers:
     values = _take(fields, "item-thresholds", list)
-    if len(values) != plan.items or not all(type(value) is int for value in values):
+    highest = plan.step_range[1]
+    if len(values) != plan.items or not all(type(value) is int and 0 < value <= highest for value in values):
         raise DecodeError("not one threshold for each item")
     return np.array(values, dtype=np.int64)
 

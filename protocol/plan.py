@@ -63,6 +63,10 @@ _REAL_FIELDS = (
     "threshold", "epsilon", "delta", "epsilon_select", "delta_select", "min_threshold", "max_threshold",
     "corrupt_share", "dropout_share",
 )  # fmt: skip
+_TEXT_FIELDS = (
+    "domain", "mechanism", "selector", "calibration", "release", "statistic", "score_sensitivity", "debias",
+    "masking", "noise_from",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,8 @@ class Plan:
             self._make_plain(name, operator.index)
         for name in _REAL_FIELDS:
             self._make_plain(name, float)
+        for name in _TEXT_FIELDS:
+            self._check_text(name)
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.debias is not None and self.items == 1
         self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
@@ -160,7 +166,7 @@ class Plan:
     def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
         """Python's own numbers only, so that equal plans have equal names."""
         value = getattr(self, name)
-        if value is None:
+        if self._left_out(name):
             return
         try:
             if isinstance(value, str | bool):
@@ -169,6 +175,15 @@ class Plan:
         except (TypeError, ValueError, OverflowError):
             wanted = "a number" if kind is float else "a whole number"
             raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed=wanted) from None
+
+    def _check_text(self, name: str) -> None:
+        value = getattr(self, name)
+        if not (self._left_out(name) or isinstance(value, str)):
+            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed="text")
+
+    def _left_out(self, name: str) -> bool:
+        """Whether the field is None and may be."""
+        return getattr(self, name) is None and getattr(type(self), name, 0) is None
 
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
@@ -366,7 +381,9 @@ class Plan:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan that `to_json` described."""
+        """The plan that `to_json` described; anything else is an InvalidPlan."""
+        if not isinstance(document, Mapping):
+            raise InvalidPlan(f"a plan of type {type(document).__name__}", allowed="fields by name")
         values = dict(document)
         if values.pop("version", None) != PLAN_VERSION:
             raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
@@ -375,6 +392,8 @@ class Plan:
             raise InvalidPlan(
                 f"the plan has unknown fields {', '.join(unknown)}", allowed="the fields of Plan"
             )
+        if "users" not in values:
+            raise InvalidPlan("the plan has no users", allowed="the public size of the cohort")
         return cls(**values)
 
     @cached_property

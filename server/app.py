@@ -203,6 +203,11 @@ class _GridExchange:
             else:
                 yield participant_of[node], data
 
+    def refused(self, sender: int) -> None:
+        """Count it. Whoever gave itself another's number has not taken it: the other's answer may yet come."""
+        self._drop(Fault.MALFORMED)
+        del self.node_of[sender]
+
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; one that takes another's number is refused."""
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")

@@ -284,7 +284,10 @@ class BudgetFile:
 
 def _read_limit(database: sqlite3.Connection) -> Cost | None:
     row = database.execute("SELECT epsilon, delta FROM budget").fetchone()
-    return None if row is None else Cost(*row)
+    try:
+        return None if row is None else Cost(*row)
+    except InvalidPlan as problem:
+        raise sqlite3.DatabaseError("the limit can't be read") from problem
 
 
 def _read_charges(database: sqlite3.Connection) -> list[tuple[int, Charge]]:
@@ -292,7 +295,7 @@ def _read_charges(database: sqlite3.Connection) -> list[tuple[int, Charge]]:
     rows = database.execute("SELECT run, charge FROM charges ORDER BY id").fetchall()
     try:
         return [(run_id, Charge.from_json(json.loads(text))) for run_id, text in rows]
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         raise sqlite3.DatabaseError("a charge can't be read") from problem
 
 
@@ -304,6 +307,9 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
         "SELECT id, begun, plan_hash, plan, label, status, reserved_epsilon, reserved_delta, reason "
         "FROM runs ORDER BY id"
     ).fetchall()
+    if not charges.keys() <= {row[0] for row in rows}:
+        # It would count for no run, as if it had never been spent.
+        raise sqlite3.DatabaseError("a charge of no run")
     try:
         return [
             RunRecord(
@@ -319,7 +325,7 @@ def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
             )
             for row in rows
         ]
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         raise sqlite3.DatabaseError("a run can't be read") from problem
 
 

@@ -118,7 +118,8 @@ def _connection(path: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
             allowed="a file in a folder that you may write, on a disk with room, which no other process "
             f"holds for more than {_BUSY_SECONDS:.0f} s",
         ) from problem
-    except sqlite3.DatabaseError as problem:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        # sqlite3 quotes the damaged schema in its own message, and fails when that is no text.
         raise damaged(path) from problem
 
 

@@ -22,6 +22,9 @@ class Exchange(Protocol):
         Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.
         """
 
+    def refused(self, sender: int) -> None:
+        """Hear that the answer just yielded was not what is due: for the session, its sender has not answered."""
+
 
 def masked_sum(
     terms: MaskingTerms,
@@ -42,7 +45,8 @@ def masked_sum(
     messages: Iterable[tuple[int, bytes]] | None = None
     while True:
         for sender, answer in exchange(stage.name, messages):
-            stage.add(sender, answer)
+            if not stage.add(sender, answer):
+                exchange.refused(sender)
         closed = stage.close()
         if isinstance(closed, MaskedSum):
             return closed

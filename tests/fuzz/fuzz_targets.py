@@ -1,0 +1,300 @@
+"""Everything that reads bytes from a wire or a file, with valid inputs to start from and the errors it may raise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from fuzz_files import file_targets
+from fuzz_mutations import document_text, mutated, mutated_document, odd_value
+
+from fedhist.client.device import answer_population
+from fedhist.client.policy import Memory, Policy, admit
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.bounds import check_contribution
+from fedhist.protocol.codec import decode, encode
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.keyed_codec import decode_keyed
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+
+_STATE_TAG = b"fedhist/masking/1/state\x00"
+SALT = b"salt"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads what others wrote.
+
+    Args:
+        name: what the table of counts calls it.
+        draw: the next input.
+        read: reads it; the result does not matter.
+        refusals: the errors it may raise.
+    """
+
+    name: str
+    draw: Callable[[Random], Any]
+    read: Callable[[Any], object]
+    refusals: tuple[type[FedhistError], ...]
+
+
+def targets(folder: Path) -> list[Target]:
+    """All of them; those that read files use this folder."""
+    found = [*_codec_targets(), *_document_targets(), *_masking_targets(), _table_target()]
+    found += [Target(*parts) for parts in file_targets(folder)]
+    assert len({target.name for target in found}) == len(found)
+    return found
+
+
+@lru_cache
+def plans() -> dict[str, Plan]:
+    """One plan of each kind of message."""
+    closed = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60}
+    opened = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 5.0}
+    masked = {"masking": "secagg", "participants": 12}
+    return {
+        "closed": Plan(**closed),
+        "wide": Plan(**(closed | {"users": 2**31})),
+        "laplace": Plan(**closed, mechanism="laplace", neighbours="replace"),
+        "debiased": Plan(**closed, debias="poisson"),
+        "open": Plan(**opened),
+        "bucketed": Plan(**opened, statistic="bucketed", buckets=4),
+        "masked": Plan(**closed, **masked),
+        "signed": Plan(**closed, masking="secagg-signed", participants=12),
+        "noisy": Plan(**closed, **masked, noise_from="devices"),
+        "masked open": Plan(**opened, **masked, buckets=4, table_capacity=9, label_bytes=8),
+    }
+
+
+@lru_cache
+def population() -> SparsePopulation:
+    """Ten users of four items with odd names."""
+    from scipy.sparse import csr_array
+
+    counts = np.random.default_rng(1).poisson(2.0, (10, 4)) * 3
+    return SparsePopulation.from_scipy(csr_array(counts), labels=["a", "\ud800é", 7, ""])
+
+
+def requests(plan: Plan) -> list[Request]:
+    """Both rounds of a plan."""
+    steps = plan.at_steps(9 << plan.grid_bits).steps
+    bounds = np.full(plan.items or 0, steps) if plan.per_item else None
+    threshold = Threshold(steps=steps, bits=plan.grid_bits)
+    return [SelectRequest(plan), ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds)]
+
+
+def _codec_targets() -> Iterator[Target]:
+    whole = population()
+    for name in ("closed", "wide", "laplace", "debiased", "open", "bucketed"):
+        for request in requests(plans()[name]):
+            contribution = answer_population(request, whole, source=SeededSource(1))
+            seeds = [encode(contribution, request, whole.labels)]
+
+            def read(data: bytes, request: Request = request) -> object:
+                contribution, _ = decode(data, request)
+                check_contribution(contribution, request)
+                return contribution
+
+            yield Target(
+                f"codec, {name} {request.round.value}", partial(mutated, seeds), read, (DecodeError,)
+            )
+    request = SelectRequest(plans()["open"])
+    contribution = answer_population(request, whole, source=SeededSource(1))
+    dense = len(encode(contribution, request, whole.labels)) - 45 - 4 * request.length
+    seeds = [encode(contribution, request, whole.labels)[-dense:]]
+    yield Target(
+        "keyed codec", partial(mutated, seeds), lambda data: decode_keyed(data, 2, 9), (DecodeError,)
+    )
+
+
+def _document_targets() -> Iterator[Target]:
+    documents = [plan.to_json() for plan in plans().values()]
+
+    def plan_of(random: Random) -> Any:
+        return mutated_document(random.choice(documents), random)
+
+    def read_plan(document: Any) -> object:
+        plan = Plan.from_json(document)
+        return plan.digest, [request.length for request in requests(plan)]
+
+    yield Target("plan", plan_of, read_plan, (InvalidInput,))
+    yield Target("request", _fields, _read_fields, (DecodeError,))
+
+    memory = Memory()
+    for number, plan in enumerate(plans().values()):
+        envelope = Envelope(run=f"run{number}", request=SelectRequest(plan))
+        memory = admit(Policy(), memory, envelope)
+    remembered = json.loads(memory.to_text())
+    yield Target(
+        "memory text",
+        lambda random: document_text(mutated_document(remembered, random), random),
+        Memory.from_text,
+        (DecodeError,),
+    )
+    charge = {
+        "round": "select", "name": "x", "parameters": {"a": 1}, "sensitivity": 1.0, "norm": "l2",
+        "neighbours": "replace", "epsilon": 1.0, "delta": 1e-6, "loss": {"kind": "gaussian", "multiplier": 2.0},
+        "private": True,
+    }  # fmt: skip
+    yield Target(
+        "charge", lambda random: mutated_document(charge, random), Charge.from_json, (InvalidInput,)
+    )
+
+
+def _fields(random: Random) -> dict[str, Any]:
+    """A request's fields with other values and types; the digest is most often right again."""
+    plan = random.choice(list(plans().values()))
+    request = random.choice(requests(plan))
+    fields: dict[str, Any] = dict(Envelope(run="run", request=request).to_fields())
+    for _ in range(random.randrange(1, 3)):
+        name = random.choice([*fields, "other"])
+        match random.randrange(6):
+            case 0:
+                fields.pop(name, None)
+            case 1:
+                fields[name] = random.choice(list(fields.values()))
+            case 2 if isinstance(fields.get(name), list):
+                fields[name] = [*fields[name], random.choice((2**63, -1, 10**30, True, 1.5, "x"))][-4:]
+            case 3:
+                fields[name] = random.randbytes(random.choice((0, 32)))
+            case _:
+                fields[name] = odd_value(random)
+    if random.random() < 0.5:
+        document = mutated_document(plan.to_json(), random)
+        fields["plan"] = document_text(document, random)
+        try:
+            fields["plan-digest"] = Plan.from_json(json.loads(fields["plan"])).digest
+        except Exception:  # noqa: BLE001, S110 - what is no plan has no digest
+            pass
+    return fields
+
+
+def _read_fields(fields: dict[str, Any]) -> object:
+    envelope = Envelope.from_fields(fields)
+    return envelope.fingerprint, envelope.request.length, envelope.request.keyed_columns
+
+
+def _masking_targets() -> Iterator[Target]:
+    for signed in (False, True):
+        messages, states, terms = _masking_session(signed=signed)
+        mode = "signed" if signed else "plain"
+        for kind, seeds in messages.items():
+            yield Target(
+                f"masking {mode}, {kind.name.lower()}",
+                partial(mutated, seeds),
+                partial(_read_message, kind=kind, terms=terms),
+                (DecodeError, BadKey),
+            )
+        saved = [save(state) for state in states]
+        yield Target(f"masking {mode}, state", partial(_state, saved), restore, (DecodeError,))
+        yield Target(
+            f"masking {mode}, device",
+            partial(_step, states, [data for seeds in messages.values() for data in seeds]),
+            lambda step: advance(
+                step[0], step[1], source=SeededSource(1), vector=np.zeros(4, dtype=np.int64)
+            ),
+            (),
+        )
+    terms_bytes = [_masking_session(signed=False)[2].to_bytes()]
+    assert len(terms_bytes[0]) == TERMS_BYTES
+    yield Target("masking, terms", partial(mutated, terms_bytes), MaskingTerms.from_bytes, (DecodeError,))
+
+
+def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
+    match kind:
+        case Kind.ADVERTISEMENT:
+            return wire.read_advertisement(wire.body_of(data, kind, terms), terms)
+        case Kind.ROSTER:
+            return wire.decode_roster(data, terms)
+        case Kind.SHARES | Kind.BOXES:
+            return wire.decode_boxes(data, kind, terms)
+        case Kind.MASKED:
+            return wire.masked_body(data, terms)
+        case Kind.SURVIVORS:
+            return wire.decode_survivors(data, terms)
+        case Kind.CONFIRMATION:
+            return wire.decode_confirmation(data, terms)
+        case Kind.UNMASK:
+            return wire.decode_unmask(data, terms)
+        case Kind.OPENING:
+            return wire.decode_opening(data, terms)
+
+
+@lru_cache
+def _masking_session(*, signed: bool) -> tuple[dict[Kind, list[bytes]], list[Any], MaskingTerms]:
+    """Every message of a small session by kind, and every state of one device."""
+    terms = MaskingTerms(session=bytes(32), length=4, width=32, minimum_survivors=2, signed=signed)
+    source, devices = SeededSource(5), range(10, 16)
+    secrets = {device: bytes([device]) * 32 for device in devices}
+    directory = {device: Identity(secret, {}).public for device, secret in secrets.items()}
+    server: Any = CollectingAdvertisements(terms, source=source, directory=directory if signed else None)
+    states: dict[int, Any] = {}
+    seen, messages = [], {}
+    for device in devices:
+        identity = Identity(secrets[device], directory) if signed else None
+        states[device], message = start(terms, device, source=source.fork("start", device), identity=identity)
+        messages.setdefault(Kind(message[3]), []).append(message)
+        server.add(device, message)
+    while True:
+        seen.append(states[10])
+        closed = server.close()
+        if not isinstance(closed, tuple):
+            return messages, seen, terms
+        server, sent = closed
+        for device, message in sent:
+            messages.setdefault(Kind(message[3]), []).append(message)
+            draws = source.fork(server.name, device)
+            vector = np.arange(4, dtype=np.int64)
+            states[device], answer = advance(states[device], message, source=draws, vector=vector)
+            messages.setdefault(Kind(answer[3]), []).append(answer)
+            server.add(device, answer)
+
+
+def _state(saved: Sequence[bytes], random: Random) -> bytes:
+    """A damaged state, most often with a digest that fits it."""
+    content = mutated([data[:-32] for data in saved], random)
+    if random.random() < 0.2:
+        return content + saved[0][-32:]
+    return content + hashlib.sha256(_STATE_TAG + content).digest()
+
+
+def _step(states: Sequence[Any], messages: Sequence[bytes], random: Random) -> tuple[Any, bytes]:
+    return random.choice(states), mutated(messages, random)
+
+
+def _table_target() -> Target:
+    shape = TableShape(capacity=6, label_bytes=8)
+    labels = ["a", "\ud800é", 7, "", "12345678"]
+    seeds = [
+        encode_table(labels[:count], np.arange(1, count + 1), shape, salt=SALT).tobytes()
+        for count in range(1, len(labels) + 1)
+    ]
+    seeds.append(
+        (np.frombuffer(seeds[1], dtype=np.int64) + np.frombuffer(seeds[4], dtype=np.int64)).tobytes()
+    )
+
+    def draw(random: Random) -> Any:
+        data = mutated(seeds, random)[: 8 * shape.length].ljust(8 * shape.length, b"\0")
+        return np.frombuffer(data, dtype=random.choice((np.int64, np.uint64)))
+
+    return Target("table", draw, lambda values: decode_table(values, shape, salt=SALT), (RoundFailed,))
