@@ -9,6 +9,8 @@
 In a table one row is one observation, or as many as its count says; rows of the same user and item are
 added up. Users are numbered as they first appear. Items are numbered by falling total; equal totals by the
 length of the label in UTF-8, then by its code points, so 9 comes before 10 and text and integers agree.
+
+Packed files (.npz, .gz, .parquet) are refused when they would unpack to more than a limit, see `client/unpacked.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.populations import Label, SparsePopulation
+from fedhist.client.unpacked import check_archive, check_parquet, check_shape, unpack_gzip
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.item_list import parse_items, unreadable
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _MAGIC = {".npz": b"PK", ".parquet": b"PAR1", ".csv.gz": b"\x1f\x8b", ".tsv.gz": b"\x1f\x8b"}
-_NOT_TEXT = (b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"\x93NUMPY")
+# The packed ones among them polars would unpack unasked, whatever the file is called.
+_NOT_TEXT = (
+    b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"\x93NUMPY", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda",
+)  # fmt: skip
+_COLUMNS = ("user", "item", "count")
 _LOOK_BYTES = 4096
 _SHOWN_NAMES = 8
 _SHOWN_CHARACTERS = 32
@@ -134,12 +141,18 @@ def _check_content(path: Path, suffix: str) -> None:
     if not beginning:
         raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
     magic = _MAGIC.get(suffix)
-    is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
-    if beginning.startswith(magic) if magic else is_text:
-        return
-    raise InvalidFile(
+    if not (beginning.startswith(magic) if magic else _is_text(beginning)):
+        raise _mistaken(path, suffix)
+
+
+def _is_text(beginning: bytes) -> bool:
+    return not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
+
+
+def _mistaken(path: Path, suffix: str) -> InvalidFile:
+    return InvalidFile(
         f"{path} does not hold what its suffix {suffix} says",
-        allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),
+        allowed=f"a {suffix} file" + ("" if suffix in _MAGIC else " in UTF-8"),
         advice="correct the suffix or convert the file",
     )
 
@@ -148,6 +161,7 @@ def _read_matrix(path: Path) -> SparsePopulation:
     from scipy.sparse import load_npz  # noqa: PLC0415 - loads when a matrix is read
 
     try:
+        check_archive(path)
         with zipfile.ZipFile(path) as archive:
             is_sparse = "format.npy" in archive.namelist()
         with warnings.catch_warnings():
@@ -155,6 +169,8 @@ def _read_matrix(path: Path) -> SparsePopulation:
             warnings.simplefilter("error", RuntimeWarning)
             # load_npz never unpickles: an archive with Python objects is refused.
             matrix: Any = load_npz(path) if is_sparse else None
+    except InvalidInput:
+        raise
     except (
         OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError,
         MemoryError, SyntaxError, RuntimeError, RuntimeWarning, tokenize.TokenError, zipfile.BadZipFile,
@@ -171,6 +187,7 @@ def _read_matrix(path: Path) -> SparsePopulation:
             allowed="a file written by scipy.sparse.save_npz",
             advice="save scipy.sparse.csr_array(your_array) with save_npz",
         )
+    check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)
     return SparsePopulation.from_scipy(matrix)
 
 
@@ -181,8 +198,14 @@ def _text_table(path: Path, *, separator: str) -> pl.DataFrame:
     """
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
+    source: Path | bytes = path.resolve()
+    if (suffix := _suffix(path)).endswith(".gz"):
+        source = unpack_gzip(path)
+        if not _is_text(source[:_LOOK_BYTES]):
+            raise _mistaken(path, suffix)
+
     def read(**options: Any) -> pl.DataFrame:
-        return pl.read_csv(path.resolve(), separator=separator, infer_schema_length=0, glob=False, **options)
+        return pl.read_csv(source, separator=separator, infer_schema_length=0, glob=False, **options)
 
     with _refusing_damage(
         path, advice="write labels that hold a quote or a separator in double quotes, as UTF-8"
@@ -202,6 +225,7 @@ def _parquet_table(path: Path) -> pl.DataFrame:
     """The columns user, item and maybe count of a Parquet file; users and items are strings or integers."""
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
+    check_parquet(path, frozenset(_COLUMNS))
     with _refusing_damage(path, advice="write it again"):
         names = _columns(path, list(pl.read_parquet_schema(path.resolve())))
         table = pl.read_parquet(path.resolve(), columns=list(names), glob=False).rename(names)
@@ -233,7 +257,7 @@ def _refusing_damage(path: Path, *, advice: str) -> Iterator[None]:
 
 def _columns(path: Path, found: list[str]) -> dict[str, str]:
     """From the file's own names of the columns we read to user, item and count."""
-    names = {name: name.lower() for name in found if name.lower() in ("user", "item", "count")}
+    names = {name: name.lower() for name in found if name.lower() in _COLUMNS}
     matches = [name.lower() for name in found if name in names]
     if "user" in matches and "item" in matches and len(set(matches)) == len(matches):
         return names

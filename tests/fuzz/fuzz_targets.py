@@ -145,12 +145,7 @@ def _document_targets() -> Iterator[Target]:
         envelope = Envelope(run=f"run{number}", request=SelectRequest(plan))
         memory = admit(Policy(), memory, envelope)
     remembered = json.loads(memory.to_text())
-    yield Target(
-        "memory text",
-        lambda random: document_text(mutated_document(remembered, random), random),
-        Memory.from_text,
-        (DecodeError,),
-    )
+    yield Target("memory text", partial(_memory_text, remembered), Memory.from_text, (DecodeError,))
     charge = {
         "round": "select", "name": "x", "parameters": {"a": 1}, "sensitivity": 1.0, "norm": "l2",
         "neighbours": "replace", "epsilon": 1.0, "delta": 1e-6, "loss": {"kind": "gaussian", "multiplier": 2.0},
@@ -159,6 +154,16 @@ def _document_targets() -> Iterator[Target]:
     yield Target(
         "charge", lambda random: mutated_document(charge, random), Charge.from_json, (InvalidInput,)
     )
+
+
+def _memory_text(document: Any, random: Random) -> str:
+    """A damaged memory, most often with a digest that fits it."""
+    damaged = mutated_document(document, random)
+    if isinstance(damaged, dict) and random.random() < 0.8:
+        damaged.pop("digest", None)
+        text = json.dumps(damaged, sort_keys=True)
+        damaged["digest"] = hashlib.sha256(b"fedhist/1/memory\x00" + text.encode()).hexdigest()
+    return document_text(damaged, random)
 
 
 def _fields(random: Random) -> dict[str, Any]:

@@ -1,0 +1,628 @@
+"""The whole system as a model: nodes with data, memory and a limit, a grid with faults, and servers that come and go.
+
+A scenario is a list of operations. Each names an exchange (the grid's n-th delivery of a run) and a node, and says what
+goes wrong there. `System.run` runs a plan through them and notes what honest nodes did; `check` compares what came out
+with the sum over exactly those.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from local_grid import RUN_ID, LocalGrid, Node
+
+from fedhist.client.app import mount
+from fedhist.client.device import answer_population
+from fedhist.client.masked_device import participant_vector
+from fedhist.client.policy import Memory, Policy, round_cost
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.envelope import MASKING, RECORD, Envelope
+from fedhist.protocol.errors import BudgetExceeded, RoundFailed
+from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.masked_vector import to_total
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.app import run_settings
+from fedhist.server.budget_file import BudgetFile, RunRecord
+from fedhist.server.collection import numbered
+from fedhist.server.coordinator import planned_charges, run_rounds
+from fedhist.server.grid_settings import GridSettings
+from fedhist.server.release import Release
+from fedhist.simulations.engines.masked_in_process import numbered_identities
+
+NODES = 7
+USERS_EACH = 4
+FIRST = 100
+SEED = 11
+LABELS = [f"marker-ZQX-{number}" for number in range(4)]
+COUNT = 7654321
+SECRETS = [bytes([0xA0 + number]) * 32 for number in range(NODES)]
+
+_CLOSED = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
+_OPEN = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
+_MASKED = {"masking": "secagg", "participants": NODES, "dropout_share": 0.3}
+PLANS = {
+    "closed": Plan(**_CLOSED),
+    "fixed": Plan(**_CLOSED, selector="fixed", threshold=9.0, minimum_cohort=20),
+    "laplace": Plan(**_CLOSED, mechanism="laplace"),
+    "debiased": Plan(**_CLOSED, debias="poisson"),
+    "open": Plan(**_OPEN),
+    "bucketed": Plan(**_OPEN, statistic="bucketed", buckets=4),
+    "masked": Plan(**_CLOSED, **_MASKED),
+    "signed": Plan(**_CLOSED, **(_MASKED | {"masking": "secagg-signed"})),
+    "noisy": Plan(**_CLOSED, **_MASKED, noise_from="devices"),
+    "masked open": Plan(**_OPEN, **_MASKED, buckets=4, table_capacity=9, label_bytes=16),
+}
+"""One plan of each kind."""
+
+
+class Crash(BaseException):
+    """The server's process ends in the middle of an exchange."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that happens to one node, or to all, in one exchange of a run.
+
+    Args:
+        kind: what, see `Delivery`.
+        exchange: in which exchange of the run, from 0.
+        node: to which node, by its place.
+        seed: for what the operation draws.
+    """
+
+    kind: str
+    exchange: int
+    node: int
+    seed: int
+
+
+KINDS = (
+    "drop reply", "drop request", "error reply", "duplicate reply", "request twice", "reorder", "corrupt bytes",
+    "corrupt field", "corrupt request", "replay reply", "replay request", "old reply besides", "restart device",
+    "leave", "join", "crash",
+)  # fmt: skip
+REFUSED_FIELDS = {
+    "version": 9,
+    "run": "another",
+    "round": "other",
+    "plan-digest": bytes(32),
+    "status": "done",
+}
+"""Values of a reply's fields with which no server takes it."""
+
+
+@dataclass
+class Outcome:
+    """What a run came to, and what honest nodes had to do with it.
+
+    Args:
+        release: None if the run ended in `error`.
+        error: the error.
+        included: by round, the nodes whose own answer reached the server first and whole.
+        doubtful: the rounds in which something was corrupt that a server may not be able to see.
+        folder: where the result would be.
+        record: the run in the ledger; None if it was refused there.
+    """
+
+    plan: Plan
+    release: Release | None
+    error: BaseException | None
+    included: dict[Round, set[int]]
+    doubtful: set[Round]
+    folder: Path
+    record: RunRecord | None
+
+
+class Device(Node):
+    """A node that remembers in a file, and of which we note all that it ever answered."""
+
+    def __init__(self, place: int, folder: Path, limit: float) -> None:
+        self.place, self.memory = place, folder / f"memory-{place}.db"
+        self.limit = limit
+        identities = numbered_identities(SECRETS)
+        app = mount(
+            ClientApp(),
+            lambda context: part(place),
+            policy=Policy(max_epsilon=limit),
+            source=lambda context: SeededSource(SEED),
+            memory=lambda context: self.memory,
+            identity=lambda context: identities[place],
+        )
+        super().__init__(app, FIRST + place)
+        self.answered: list[tuple[str, Envelope]] = []
+
+    def restart(self) -> None:
+        """The process ends: what Flower kept of the node is gone, its memory file is not."""
+        self.context = Context(RUN_ID, FIRST + self.place, {}, RecordDict(), {})
+
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
+        fields = reply.content.config_records[RECORD]
+        if fields["status"] == "answer":
+            request = Envelope.from_fields(message.content.config_records[RECORD])
+            self.answered.append((message.metadata.message_type, request))
+        return reply
+
+
+class Turns:
+    """Lets two runs exchange messages in the order of a list; when it is used up, or one has ended, as they come."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._order, self._ended = list(order), set[int]()
+        self._changed = threading.Condition()
+
+    def take(self, run: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._next() in (None, run), timeout=60)
+            if self._order:
+                self._order.pop(0)
+            self._changed.notify_all()
+
+    def end(self, run: int) -> None:
+        with self._changed:
+            self._ended.add(run)
+            self._changed.notify_all()
+
+    def _next(self) -> int | None:
+        while self._order and self._order[0] in self._ended:
+            self._order.pop(0)
+        return self._order[0] if self._order else None
+
+
+class Delivery(LocalGrid):
+    """The grid of one run: delivers each exchange through its operations and notes who was honestly heard."""
+
+    def __init__(
+        self, system: System, plan: Plan, operations: Sequence[Operation], on_exchange: Callable[[], None]
+    ) -> None:
+        super().__init__({FIRST + device.place: device for device in system.devices})
+        self.system, self.plan, self.operations = system, plan, operations
+        self.on_exchange = on_exchange
+        self.exchange = -1
+        self.absent = {op.node for op in operations if op.kind == "join"}
+        self.included: dict[Round, set[int]] = {}
+        self.doubtful: set[Round] = set()
+
+    def get_node_ids(self) -> Iterable[int]:
+        # A round looks for nodes before its first exchange.
+        self._come_and_go(self.exchange + 1)
+        return [node for node in self.nodes if node - FIRST not in self.absent]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        self.on_exchange()
+        with self.system.lock:
+            return self._deliver(list(messages))
+
+    def _deliver(self, messages: list[Message]) -> list[Message]:
+        self.exchange += 1
+        self._come_and_go(self.exchange)
+        if self._now("crash"):
+            raise Crash
+        replies: list[tuple[Message, str]] = []
+        for message in messages[:1]:
+            self.system.check_charged_before(message, self.plan)
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = uuid4().hex  # as Flower's own grids do
+            replies += self._handled(message)
+            self.system.requests.setdefault(message.metadata.dst_node_id, []).append(deepcopy(message))
+        for operation in self._now("reorder"):
+            Random(operation.seed).shuffle(replies)
+        self._note(messages, replies)
+        return [reply for reply, _ in replies]
+
+    def _come_and_go(self, exchange: int) -> None:
+        for operation in self.operations:
+            if operation.exchange == exchange and operation.kind == "leave":
+                self.absent.add(operation.node)
+            elif operation.exchange <= exchange and operation.kind == "join":
+                self.absent.discard(operation.node)
+
+    def _now(self, kind: str, place: int | None = None) -> list[Operation]:
+        return [
+            op
+            for op in self.operations
+            if op.kind == kind and op.exchange == self.exchange and (place is None or op.node == place)
+        ]
+
+    def _handled(self, message: Message) -> list[tuple[Message, str]]:
+        """What the server gets for this message, each with its kind: honest, bad (never taken) or corrupt."""
+        device = self.system.devices[message.metadata.dst_node_id - FIRST]
+        place, earlier = device.place, list(device.replies)
+        if self._now("restart device", place):
+            device.restart()
+        for operation in self._now("replay request", place):
+            old = self.system.requests.get(message.metadata.dst_node_id, [])
+            if old:
+                device.answer(deepcopy(Random(operation.seed).choice(old)))
+        if place in self.absent or self._now("drop request", place):
+            return []
+        kind, request = "honest", deepcopy(message)
+        for operation in self._now("corrupt request", place):
+            kind, request = "corrupt", corrupted_request(request, operation.seed)
+        replies = [(device.answer(request), kind)]
+        if self._now("request twice", place):
+            # The network repeats a request: unmasked it gets the same answer, masked a refusal.
+            replies.append((device.answer(deepcopy(request)), kind))
+        return self._tampered(message, replies, earlier, place)
+
+    def _tampered(
+        self, message: Message, replies: list[tuple[Message, str]], earlier: list[Message], place: int
+    ) -> list[tuple[Message, str]]:
+        for operation in self._now("corrupt bytes", place):
+            replies[0] = corrupted_bytes(deepcopy(replies[0][0]), operation.seed), "corrupt"
+        for operation in self._now("corrupt field", place):
+            replies[0] = with_bad_field(deepcopy(replies[0][0]), operation.seed), "bad"
+        for operation in self._now("replay reply", place):
+            if earlier:
+                old = deepcopy(Random(operation.seed).choice(earlier))
+                old.metadata.__dict__["_reply_to_message_id"] = message.metadata.message_id
+                replies[0] = old, "bad"
+        for operation in self._now("old reply besides", place):
+            if earlier:
+                replies.append((deepcopy(Random(operation.seed).choice(earlier)), "bad"))
+        if self._now("duplicate reply", place):
+            replies.append((deepcopy(replies[0][0]), replies[0][1]))
+        if self._now("error reply", place):
+            failed = Message(Error(code=3, reason="Node unavailable"), reply_to=message)
+            failed.metadata.__dict__["_src_node_id"] = 1
+            replies = [(failed, "bad")]
+        return [] if self._now("drop reply", place) else replies
+
+    def _note(self, messages: list[Message], replies: list[tuple[Message, str]]) -> None:
+        """Who is in the sum if the server takes the first reply to each message and nothing else."""
+        if not messages:
+            return
+        round_ = Round(str(messages[0].content.config_records[RECORD]["round"]))
+        counted = not self.plan.is_masked or messages[0].metadata.message_type == "query.masking"
+        node_of = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        for reply, kind in replies:
+            node = node_of.pop(reply.metadata.reply_to_message_id, None)
+            if node is None:
+                continue
+            if kind == "corrupt":
+                self.doubtful.add(round_)
+            elif kind == "honest" and counted and status(reply) == "answer":
+                self.included.setdefault(round_, set()).add(node - FIRST)
+
+
+@dataclass
+class System:
+    """Nodes, a ledger, and all that was said.
+
+    Args:
+        folder: for the memories, the ledger and the results.
+        limit: the epsilon that each device may spend in all.
+        budget: the epsilon that the ledger may.
+    """
+
+    folder: Path
+    limit: float
+    budget: float
+    requests: dict[int, list[Message]] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self.devices = [Device(place, self.folder, self.limit) for place in range(NODES)]
+        self.ledger = self.folder / "ledger.db"
+        BudgetFile.open(self.ledger, create=True).set_limit(Cost(self.budget, 0.5))
+        self.heard = _Heard()
+        self.items = self.folder / "items.txt"
+        self.items.write_text("\n".join(LABELS))
+        self.directory = self.folder / "directory"
+        self.directory.write_bytes(b"\n".join(map(public_line, SECRETS)) + b"\n")
+
+    def run(
+        self,
+        plan: Plan,
+        operations: Sequence[Operation],
+        on_exchange: Callable[[], None] = lambda: None,
+        name: str = "",
+    ) -> Outcome:
+        """One run of the server, to its end."""
+        folder = self.folder / f"result-{len(self.outcomes)}{name}"
+        grid = Delivery(self, plan, operations, on_exchange)
+        settings = GridSettings(
+            plan=plan,
+            out=folder,
+            ledger=self.ledger,
+            items_file=None if plan.is_open else self.items,
+            seed=SEED,
+            directory=self.directory if plan.is_signed else None,
+            timeout=5.0,
+            node_timeout=1e-9,
+        )
+        release, error = None, None
+        try:
+            release = run_settings(grid, settings)
+        except (RoundFailed, BudgetExceeded, Crash) as problem:
+            error = problem
+        runs = BudgetFile.open(self.ledger, create=True).runs()
+        mine = [run for run in runs if run.plan_hash == plan.digest.hex()]
+        known = {run.record.id for run in self.outcomes if run.record is not None}
+        record = next((run for run in mine if run.id not in known), None)
+        outcome = Outcome(plan, release, error, grid.included, grid.doubtful, folder, record)
+        with self.lock:
+            self.outcomes.append(outcome)
+        return outcome
+
+    def run_two(self, plans: Sequence[Plan], operations: Sequence[Operation], order: Sequence[int]) -> None:
+        """Two servers at once on the same nodes, their exchanges in this order; the operations happen to the first."""
+        turns, problems = Turns(order), list[BaseException]()
+
+        def serve(number: int) -> None:
+            try:
+                chosen = operations if number == 0 else ()
+                self.run(plans[number], chosen, lambda: turns.take(number), f"-{number}")
+            except BaseException as problem:
+                problems.append(problem)
+            finally:
+                turns.end(number)
+
+        threads = [threading.Thread(target=serve, args=(number,), daemon=True) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a run hangs"
+        if problems:
+            raise problems[0]
+
+    def check_charged_before(self, message: Message, plan: Plan) -> None:
+        """What devices answer with noise of their own is a result: it is charged before they are asked."""
+        runs = BudgetFile.open(self.ledger, create=False).runs()
+        charges = [run.charges for run in runs if run.status == "open" and run.plan_hash == plan.digest.hex()]
+        rounds = {"select"} if plan.selector != "fixed" else set()
+        if str(message.content.config_records[RECORD]["round"]) == "select" and not plan.noise_by_devices:
+            rounds = set()
+        elif plan.noise_by_devices and str(message.content.config_records[RECORD]["round"]) == "release":
+            rounds.add("release")
+        assert any(rounds <= {charge.round for charge in run} for run in charges)
+
+    def check(self) -> None:
+        """Everything that must hold whatever happened."""
+        for outcome in self.outcomes:
+            check_outcome(outcome)
+        for device in self.devices:
+            check_device(device)
+        self._check_secrets()
+
+    def _check_secrets(self) -> None:
+        texts = [*self.heard.stop(), *(text for run in self.outcomes for text in error_texts(run.error))]
+        wanted = [*LABELS, str(COUNT), f"{COUNT:,}", *(secret.hex() for secret in SECRETS)]
+        assert not [word for word in wanted for text in texts if word in text]
+        masked = any(run.plan.is_masked for run in self.outcomes)
+        for device in self.devices:
+            for reply in device.replies:
+                fields = repr(dict(reply.content.config_records[RECORD]))
+                assert not [word for word in wanted if word in fields]
+                data = reply_bytes(reply) or b""
+                assert not [secret for secret in SECRETS if secret in data]
+                if masked and all(run.plan.is_masked for run in self.outcomes):
+                    assert b"marker-ZQX" not in data
+
+
+class _Heard(logging.Handler):
+    """All that is logged by anybody while the system lives."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._texts: list[str] = []
+        self._root = logging.getLogger()
+        self._ours = logging.getLogger("fedhist")
+        self._level = self._ours.level
+        self._root.addHandler(self)
+        self._ours.setLevel(logging.DEBUG)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(self.format(record))
+
+    def stop(self) -> list[str]:
+        self._root.removeHandler(self)
+        self._ours.setLevel(self._level)
+        return self._texts
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Released, right and charged; or not released, and no more spent than was planned."""
+    planned, record = planned_charges(outcome.plan), outcome.record
+    names = {path.name for path in outcome.folder.parent.iterdir()}
+    assert not [name for name in names if name.endswith(".partial")]
+    if outcome.release is None:
+        assert outcome.folder.name not in names
+        if record is not None:
+            assert record.status == "failed"
+            assert record.reason == type(outcome.error).__name__
+            assert [(charge.round, charge.epsilon) for charge in record.charges] == [
+                (charge.round, charge.epsilon) for charge in planned[: len(record.charges)]
+            ]
+        else:
+            assert isinstance(outcome.error, BudgetExceeded)
+        return
+    assert record is not None and record.status == "released"
+    assert [charge.round for charge in record.charges] == [charge.round for charge in planned]
+    assert record.charged.epsilon <= record.reserved.epsilon * (1 + 1e-9)
+    document = json.loads((outcome.folder / "result.json").read_text())
+    for round_ in Round:
+        if round_ not in outcome.doubtful and round_.value in document["rounds"]:
+            report = document["rounds"][round_.value]
+            assert report["answered"] == len(outcome.included[round_])
+            assert report["users"] == USERS_EACH * len(outcome.included[round_])
+    if not outcome.doubtful:
+        check_values(outcome.release, outcome)
+
+
+def check_values(release: Release, outcome: Outcome) -> None:
+    """The same threshold and values as from the plain sums over the included nodes, with the same server's draws."""
+    known = _PlainSums(outcome.plan, outcome.included)
+    expected = run_rounds(outcome.plan, known, ledger=Ledger(), source=SeededSource(SEED))
+    assert release.threshold == expected.threshold
+    assert release.histogram.tolist() == expected.histogram.tolist()
+    assert list(map(str, release.labels or ())) == list(map(str, expected.labels or ()))
+
+
+@dataclass
+class _PlainSums:
+    """A transport that adds up what each included node's users are worth, without messages, masks or copies."""
+
+    plan: Plan
+    included: dict[Round, set[int]]
+    simulated: bool = True
+
+    def total(self, request: Request) -> Total:
+        places = sorted(self.included[request.round])
+        if self.plan.is_masked:
+            vectors = [self._vector(request, place) for place in places]
+            return numbered(to_total(np.sum(vectors, axis=0), request, participants=len(places)), LABELS)
+        answers = [answer_population(request, part(place), source=SeededSource(SEED)) for place in places]
+        keyed: Keyed | None = None
+        if request.keyed_columns:
+            sums = KeyedSum(request.keyed_columns)
+            for answer in answers:
+                assert answer.keyed is not None
+                sums.add(answer.keyed)
+            keyed = sums.total()
+        values = np.sum([answer.values for answer in answers], axis=0)
+        users = sum(answer.users for answer in answers)
+        return Total(round=request.round, users=users, values=values, keyed=keyed, labels=LABELS)
+
+    def _vector(self, request: Request, place: int) -> Any:
+        source = SeededSource(SEED)
+        own = source.fork("masking", request.round.value, "noise", FIRST + place)
+        return participant_vector(request, part(place), source=source, own=own)
+
+
+def check_device(device: Device) -> None:
+    """One request a round, one session a round under masks, charged once, and never above the limit."""
+    fingerprints: dict[tuple[str, Round], set[str]] = {}
+    stages: dict[tuple[str, Round, str], int] = {}
+    for kind, envelope in device.answered:
+        key = envelope.run, envelope.request.round
+        fingerprints.setdefault(key, set()).add(envelope.fingerprint)
+        if envelope.request.plan.is_masked:
+            stages[*key, kind] = stages.get((*key, kind), 0) + 1
+    assert all(len(asked) == 1 for asked in fingerprints.values())
+    assert all(count == 1 for count in stages.values())
+    memory = remembered(device.memory)
+    plans = {plan.digest.hex(): plan for plan in PLANS.values()}
+    costs = []
+    for key in memory.requests:
+        run, _, round_ = key.rpartition("/")
+        costs.append(round_cost(plans[memory.plans[run]], Round(round_)).epsilon)
+    assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
+    assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
+    assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()
+
+
+def remembered(path: Path) -> Memory:
+    """What a device's file says."""
+    import sqlite3
+    from contextlib import closing
+
+    if not path.exists() or path.stat().st_size == 0:
+        return Memory()
+    with closing(sqlite3.connect(path)) as database:
+        return Memory.from_text(database.execute("SELECT text FROM memory").fetchone()[0])
+
+
+def whole() -> SparsePopulation:
+    """Users whose items and one of whose counts can be recognised wherever they turn up."""
+    from scipy.sparse import csr_array
+
+    counts = np.random.default_rng(3).poisson(2.0, (NODES * USERS_EACH, 4)) * 3
+    counts[2, 1] = COUNT
+    return SparsePopulation.from_scipy(csr_array(counts), labels=LABELS)
+
+
+_WHOLE = whole()
+
+
+def part(place: int) -> SparsePopulation:
+    """The users of one node."""
+    rows = _WHOLE.histograms.rows(place * USERS_EACH, (place + 1) * USERS_EACH)
+    return SparsePopulation(rows, labels=LABELS)
+
+
+def status(reply: Message) -> object:
+    """What the reply says it is."""
+    return reply.content.config_records[RECORD].get("status") if reply.has_content() else None
+
+
+def reply_bytes(reply: Message) -> bytes | None:
+    """The bytes of an answer."""
+    record = reply.content.array_records.get("fedhist-answer")
+    return None if record is None else record["answer"].data
+
+
+def corrupted_bytes(reply: Message, seed: int) -> Message:
+    """The reply with some of its bytes changed, added or removed; one without bytes gets some."""
+    from fuzz_mutations import mutated
+
+    data = mutated([reply_bytes(reply) or b"none"], Random(seed))
+    array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
+    reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
+    return reply
+
+
+def with_bad_field(reply: Message, seed: int) -> Message:
+    """The reply with a header that no server takes."""
+    name = Random(seed).choice(list(REFUSED_FIELDS))
+    fields = dict(reply.content.config_records[RECORD]) | {name: REFUSED_FIELDS[name]}
+    reply.content.config_records[RECORD] = ConfigRecord(fields)
+    return reply
+
+
+def corrupted_request(message: Message, seed: int) -> Message:
+    """The request with one field changed."""
+    from fuzz_mutations import mutated
+
+    random = Random(seed)
+    fields: dict[str, Any] = dict(message.content.config_records[RECORD])
+    name = random.choice(sorted(fields))
+    value = fields[name]
+    if isinstance(value, bytes):
+        fields[name] = mutated([value], random)
+    elif isinstance(value, int):
+        fields[name] = value + random.choice((-1, 1, 2**40))
+    elif isinstance(value, str):
+        fields[name] = mutated([value.encode()], random).decode("utf-8", "replace")
+    else:
+        fields[name] = value[:-1]
+    if name != MASKING and random.random() < 0.2:
+        del fields[name]
+    message.content.config_records[RECORD] = ConfigRecord(fields)
+    return message
+
+
+def error_texts(error: BaseException | None) -> Iterable[str]:
+    """The texts of an error and of those that it came from."""
+    while error is not None:
+        yield f"{error} {error!r}"
+        error = error.__cause__ or error.__context__
+
+
+def public_line(secret: bytes) -> bytes:
+    """A line of a directory of keys."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = Ed25519PublicKey.from_public_bytes(Identity(secret, {}).public)
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
