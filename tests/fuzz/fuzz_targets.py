@@ -24,6 +24,7 @@ from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.keyed_codec import decode_keyed
+from fedhist.protocol.masked_vector import to_total, vector_length
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.keys import Identity
@@ -32,10 +33,11 @@ from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+from fedhist.server.coordinator import run_rounds
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = b"salt"
@@ -60,7 +62,7 @@ class Target:
 
 def targets(folder: Path) -> list[Target]:
     """All of them; those that read files use this folder."""
-    found = [*_codec_targets(), *_document_targets(), *_masking_targets(), _table_target()]
+    found = [*_codec_targets(), *_document_targets(), *_masking_targets(), _table_target(), _sums_target()]
     found += [Target(*parts) for parts in file_targets(folder)]
     assert len({target.name for target in found}) == len(found)
     return found
@@ -303,3 +305,39 @@ def _table_target() -> Target:
         return np.frombuffer(data, dtype=random.choice((np.int64, np.uint64)))
 
     return Target("table", draw, lambda values: decode_table(values, shape, salt=SALT), (RoundFailed,))
+
+
+def _sums_target() -> Target:
+    """What a masked sum may be when a participant lies: any numbers, over a plausible number of users."""
+    lied = [plans()[name] for name in ("masked", "signed", "noisy", "masked open")]
+    closed = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "masking": "secagg", "participants": 12}
+    lied += [Plan(**closed, selector=name) for name in ("dpsgd", "output-perturbation", "m-quantile")]
+    lied += [Plan(**closed, debias="poisson"), Plan(**closed, mechanism="laplace", noise_from="devices")]
+
+    def read(drawn: tuple[Plan, int]) -> object:
+        plan, seed = drawn
+        return run_rounds(plan, _LiedSums(Random(seed)), ledger=Ledger(), source=SeededSource(seed))
+
+    return Target(
+        "masked sums", lambda random: (random.choice(lied), random.getrandbits(32)), read, (RoundFailed,)
+    )
+
+
+@dataclass
+class _LiedSums:
+    """A transport whose sums are whatever some participant made of them."""
+
+    random: Random
+    simulated: bool = False
+
+    def total(self, request: Request) -> Total:
+        edges = (0, 1, -1, 2**31, -(2**31), 2**40, -(2**40), 2**62, 2**63 - 1, -(2**63))
+        vector = np.array(
+            [
+                self.random.choice(edges) if self.random.random() < 0.5 else self.random.randrange(-99, 999)
+                for _ in range(vector_length(request))
+            ],
+            dtype=np.int64,
+        )
+        vector[0] = self.random.randrange(1, request.plan.users + 1)
+        return to_total(vector, request, participants=12)
