@@ -37,7 +37,7 @@ from fedhist.protocol.envelope import (
 )
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.identities import parse_identity, participant_number
+from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Round
@@ -261,7 +261,8 @@ def node_identity(context: Context) -> Identity | None:
 
 def _node_file(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            return file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 

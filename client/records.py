@@ -31,7 +31,7 @@ from fedhist.client.populations import Label, SparsePopulation
 from fedhist.client.unpacked import check_archive, check_parquet, check_shape, unpack_gzip
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
-from fedhist.protocol.item_list import parse_items, unreadable
+from fedhist.protocol.item_list import MAX_ITEMS_BYTES, parse_items, unreadable
 from fedhist.protocol.validation import whole_counts
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def read_population(
 def read_items(path: Path) -> list[str]:
     """A public list of items from a UTF-8 text file, one item a line."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_ITEMS_BYTES + 1)
     except OSError:
         raise unreadable(str(path)) from None
     return parse_items(data, name=str(path))

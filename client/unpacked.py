@@ -1,7 +1,7 @@
 """How large a packed file gets, found out before memory is given out for it.
 
-A file of a few kilobytes can hold gigabytes of zeros, and a header can claim any size. So the sizes that a file declares
-are added up first and compared with the file's limit, and what it declares is what it may unpack to.
+A file of a few kilobytes can hold gigabytes of zeros, and a header can claim any size. So the sizes that a file
+declares are added up and compared with a limit before anything is unpacked.
 """
 
 from __future__ import annotations

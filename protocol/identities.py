@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _TAG = b"fedhist/1/participant\x00"
 MAX_KEY_FILE_BYTES = 1 << 20
+"""The largest file of keys. Whoever reads one stops a byte after it."""
 
 
 def participant_number(public: bytes) -> int:
@@ -45,8 +46,7 @@ def parse_identity(key: bytes, directory: bytes, *, key_name: str, directory_nam
 
 def parse_directory(data: bytes, *, name: str) -> Mapping[int, bytes]:
     """Public keys by participant number; empty lines and lines that begin with # are skipped."""
-    if len(data) > MAX_KEY_FILE_BYTES:
-        raise InvalidFile(f"{name} is too large for a file of keys", allowed="up to 1 MiB")
+    _check_size(data, name)
     known: dict[int, bytes] = {}
     for number, line in enumerate(data.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith(b"#"):
@@ -58,11 +58,17 @@ def parse_directory(data: bytes, *, name: str) -> Mapping[int, bytes]:
     return known
 
 
+def _check_size(data: bytes, name: str) -> None:
+    if len(data) > MAX_KEY_FILE_BYTES:
+        raise InvalidFile(f"{name} is too large for a file of keys", allowed="up to 1 MiB")
+
+
 def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - loads when chosen
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key  # noqa: PLC0415
 
+    _check_size(data, name)
     try:
         key = load_ssh_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fedhist.protocol.errors import InvalidFile
 
+MAX_ITEMS_BYTES = 1 << 30
+"""The largest list. Whoever reads one stops a byte after it."""
+
 
 def parse_items(data: bytes, *, name: str) -> list[str]:
     """One item a line, in UTF-8, each once.
@@ -12,6 +15,8 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
         data: the file's content.
         name: what the file is called, for the error.
     """
+    if len(data) > MAX_ITEMS_BYTES:
+        raise InvalidFile(f"{name} is too large for a list of items", allowed="up to 1 GiB")
     try:
         # Some editors put a mark before the first line, which is no part of an item.
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

@@ -26,8 +26,8 @@ from fedhist.protocol.envelope import (
     new_run_name,
 )
 from fedhist.protocol.errors import InvalidFile, RoundFailed
-from fedhist.protocol.identities import parse_directory
-from fedhist.protocol.item_list import parse_items, unreadable
+from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_directory
+from fedhist.protocol.item_list import MAX_ITEMS_BYTES, parse_items, unreadable
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -368,7 +368,8 @@ def _read_items(settings: GridSettings) -> list[str] | None:
     if path is None:
         return None
     try:
-        return parse_items(path.read_bytes(), name=str(path))
+        with path.open("rb") as file:
+            return parse_items(file.read(MAX_ITEMS_BYTES + 1), name=str(path))
     except OSError:
         raise unreadable(str(path)) from None
 
@@ -378,7 +379,8 @@ def _read_directory(settings: GridSettings) -> Mapping[int, bytes] | None:
     if path is None:
         return None
     try:
-        return parse_directory(path.read_bytes(), name=str(path))
+        with path.open("rb") as file:
+            return parse_directory(file.read(MAX_KEY_FILE_BYTES + 1), name=str(path))
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 

@@ -79,3 +79,14 @@ def test_a_damaged_memory_is_no_fresh_start(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile):
         ask(tmp_path / "none" / "m.db", "one")
+
+
+def test_a_schema_that_is_no_text_is_not_a_python_error(tmp_path: Path) -> None:
+    """sqlite3 fails to quote it in its own error."""
+    ask(tmp_path / "m.db", "one")
+    content = (tmp_path / "m.db").read_bytes()
+    assert b"only = 1" in content
+    for damage in (b"only \xff 1", b"\xff\xff\xff\xff\xff\xff\xff\xff"):
+        (tmp_path / "m.db").write_bytes(content.replace(b"only = 1", damage))
+        with pytest.raises(InvalidFile):
+            ask(tmp_path / "m.db", "two")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -89,5 +90,28 @@ class TestMemory:
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"spent": 1, "plans": {}, "requests": {}}', "null"])
     def test_a_damaged_one_is_no_empty_one(self, text: str) -> None:
+        with pytest.raises(DecodeError):
+            Memory.from_text(text)
+
+
+class TestDamagedMemory:
+    def test_one_digit_of_what_was_spent_is_noticed(self) -> None:
+        """It would still be a number, and a smaller one than was spent."""
+        text = admit(Policy(), Memory(), select()).to_text()
+        assert "0.25" in text
+        with pytest.raises(DecodeError):
+            Memory.from_text(text.replace("0.25", "0.05"))
+
+    @given(st.data())
+    def test_any_other_character_is_noticed(self, data: st.DataObject) -> None:
+        memory = admit(Policy(), Memory(), select())
+        text = memory.to_text()
+        place = data.draw(st.integers(0, len(text) - 1))
+        changed = text[:place] + data.draw(st.characters(codec="ascii")) + text[place + 1 :]
+        with suppress(DecodeError):
+            assert Memory.from_text(changed) == memory
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"digest": ' * 50_000])
+    def test_nesting_without_end_is_not_a_python_error(self, text: str) -> None:
         with pytest.raises(DecodeError):
             Memory.from_text(text)

@@ -222,3 +222,23 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         check=False,
     )
     assert finished.stdout.split() == sorted(BOMBS), finished.stderr
+
+
+class TestEndlessFiles:
+    def test_a_list_of_items_is_read_up_to_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from fedhist.client import records
+        from fedhist.protocol import item_list
+
+        for module in (records, item_list):
+            monkeypatch.setattr(module, "MAX_ITEMS_BYTES", 1 << 20)
+        with pytest.raises(InvalidFile, match="too large"):
+            records.read_items(Path("/dev/zero"))
+
+    def test_so_are_keys(self) -> None:
+        from flwr.app import Context, RecordDict
+
+        from fedhist.client.app import node_identity
+
+        config = {"identity-path": "/dev/zero", "directory-path": "/dev/zero"}
+        with pytest.raises(InvalidFile, match="too large"):
+            node_identity(Context(1, 5, config, RecordDict(), {}))

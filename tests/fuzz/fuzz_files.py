@@ -19,7 +19,14 @@ from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Policy
 from fedhist.client.records import read_items, read_population
 from fedhist.protocol.envelope import Envelope
-from fedhist.protocol.errors import BudgetExceeded, DecodeError, FedhistError, InvalidFile, InvalidInput, Refused
+from fedhist.protocol.errors import (
+    BudgetExceeded,
+    DecodeError,
+    FedhistError,
+    InvalidFile,
+    InvalidInput,
+    Refused,
+)
 from fedhist.protocol.identities import parse_directory, parse_identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
@@ -27,9 +34,7 @@ from fedhist.protocol.rounds import SelectRequest
 from fedhist.server.budget_file import BudgetFile
 from fedhist.server.coordinator import planned_charges
 
-Parts = tuple[
-    str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]
-]
+Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)
 
 
@@ -139,7 +144,12 @@ def _read_items(path: Path, data: bytes) -> object:
 
 def _key_targets() -> Iterator[Parts]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
 
     keys = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in range(1, 4)]
     lines = [key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) for key in keys]

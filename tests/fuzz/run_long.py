@@ -47,7 +47,7 @@ def _run(target: Target, inputs: int, seed: int) -> int:
     bad: Counter[str] = Counter()
     begin = perf_counter()
     for number in range(inputs):
-        random = Random(f"{target.name}/{seed}/{number}")  # noqa: S311 - inputs, no secrets
+        random = Random(f"{target.name}/{seed}/{number}")
         data = target.draw(random)
         try:
             target.read(data)
@@ -73,7 +73,9 @@ def _limit_memory(more: int) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--inputs", type=int, default=200_000, help="of all targets together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of the name of a target")

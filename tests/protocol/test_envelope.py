@@ -84,3 +84,14 @@ def test_the_digest_of_items_knows_order_and_borders() -> None:
     assert len({items_digest(labels) for labels in lists}) == len(lists)
     assert items_digest(None) == b""
     assert items_digest(["1"]) == items_digest([1])
+
+
+@pytest.mark.parametrize("bound", [2**63, -(2**63) - 1, 10**30])
+def test_thresholds_of_items_beyond_64_bits_are_refused_as_any_other(bound: int) -> None:
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(envelopes()[3].to_fields() | {"item-thresholds": [STEPS, STEPS, bound]})
+
+
+def test_a_plan_that_is_nested_without_end_is_refused_as_any_other() -> None:
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(envelopes()[0].to_fields() | {"plan": "[" * 100_000})

@@ -114,3 +114,27 @@ def test_every_accepted_plan_fits_the_integer_grid(max_threshold, epsilon, mecha
     assert steps[-1] < 2**31
     assert (steps[1:] > steps[:-1]).all()
     assert plan.at_steps(1e30).value <= max_threshold + 2.0**-plan.grid_bits
+
+
+@pytest.mark.parametrize("document", [None, True, 1.5, "open", [], ["/"], [["version", 1]]])
+def test_a_document_that_is_no_plan_is_not_a_python_error(document):
+    with pytest.raises(InvalidPlan):
+        Plan.from_json(document)
+
+
+@pytest.mark.parametrize("name", Plan(users=10, items=3).to_json())
+@pytest.mark.parametrize("value", [None, [], {}, ["a"], True, "", 10**40], ids=str)
+def test_a_field_of_another_type_is_not_a_python_error(name, value):
+    document = Plan(users=10, items=3, masking="secagg", participants=5).to_json() | {name: value}
+    try:
+        assert Plan.from_json(document).digest
+    except InvalidPlan:
+        return
+    assert not isinstance(value, list | dict)
+
+
+def test_a_plan_without_users_is_not_a_python_error():
+    document = Plan(users=10, items=3).to_json()
+    del document["users"]
+    with pytest.raises(InvalidPlan, match="no users"):
+        Plan.from_json(document)

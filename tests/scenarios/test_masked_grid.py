@@ -267,3 +267,67 @@ def test_signed_masking_without_keys_is_refused_before_anything_is_asked(tmp_pat
     with pytest.raises(InvalidInput, match="directory"):
         read_settings(config)
     assert read_settings(config | {"directory": str(tmp_path / "keys")}).plan.is_signed
+
+
+class TestMessagesOfOtherRounds:
+    def test_a_late_message_of_an_earlier_run_does_not_end_the_session_of_this_one(self, lab: Any) -> None:
+        """The node threw its session away before it looked whose message it was."""
+        grid = lab.grid(lab.population(), 12)
+        run_on_grid(grid, plan_of())
+        late = [message for message in grid.asked if message.metadata.dst_node_id == 103]
+
+        def after_the_others(message: Message, node: Any) -> list[Message]:
+            stage = message.metadata.message_type
+            for old in late:
+                if old.metadata.message_type == stage and stage != "query.advertising":
+                    node.answer(old)
+            return [node.answer(message)]
+
+        grid.nodes[103].fault = after_the_others
+        reports = Reports()
+        run_on_grid(grid, plan_of(), on_report=reports)
+        assert [reports[round_].answered for round_ in Round] == [12, 12]
+
+    def test_of_two_runs_at_once_the_later_one_goes_well(self, lab: Any) -> None:
+        """A node has one masking session at a time; the older run loses its nodes and fails."""
+        grid, plan = lab.grid(lab.population(), 12), plan_of()
+        begun: list[Any] = []
+
+        def another_run(message: Message, node: Any) -> list[Message]:
+            if message.metadata.message_type == "query.sharing" and not begun:
+                begun.append(None)
+                begun.append(run_on_grid(grid, plan))
+            return [node.answer(message)]
+
+        grid.nodes[100].fault = another_run
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, plan)
+        assert len(begun) == 2
+
+
+class TestImpostors:
+    def test_a_key_that_is_not_its_own_does_not_push_its_owner_out(self, lab: Any) -> None:
+        """Under signed masking the first to claim a number had it, signature or not."""
+        signed = TestSigned()
+        identities, plan = signed.identities(), plan_of(masking="secagg-signed")
+        victim = participant_number(identities[7].public)
+
+        def impostor(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            return [lab.with_data(reply, victim.to_bytes(8, "little") + lab.data(reply)[8:])]
+
+        grid, reports = signed.grid(lab, identities, plan), Reports()
+        grid.nodes[100].fault = at("advertising", impostor)
+        run_on_grid(grid, plan, directory=identities[0].directory, on_report=reports)
+        for round_ in Round:
+            assert reports[round_].answered == 11
+            assert {fault.value: count for fault, count in reports[round_].faults.items()} == {"malformed": 1}
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_what_the_session_refuses_is_counted(self, lab: Any, stage: str) -> None:
+        faults = {7: at(stage, lambda message, node: [lab.with_data(node.answer(message), bytes(60))])}
+        reports = Reports()
+        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
+        assert {fault.value: count for fault, count in reports[Round.SELECT].faults.items()} == {
+            "malformed": 1
+        }

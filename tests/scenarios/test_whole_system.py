@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from whole_system import KINDS, NODES, PLANS, Crash, Operation, Outcome, System
+from system_checks import check_values
+from system_data import NODES, PLANS
+from whole_system import KINDS, Crash, Operation, Outcome, System
 
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
+from fedhist.protocol.rounds import Round
 
 LONG = os.environ.get("FEDHIST_LONG") == "1"
 PLENTY = 1e9
@@ -111,7 +114,7 @@ class TestTheModel:
     def test_a_node_that_is_lost_is_not_in_the_sum(self, name: str, kind: str) -> None:
         (outcome,) = play([(name, at(kind, 0, 2))])
         assert outcome.release is not None
-        assert {2} not in [places & {2} for places in list(outcome.included.values())[:1]]
+        assert outcome.included[Round.SELECT] == set(range(NODES)) - {2}
 
     def test_a_crash_ends_the_run_and_the_next_one_goes_well(self) -> None:
         crashed, again = play([("closed", at("crash", 1, 0)), ("closed", [])])
@@ -130,3 +133,8 @@ class TestTheModel:
         """One node too many in what is expected, and the comparison fails."""
         (outcome,) = play([("closed", at("drop reply", 1, 2))])
         assert outcome.release is not None
+        assert outcome.included[Round.RELEASE] == set(range(NODES)) - {2}
+        check_values(outcome.release, outcome)
+        outcome.included[Round.RELEASE].add(2)
+        with pytest.raises(AssertionError):
+            check_values(outcome.release, outcome)

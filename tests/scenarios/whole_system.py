@@ -7,7 +7,6 @@ with the sum over exactly those.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,57 +17,26 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from local_grid import RUN_ID, LocalGrid, Node
+from system_checks import check_device, check_outcome, error_texts
+from system_data import COUNT, FIRST, LABELS, NODES, SECRETS, SEED, part, public_line
+from tampering import corrupted_bytes, corrupted_request, reply_bytes, status, with_bad_field
 
 from fedhist.client.app import mount
-from fedhist.client.device import answer_population
-from fedhist.client.masked_device import participant_vector
-from fedhist.client.policy import Memory, Policy, round_cost
-from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.envelope import MASKING, RECORD, Envelope
+from fedhist.client.policy import Policy
+from fedhist.protocol.envelope import RECORD, Envelope
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
-from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.masked_vector import to_total
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Round
 from fedhist.server.app import run_settings
 from fedhist.server.budget_file import BudgetFile, RunRecord
-from fedhist.server.collection import numbered
-from fedhist.server.coordinator import planned_charges, run_rounds
 from fedhist.server.grid_settings import GridSettings
 from fedhist.server.release import Release
 from fedhist.simulations.engines.masked_in_process import numbered_identities
-
-NODES = 7
-USERS_EACH = 4
-FIRST = 100
-SEED = 11
-LABELS = [f"marker-ZQX-{number}" for number in range(4)]
-COUNT = 7654321
-SECRETS = [bytes([0xA0 + number]) * 32 for number in range(NODES)]
-
-_CLOSED = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
-_OPEN = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
-_MASKED = {"masking": "secagg", "participants": NODES, "dropout_share": 0.3}
-PLANS = {
-    "closed": Plan(**_CLOSED),
-    "fixed": Plan(**_CLOSED, selector="fixed", threshold=9.0, minimum_cohort=20),
-    "laplace": Plan(**_CLOSED, mechanism="laplace"),
-    "debiased": Plan(**_CLOSED, debias="poisson"),
-    "open": Plan(**_OPEN),
-    "bucketed": Plan(**_OPEN, statistic="bucketed", buckets=4),
-    "masked": Plan(**_CLOSED, **_MASKED),
-    "signed": Plan(**_CLOSED, **(_MASKED | {"masking": "secagg-signed"})),
-    "noisy": Plan(**_CLOSED, **_MASKED, noise_from="devices"),
-    "masked open": Plan(**_OPEN, **_MASKED, buckets=4, table_capacity=9, label_bytes=16),
-}
-"""One plan of each kind."""
 
 
 class Crash(BaseException):
@@ -97,14 +65,6 @@ KINDS = (
     "corrupt field", "corrupt request", "replay reply", "replay request", "old reply besides", "restart device",
     "leave", "join", "crash",
 )  # fmt: skip
-REFUSED_FIELDS = {
-    "version": 9,
-    "run": "another",
-    "round": "other",
-    "plan-digest": bytes(32),
-    "status": "done",
-}
-"""Values of a reply's fields with which no server takes it."""
 
 
 @dataclass
@@ -439,190 +399,3 @@ class _Heard(logging.Handler):
         self._root.removeHandler(self)
         self._ours.setLevel(self._level)
         return self._texts
-
-
-def check_outcome(outcome: Outcome) -> None:
-    """Released, right and charged; or not released, and no more spent than was planned."""
-    planned, record = planned_charges(outcome.plan), outcome.record
-    names = {path.name for path in outcome.folder.parent.iterdir()}
-    assert not [name for name in names if name.endswith(".partial")]
-    if outcome.release is None:
-        assert outcome.folder.name not in names
-        if record is not None:
-            assert record.status == "failed"
-            assert record.reason == type(outcome.error).__name__
-            assert [(charge.round, charge.epsilon) for charge in record.charges] == [
-                (charge.round, charge.epsilon) for charge in planned[: len(record.charges)]
-            ]
-        else:
-            assert isinstance(outcome.error, BudgetExceeded)
-        return
-    assert record is not None and record.status == "released"
-    assert [charge.round for charge in record.charges] == [charge.round for charge in planned]
-    assert record.charged.epsilon <= record.reserved.epsilon * (1 + 1e-9)
-    document = json.loads((outcome.folder / "result.json").read_text())
-    for round_ in Round:
-        if round_ not in outcome.doubtful and round_.value in document["rounds"]:
-            report = document["rounds"][round_.value]
-            assert report["answered"] == len(outcome.included[round_])
-            assert report["users"] == USERS_EACH * len(outcome.included[round_])
-    if not outcome.doubtful:
-        check_values(outcome.release, outcome)
-
-
-def check_values(release: Release, outcome: Outcome) -> None:
-    """The same threshold and values as from the plain sums over the included nodes, with the same server's draws."""
-    known = _PlainSums(outcome.plan, outcome.included)
-    expected = run_rounds(outcome.plan, known, ledger=Ledger(), source=SeededSource(SEED))
-    assert release.threshold == expected.threshold
-    assert release.histogram.tolist() == expected.histogram.tolist()
-    assert list(map(str, release.labels or ())) == list(map(str, expected.labels or ()))
-
-
-@dataclass
-class _PlainSums:
-    """A transport that adds up what each included node's users are worth, without messages, masks or copies."""
-
-    plan: Plan
-    included: dict[Round, set[int]]
-    simulated: bool = True
-
-    def total(self, request: Request) -> Total:
-        places = sorted(self.included[request.round])
-        if self.plan.is_masked:
-            vectors = [self._vector(request, place) for place in places]
-            return numbered(to_total(np.sum(vectors, axis=0), request, participants=len(places)), LABELS)
-        answers = [answer_population(request, part(place), source=SeededSource(SEED)) for place in places]
-        keyed: Keyed | None = None
-        if request.keyed_columns:
-            sums = KeyedSum(request.keyed_columns)
-            for answer in answers:
-                assert answer.keyed is not None
-                sums.add(answer.keyed)
-            keyed = sums.total()
-        values = np.sum([answer.values for answer in answers], axis=0)
-        users = sum(answer.users for answer in answers)
-        return Total(round=request.round, users=users, values=values, keyed=keyed, labels=LABELS)
-
-    def _vector(self, request: Request, place: int) -> Any:
-        source = SeededSource(SEED)
-        own = source.fork("masking", request.round.value, "noise", FIRST + place)
-        return participant_vector(request, part(place), source=source, own=own)
-
-
-def check_device(device: Device) -> None:
-    """One request a round, one session a round under masks, charged once, and never above the limit."""
-    fingerprints: dict[tuple[str, Round], set[str]] = {}
-    stages: dict[tuple[str, Round, str], int] = {}
-    for kind, envelope in device.answered:
-        key = envelope.run, envelope.request.round
-        fingerprints.setdefault(key, set()).add(envelope.fingerprint)
-        if envelope.request.plan.is_masked:
-            stages[*key, kind] = stages.get((*key, kind), 0) + 1
-    assert all(len(asked) == 1 for asked in fingerprints.values())
-    assert all(count == 1 for count in stages.values())
-    memory = remembered(device.memory)
-    plans = {plan.digest.hex(): plan for plan in PLANS.values()}
-    costs = []
-    for key in memory.requests:
-        run, _, round_ = key.rpartition("/")
-        costs.append(round_cost(plans[memory.plans[run]], Round(round_)).epsilon)
-    assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
-    assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
-    assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()
-
-
-def remembered(path: Path) -> Memory:
-    """What a device's file says."""
-    import sqlite3
-    from contextlib import closing
-
-    if not path.exists() or path.stat().st_size == 0:
-        return Memory()
-    with closing(sqlite3.connect(path)) as database:
-        return Memory.from_text(database.execute("SELECT text FROM memory").fetchone()[0])
-
-
-def whole() -> SparsePopulation:
-    """Users whose items and one of whose counts can be recognised wherever they turn up."""
-    from scipy.sparse import csr_array
-
-    counts = np.random.default_rng(3).poisson(2.0, (NODES * USERS_EACH, 4)) * 3
-    counts[2, 1] = COUNT
-    return SparsePopulation.from_scipy(csr_array(counts), labels=LABELS)
-
-
-_WHOLE = whole()
-
-
-def part(place: int) -> SparsePopulation:
-    """The users of one node."""
-    rows = _WHOLE.histograms.rows(place * USERS_EACH, (place + 1) * USERS_EACH)
-    return SparsePopulation(rows, labels=LABELS)
-
-
-def status(reply: Message) -> object:
-    """What the reply says it is."""
-    return reply.content.config_records[RECORD].get("status") if reply.has_content() else None
-
-
-def reply_bytes(reply: Message) -> bytes | None:
-    """The bytes of an answer."""
-    record = reply.content.array_records.get("fedhist-answer")
-    return None if record is None else record["answer"].data
-
-
-def corrupted_bytes(reply: Message, seed: int) -> Message:
-    """The reply with some of its bytes changed, added or removed; one without bytes gets some."""
-    from fuzz_mutations import mutated
-
-    data = mutated([reply_bytes(reply) or b"none"], Random(seed))
-    array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
-    reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
-    return reply
-
-
-def with_bad_field(reply: Message, seed: int) -> Message:
-    """The reply with a header that no server takes."""
-    name = Random(seed).choice(list(REFUSED_FIELDS))
-    fields = dict(reply.content.config_records[RECORD]) | {name: REFUSED_FIELDS[name]}
-    reply.content.config_records[RECORD] = ConfigRecord(fields)
-    return reply
-
-
-def corrupted_request(message: Message, seed: int) -> Message:
-    """The request with one field changed."""
-    from fuzz_mutations import mutated
-
-    random = Random(seed)
-    fields: dict[str, Any] = dict(message.content.config_records[RECORD])
-    name = random.choice(sorted(fields))
-    value = fields[name]
-    if isinstance(value, bytes):
-        fields[name] = mutated([value], random)
-    elif isinstance(value, int):
-        fields[name] = value + random.choice((-1, 1, 2**40))
-    elif isinstance(value, str):
-        fields[name] = mutated([value.encode()], random).decode("utf-8", "replace")
-    else:
-        fields[name] = value[:-1]
-    if name != MASKING and random.random() < 0.2:
-        del fields[name]
-    message.content.config_records[RECORD] = ConfigRecord(fields)
-    return message
-
-
-def error_texts(error: BaseException | None) -> Iterable[str]:
-    """The texts of an error and of those that it came from."""
-    while error is not None:
-        yield f"{error} {error!r}"
-        error = error.__cause__ or error.__context__
-
-
-def public_line(secret: bytes) -> bytes:
-    """A line of a directory of keys."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    public = Ed25519PublicKey.from_public_bytes(Identity(secret, {}).public)
-    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

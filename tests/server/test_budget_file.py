@@ -511,3 +511,51 @@ def test_a_ledger_that_became_read_only_refuses_the_charge(unprivileged_folder: 
     with pytest.raises(InvalidFile, match="may write"):
         memory.charge(SELECT)
     assert memory.entries == ()
+
+
+def altered(path: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute(statement)
+        database.commit()
+
+
+def test_a_charge_of_a_run_that_is_not_there_is_not_forgotten(ledger: BudgetFile, path: Path) -> None:
+    """It once counted for nobody: a damaged number took it out of what was spent."""
+    run = begin(ledger)
+    run.record(RELEASE)
+    run.released()
+    altered(path, "UPDATE charges SET run = 3")
+    with pytest.raises(InvalidFile, match="damaged"):
+        BudgetFile.open(path, create=False)
+    with pytest.raises(InvalidFile, match="damaged"):
+        ledger.spent()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE budget SET epsilon = -1",
+        "UPDATE budget SET epsilon = 'x'",
+        "UPDATE charges SET charge = '" + "[" * 100_000 + "'",
+        "UPDATE runs SET plan = '" + "[" * 100_000 + "'",
+        "UPDATE runs SET begun = x'ff'",
+    ],
+    ids=lambda statement: statement[:30],
+)
+def test_damaged_values_are_not_python_errors(ledger: BudgetFile, path: Path, statement: str) -> None:
+    ledger.set_limit(Cost(10.0, 1e-5))
+    begin(ledger).record(SELECT)
+    altered(path, statement)
+    with pytest.raises(InvalidFile, match="damaged"):
+        begin(BudgetFile.open(path, create=False))
+
+
+def test_a_schema_that_is_no_text_is_not_a_python_error(ledger: BudgetFile, path: Path) -> None:
+    """sqlite3 fails to quote it in its own error."""
+    begin(ledger)
+    content = path.read_bytes()
+    assert b"only = 1" in content
+    path.write_bytes(content.replace(b"only = 1", b"only \xff 1"))
+    with pytest.raises(InvalidFile, match=r"damaged|can't be used"):
+        BudgetFile.open(path, create=False)

@@ -1,0 +1,61 @@
+"""The nodes' users, keys and the plans of the whole system's scenarios; what is secret in them can be recognised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.plan import Plan
+
+NODES = 7
+USERS_EACH = 4
+FIRST = 100
+SEED = 11
+LABELS = [f"marker-ZQX-{number}" for number in range(4)]
+COUNT = 7654321
+SECRETS = [bytes([0xA0 + number]) * 32 for number in range(NODES)]
+
+_CLOSED = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
+_OPEN = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
+_MASKED = {"masking": "secagg", "participants": NODES, "dropout_share": 0.3}
+PLANS = {
+    "closed": Plan(**_CLOSED),
+    "fixed": Plan(**_CLOSED, selector="fixed", threshold=9.0, minimum_cohort=20),
+    "laplace": Plan(**_CLOSED, mechanism="laplace"),
+    "debiased": Plan(**_CLOSED, debias="poisson"),
+    "open": Plan(**_OPEN),
+    "bucketed": Plan(**_OPEN, statistic="bucketed", buckets=4),
+    "masked": Plan(**_CLOSED, **_MASKED),
+    "signed": Plan(**_CLOSED, **(_MASKED | {"masking": "secagg-signed"})),
+    "noisy": Plan(**_CLOSED, **_MASKED, noise_from="devices"),
+    "masked open": Plan(**_OPEN, **_MASKED, buckets=4, table_capacity=9, label_bytes=16),
+}
+"""One plan of each kind."""
+
+
+def whole() -> SparsePopulation:
+    """Users whose items and one of whose counts can be recognised wherever they turn up."""
+    from scipy.sparse import csr_array
+
+    counts = np.random.default_rng(3).poisson(2.0, (NODES * USERS_EACH, 4)) * 3
+    counts[2, 1] = COUNT
+    return SparsePopulation.from_scipy(csr_array(counts), labels=LABELS)
+
+
+_WHOLE = whole()
+
+
+def part(place: int) -> SparsePopulation:
+    """The users of one node."""
+    rows = _WHOLE.histograms.rows(place * USERS_EACH, (place + 1) * USERS_EACH)
+    return SparsePopulation(rows, labels=LABELS)
+
+
+def public_line(secret: bytes) -> bytes:
+    """A line of a directory of keys."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = Ed25519PublicKey.from_public_bytes(Identity(secret, {}).public)
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
