@@ -1,12 +1,12 @@
 """The expected clipped sum of every item at every threshold, from one pass over a population.
 
-A user of norm r (l2 for the Gaussian mechanism, l1 for the others) keeps the share min(1, C/r) of every count, on average
-over the draws of rounding and of random clipping. So the expected clipped sum of item j is
+A user of norm r (l2 for the Gaussian mechanism, l1 for the others) keeps the share min(1, C/r) of every count, on
+average over the draws of rounding and of random clipping. So the expected clipped sum of item j is
 
     A_j(C) = sum of N_ij over the users with r_i <= C  +  C times the sum of N_ij/r_i over the others,
 
-and two sums by item and bin of the user's norm give it for all thresholds at once. The sums depend on the thresholds, the
-grid and the norm, and on nothing else of a plan: plans that agree on them share a table.
+and two sums by item and bin of the user's norm give it for all thresholds at once. The sums depend on the thresholds,
+the grid and the norm, and on nothing else of a plan: plans that agree on them share a table.
 
 What is left out: under l2 a clipped user is aimed a few steps of the grid below the bound (`protocol/clipping.py`), at
 most 0.15 % of the bound on the finest grid.

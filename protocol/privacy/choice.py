@@ -11,12 +11,12 @@ import operator
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.privacy.noise import bernoulli_exp, uniform_below
 from fedhist.protocol.privacy.randomness import Source
-
-# e^-1000 is 0 in doubles, and a larger gamma may be too large for one.
-_NO_WEIGHT = Fraction(1000)
 
 
 def exponential_mechanism(
@@ -51,7 +51,22 @@ def exponential_mechanism(
         log_base_measure: the logarithm of each candidate's weight at equal scores, up to a common constant;
             all equal when left out. It must not depend on the data.
     """
-    gammas = _based_gammas(scores, log_base_measure, sensitivity=sensitivity, epsilon=epsilon)
+    gammas = _gammas(scores, sensitivity=sensitivity, epsilon=epsilon)
+    if log_base_measure is not None:
+        if len(log_base_measure) != len(gammas):
+            raise InvalidInput(
+                f"{len(log_base_measure)} base weights for {len(gammas)} scores", allowed="one for each score"
+            )
+        logarithms = [float(value) for value in log_base_measure]
+        if not all(map(math.isfinite, logarithms)):
+            raise InvalidInput(
+                "the logarithm of a base weight is not finite",
+                allowed="finite numbers",
+                advice="leave out candidates that must not be chosen",
+            )
+        gammas = [gamma - Fraction(value) for gamma, value in zip(gammas, logarithms, strict=True)]
+        smallest = min(gammas)
+        gammas = [gamma - smallest for gamma in gammas]
     while True:
         index = uniform_below(len(gammas), source=source)
         if bernoulli_exp(gammas[index], source=source):
@@ -59,21 +74,19 @@ def exponential_mechanism(
 
 
 def exponential_probabilities(
-    scores: Sequence[int],
-    *,
-    sensitivity: int,
-    epsilon: float,
-    log_base_measure: Sequence[float] | None = None,
-) -> list[float]:
-    """The probability of each index that `exponential_mechanism` draws with these arguments, rounded to doubles.
+    scores: Integers, *, sensitivity: int, epsilon: float, log_base_measure: Floats | None = None
+) -> Floats:
+    """The probability of each index that `exponential_mechanism` draws with these arguments, in doubles.
 
-    A function of the exact scores, and so as little private as they are: for public data and for tests.
+    Differences of scores are taken as whole numbers, so that scores of any size keep their digits. A function of the
+    exact scores, and so as little private as they are: for public data and for tests.
     """
-    gammas = _based_gammas(scores, log_base_measure, sensitivity=sensitivity, epsilon=epsilon)
-    # The smallest gamma is 0, so the sum is at least 1; a weight below the smallest double is 0.
-    weights = [math.exp(-float(min(gamma, _NO_WEIGHT))) for gamma in gammas]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+    logarithms = (scores - scores.max()) * (epsilon / (2 * sensitivity))
+    if log_base_measure is not None:
+        logarithms = logarithms + log_base_measure
+    weights = np.exp(logarithms - logarithms.max())
+    probabilities: Floats = weights / weights.sum()
+    return probabilities
 
 
 def permute_and_flip(
@@ -127,30 +140,3 @@ def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[
     best = max(whole)
     rate = Fraction(epsilon) / (2 * bound)
     return [rate * (best - score) for score in whole]
-
-
-def _based_gammas(
-    scores: Sequence[int],
-    log_base_measure: Sequence[float] | None,
-    *,
-    sensitivity: int,
-    epsilon: float,
-) -> list[Fraction]:
-    """The same with the base measure, less the smallest of them."""
-    gammas = _gammas(scores, sensitivity=sensitivity, epsilon=epsilon)
-    if log_base_measure is None:
-        return gammas
-    if len(log_base_measure) != len(gammas):
-        raise InvalidInput(
-            f"{len(log_base_measure)} base weights for {len(gammas)} scores", allowed="one for each score"
-        )
-    logarithms = [float(value) for value in log_base_measure]
-    if not all(map(math.isfinite, logarithms)):
-        raise InvalidInput(
-            "the logarithm of a base weight is not finite",
-            allowed="finite numbers",
-            advice="leave out candidates that must not be chosen",
-        )
-    gammas = [gamma - Fraction(value) for gamma, value in zip(gammas, logarithms, strict=True)]
-    smallest = min(gammas)
-    return [gamma - smallest for gamma in gammas]

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
@@ -72,13 +70,12 @@ class WeightedChoice:
 
     def probabilities(self) -> Floats:
         """The chance of each candidate. Not private: for public data only."""
-        chances = exponential_probabilities(
-            self.scores.tolist(),
+        return exponential_probabilities(
+            self.scores,
             sensitivity=self.sensitivity,
             epsilon=self.epsilon,
-            log_base_measure=None if self.log_base_measure is None else self.log_base_measure.tolist(),
+            log_base_measure=self.log_base_measure,
         )
-        return np.array(chances)
 
 
 class Selector(Protocol):
