@@ -167,7 +167,8 @@ class Predictor:
         table = self._table(plan, on_table.steps)
         places = _likely(on_table.chances)
         errors = release_errors(plan, table, on_table.steps, places)
-        return chosen, table, errors, places, on_table.chances[places]
+        chances = on_table.chances[places]
+        return chosen, table, errors, places, chances / chances.sum()
 
     def _check(self, plan: Plan) -> None:
         if plan.per_item:

@@ -1,0 +1,1 @@
+"""Figures, drawn without a display; matplotlib loads when one is drawn."""
