@@ -107,7 +107,8 @@ class Split:
         shares, losses: the splits that were tried and their predicted errors.
         best: the prediction of the best of them.
         best_share: its share.
-        flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best.
+        flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best, and twice
+            the sampling error if the selector was drawn.
     """
 
     total: float
@@ -139,7 +140,8 @@ def split_total(outlook: Outlook, total: float) -> Split:
     losses = np.array([outlook.predictor.relative_loss(plan) for plan in plans])
     best = int(losses.argmin())
     # The run of good splits around the best one: beyond a bad one others might be good by chance.
-    bad = np.flatnonzero(losses > losses[best] * (1 + FLATNESS))
+    best_row = outlook.predictor.predict(plans[best])
+    bad = np.flatnonzero(losses > losses[best] * (1 + FLATNESS) + 2 * best_row.sampling_error)
     first = int(bad[bad < best].max(initial=-1)) + 1
     last = int(bad[bad > best].min(initial=len(losses))) - 1
     shares = np.array([plan.epsilon_select / total for plan in plans])
@@ -147,7 +149,7 @@ def split_total(outlook: Outlook, total: float) -> Split:
         total=total,
         shares=shares,
         losses=losses,
-        best=outlook.predictor.predict(plans[best]),
+        best=best_row,
         best_share=float(shares[best]),
         flat_low=float(shares[first]),
         flat_high=float(shares[last]),

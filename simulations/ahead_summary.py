@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.ahead import FLATNESS, Split, Target
+from fedhist.simulations.ahead import FLATNESS, Split, Target, round_digits
 from fedhist.simulations.prediction import Prediction
 from fedhist.simulations.summary import epsilon_text
 
@@ -34,6 +34,7 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
         "epsilon_select": plan.epsilon_select if len(prediction.charges) > 1 else 0.0,
         "delta_select": sum(charge.delta for charge in prediction.charges[:-1]),
         "relative_loss": prediction.relative_loss,
+        "relative_loss_error": prediction.sampling_error,
         "clipping_error": prediction.clipping_error,
         "noise_error": prediction.noise_error,
         "threshold": prediction.threshold,
@@ -89,7 +90,7 @@ def target_words(target: Target, *, totals: bool) -> str:
         beginning = f"{what} {target.epsilon:.4g}"
     return (
         f"{beginning}: predicted error {target.prediction.relative_loss:.4f}, threshold about "
-        f"{target.prediction.threshold:,.4g}. Run with {budget_flags(plan, target.prediction)}; "
+        f"{_counts(target.prediction.threshold, 3)}. Run with {budget_flags(plan, target.prediction)}; "
         f"{_cost_words(target.prediction)}."
     )
 
@@ -108,6 +109,8 @@ def _flatness_words(split: Split) -> str:
     ratio = split.flat_high / split.flat_low
     kind = "flat" if ratio > 4 else "sharp" if ratio < 2 else "rather flat"
     tried = f"of {len(split.shares)} splits tried"
+    if split.best.sampling_error > 0:
+        tried = f"up to twice the sampling error of {split.best.sampling_error:.2g}, {tried}"
     if split.flat_low == split.flat_high:
         return f"The optimum is {kind}: {tried}, no other comes within {FLATNESS:.0%} of that error."
     return (
@@ -180,8 +183,8 @@ def print_curve(
             f"{row.relative_loss:.4f}",
             f"{row.clipping_error:.4f}",
             f"{row.noise_error:.4f}",
-            f"{row.threshold:,.4g}",
-            f"{row.threshold_low:,.3g}-{row.threshold_high:,.3g}",
+            _counts(row.threshold, 4),
+            f"{_counts(row.threshold_low, 3)}-{_counts(row.threshold_high, 3)}",
         ]
         cells += [f"{row.released_items:,.0f}"] if is_open else []
         cells += [epsilon_text(row.total.epsilon), epsilon_text(row.tight.epsilon)]
@@ -220,6 +223,11 @@ def _dot(loss: float, low: float, high: float, width: int, target: float | None)
         cells[place(target)] = "┊"
     cells[place(loss)] = "●"
     return "".join(cells)
+
+
+def _counts(value: float, digits: int) -> str:
+    """So many digits, and never a power of ten."""
+    return f"{round_digits(value, digits):,.12g}"
 
 
 def _or_none(value: float) -> float | None:

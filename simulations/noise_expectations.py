@@ -78,11 +78,11 @@ class LaplaceTails:
 
     def _free_reaching(self, least: Floats) -> Floats:
         # Of P(Z >= r) and P(Z >= 1 - r), the one whose argument is 1/2 or more is a plain tail.
-        tail = np.exp(-np.maximum(least, 1 - least) / self.scale) / (1 + np.exp(-1 / self.scale))
+        tail: Floats = np.exp(-np.maximum(least, 1 - least) / self.scale) / (1 + np.exp(-1 / self.scale))
         return np.where(least > 0.5, tail, 1 - tail)
 
     def _free_excess(self, over: Floats) -> Floats:
-        tail = np.exp(-(np.abs(over) + 1) / self.scale) / -np.expm1(-2 / self.scale)
+        tail: Floats = np.exp(-(np.abs(over) + 1) / self.scale) / -np.expm1(-2 / self.scale)
         return tail + np.maximum(-over, 0.0)
 
 

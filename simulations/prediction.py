@@ -73,6 +73,7 @@ class Prediction:
         released_items: expected number of released items.
         recall: over an open domain, the expected share of the keys that somebody has.
         draws: how often the selector was drawn; None when its chances were computed.
+        sampling_error: standard error of `relative_loss` from drawing the selector; 0 when nothing was drawn.
     """
 
     plan: Plan
@@ -86,6 +87,7 @@ class Prediction:
     released_items: float
     recall: float | None
     draws: int | None
+    sampling_error: float
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -141,9 +143,12 @@ class Predictor:
         chosen, table, errors, places, chances = self._errors(plan)
         counts = np.ldexp(chosen.steps.astype(np.float64), -plan.grid_bits)
         shown = float(errors.shown() @ chances)
+        losses = errors.loss() / table.total
+        loss = float(losses @ chances)
+        variance = float((losses - loss) ** 2 @ chances)
         return Prediction(
             plan=plan,
-            relative_loss=float(errors.loss() @ chances) / table.total,
+            relative_loss=loss,
             clipping_error=float(clipping_errors(table, places) @ chances) / table.total,
             noise_error=float(errors.noise_alone() @ chances) / table.total,
             threshold=float(counts @ chosen.chances),
@@ -153,12 +158,13 @@ class Predictor:
             released_items=shown,
             recall=shown / (len(table.truth) - table.absent_items) if plan.is_open else None,
             draws=chosen.draws,
+            sampling_error=0.0 if chosen.draws is None else math.sqrt(variance / chosen.draws),
         )
 
     def relative_loss(self, plan: Plan) -> float:
         """The same number as in `predict` without the others: for a search over many plans."""
         _, table, errors, _, chances = self._errors(plan)
-        return float(errors.loss() @ chances) / table.total
+        return float(errors.loss() / table.total @ chances)
 
     def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
         self._check(plan)
