@@ -27,6 +27,8 @@ SPLIT_SHARES = np.geomspace(0.005, 0.8, 25)
 FLATNESS = 0.05
 """A split within so much of the best error, relative to it, is as good in practice."""
 
+_CLOSER_SPLITS = 6
+
 # An epsilon is found to this ratio, and told with three digits.
 _SEARCH_RATIO = 1.005
 
@@ -135,9 +137,16 @@ def best_split(outlook: Outlook, total: float) -> Prediction:
 
 
 def split_total(outlook: Outlook, total: float) -> Split:
-    """Try the splits of SPLIT_SHARES."""
-    plans = [outlook.split(total, share) for share in SPLIT_SHARES]
-    losses = np.array([outlook.predictor.relative_loss(plan) for plan in plans])
+    """Try the splits of SPLIT_SHARES, and some more between the neighbours of the best of them."""
+    tried = {
+        share: outlook.predictor.relative_loss(outlook.split(total, share)) for share in SPLIT_SHARES.tolist()
+    }
+    near = int(np.argmin(list(tried.values()))) + np.array([-1, 1])
+    low, high = SPLIT_SHARES[np.clip(near, 0, len(SPLIT_SHARES) - 1)]
+    for share in np.geomspace(low, high, _CLOSER_SPLITS + 2)[1:-1].tolist():
+        tried[share] = outlook.predictor.relative_loss(outlook.split(total, share))
+    plans = [outlook.split(total, share) for share in sorted(tried)]
+    losses = np.array([tried[share] for share in sorted(tried)])
     best = int(losses.argmin())
     # The run of good splits around the best one: beyond a bad one others might be good by chance.
     best_row = outlook.predictor.predict(plans[best])

@@ -197,7 +197,7 @@ def print_curve(
 def print_answer(console: Console, question: str, answer: str) -> None:
     """A question and what was found."""
     console.print(question, style="bold", markup=False)
-    console.print(f"  {answer}", markup=False, soft_wrap=not console.is_terminal)
+    console.print(answer, markup=False)
 
 
 def _axis(losses: Sequence[float]) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""Figures, drawn without a display; matplotlib loads when one is drawn."""
+"""Figures, all in one style."""

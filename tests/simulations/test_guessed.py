@@ -17,7 +17,7 @@ def shape(population: GuessedPopulation) -> tuple[np.ndarray, float]:
     """Everybody's total, and the mean number of different items."""
     shards = list(population.shards())
     for shard in shards:
-        checked(shard)
+        checked(shard.offsets, shard.items, shard.counts, domain_size=population.items)
     totals = np.concatenate([user_totals(shard) for shard in shards])
     return totals, sum(shard.nonzeros for shard in shards) / population.users
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedhist.protocol.plan import Plan
+from fedhist.simulations.ahead import Outlook
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.prediction import Predictor
 
@@ -93,18 +94,18 @@ class TestRows:
 
 class TestTarget:
     def test_the_epsilon_that_is_told_reaches_it_and_a_little_less_does_not(self, fedhist: Fedhist) -> None:
-        target = fedhist(*SMALL, "--target-error", 0.3, "--json").document()["target"]
+        target = fedhist(*SMALL, "--target-error", 0.5, "--json").document()["target"]
         predictor = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
         at, below = (
             predictor.relative_loss(Plan(users=800, items=20, epsilon=epsilon))
             for epsilon in (target["epsilon"], 0.97 * target["epsilon"])
         )
-        assert at <= 0.3 < below
+        assert at <= 0.5 < below
         assert f"--epsilon {target['epsilon']:g} " in target["words"]
 
     def test_words_answer_the_question(self, fedhist: Fedhist) -> None:
-        out = fedhist(*SMALL, "--target-error", 0.3).out
-        assert "Which epsilon gives an error of 0.3?" in out
+        out = fedhist(*SMALL, "--epsilon", "0.5:8:4", "--target-error", 0.5).out
+        assert "Which epsilon gives an error of 0.5?" in out
         assert "Run with --epsilon" in out
         assert "by tight composition" in out
 
@@ -140,13 +141,15 @@ class TestSplit:
             assert not inside or tried["relative_loss"] <= 1.05 * row["relative_loss"]
         assert "The optimum is" in split["words"]
 
-    def test_a_total_delta_is_shared_when_the_selector_spends_some(self, fedhist: Fedhist) -> None:
-        flags = ("--epsilon", 1, "--total-epsilon", 2, "--total-delta", 1e-5, "--json")
-        alone = fedhist(*SMALL, *flags).document()["split"]["row"]
-        assert (alone["delta"], alone["delta_select"]) == (1e-5, 0.0)
-        both = fedhist(*SMALL, "--selector", "m-quantile", *flags).document()["split"]["row"]
-        assert both["delta"] + both["delta_select"] == pytest.approx(1e-5)
-        assert both["delta_select"] == pytest.approx(1e-5 * both["epsilon_select"] / 2)
+    def test_a_total_delta_is_shared_when_the_selector_spends_some(self) -> None:
+        predictor = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
+        settings = {"users": 800, "items": 20}
+        alone = Outlook(predictor, settings, total_delta=1e-5).split(2.0, 0.25)
+        assert alone.delta == 1e-5
+        both = Outlook(predictor, settings | {"selector": "m-quantile"}, total_delta=1e-5).split(2.0, 0.25)
+        assert (both.epsilon, both.epsilon_select) == (1.5, 0.5)
+        assert both.delta == pytest.approx(0.75e-5)
+        assert both.delta_select == pytest.approx(0.25e-5)
 
 
 class TestFiles:
@@ -164,7 +167,7 @@ class TestFiles:
     def test_figures_are_drawn_the_same_each_time(
         self, fedhist: Fedhist, tmp_path: Path, name: str, beginning: bytes
     ) -> None:
-        flags = ("--epsilon", "0.5:8:4", "--target-error", 0.4, "--total-epsilon", 1)
+        flags = ("--epsilon", "0.5:8:4", "--target-error", 0.6, "--total-epsilon", 1, "--delta", 0)
         drawn = []
         for _ in range(2):
             assert fedhist(*SMALL, *flags, "--figure", name).code == 0
