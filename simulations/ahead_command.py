@@ -145,8 +145,8 @@ def plan(context: click.Context, **flags: Any) -> None:
     """Predict error and threshold of a run over a range of epsilon, before any budget is spent.
 
     Computed from a public population (--data), a synthetic one, or one made from your guesses (--users, --items,
-    --mean-total, --distinct-items, --tail-index). Nothing is charged. Predictions are not private: give public data
-    only.
+    --mean-total, --distinct-items, --tail-index). Nothing is charged. Predictions are not private: the data
+    must be public, or a past release.
     """
     options = Options(**{f.name: flags.pop(f.name) for f in fields(Options)})
     epsilons = _epsilons(options.epsilon)

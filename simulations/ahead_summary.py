@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PUBLIC_ONLY = (
-    "a prediction is computed from the exact data that it is given and is not private: give it public data only. "
-    "Nothing was charged"
+    "a prediction is computed from the exact data that it is given and is not private: that data must be public, or a "
+    "past release. Nothing was charged"
 )
 
 # What the columns beside the curve take, what an open domain's further one does, and the widest curve.

@@ -72,7 +72,7 @@ class TestRows:
         outcome = fedhist("plan", "--data", "visits.csv", "--epsilon", "1,100")
         assert outcome.code == 0, outcome.err
         assert "4 users x 3 items (visits.csv)" in outcome.out
-        assert "not private: give it public data only" in outcome.out
+        assert "not private: that data must be public" in outcome.out
         assert "Nothing was charged" in " ".join(outcome.out.split())
 
     def test_nothing_is_written_unless_asked(self, fedhist: Fedhist, tmp_path: Path) -> None:
