@@ -141,7 +141,7 @@ class Answers:
 @click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 @click.pass_context
-def plan(context: click.Context, **flags: Any) -> None:
+def plan(context: click.Context, /, **flags: Any) -> None:
     """Predict error and threshold of a run over a range of epsilon, before any budget is spent.
 
     Computed from a public population (--data), a synthetic one, or one made from your guesses (--users, --items,

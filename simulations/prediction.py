@@ -264,8 +264,10 @@ def _on_candidates(plan: Plan, chosen: _Chances) -> _Chances:
         return _Chances(places, np.ones(1), chosen.draws)
     low, high = places[above - 1], places[above]
     share = (chosen.steps - low) / (high - low)
-    chances = np.bincount(above - 1, chosen.chances * (1 - share), len(places))
-    return _Chances(places, chances + np.bincount(above, chosen.chances * share, len(places)), chosen.draws)
+    chances = np.zeros(len(places))
+    np.add.at(chances, above - 1, chosen.chances * (1 - share))
+    np.add.at(chances, above, chosen.chances * share)
+    return _Chances(places, chances, chosen.draws)
 
 
 def _likely(chances: Floats) -> Integers:

@@ -170,6 +170,6 @@ def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers
     before = np.concatenate(([0.0], running))[offsets[:-1]]
     share = (running - np.repeat(before, numbers)) / np.repeat(running[offsets[1:] - 1] - before, numbers)
     up_to = np.rint(share * np.repeat(rest, numbers)).astype(np.int64)
-    parts = np.diff(up_to, prepend=0)
+    parts: Integers = np.diff(up_to, prepend=0)
     parts[offsets[:-1]] = up_to[offsets[:-1]]
     return parts

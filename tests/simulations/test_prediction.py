@@ -72,7 +72,11 @@ def measured(population: SparsePopulation, plan: Plan, trials: int = TRIALS) -> 
 
 
 def agrees(predicted: float, runs: list[float]) -> bool:
-    """Within 3.5 standard errors of the runs' mean and half a percent: 1 in 2,000 right ones would fail."""
+    """Within 3.5 standard errors of the runs' mean, and half a percent.
+
+    The budget of the choice is large in these tests, so that no rare, far too high threshold makes up half of a mean:
+    thirty runs may have none of those, and then a standard error that is too small as well.
+    """
     error = statistics.stdev(runs) / math.sqrt(len(runs))
     mean = statistics.mean(runs)
     return abs(predicted - mean) <= 3.5 * error + 0.005 * abs(mean)
