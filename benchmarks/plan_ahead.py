@@ -86,7 +86,8 @@ def compare_errors(population: SparsePopulation, trials: int) -> None:
             runs = [result.relative_loss or 0.0 for result in results]
             mean, error = statistics.mean(runs), statistics.stdev(runs) / len(runs) ** 0.5
             worst = max(worst, predicted / mean, key=lambda ratio: abs(np.log(ratio)))
-            furthest = max(furthest, abs(predicted - mean) / error)
+            # Where no run shows any key, all have an error of exactly 1.
+            furthest = max(furthest, abs(predicted - mean) / error if error else 0.0)
             numbers = f"{predicted:>11.4f}{mean:>10.4f}{error:>9.4f}{predicted / mean:>8.3f}"
             print(f"{kind:<26}{epsilon:>8g}{numbers}", flush=True)
     print(f"worst ratio {worst:.3f}; furthest {furthest:.1f} standard errors\n")

@@ -19,10 +19,10 @@ PUBLIC_ONLY = (
     "past release. Nothing was charged"
 )
 
-# What the columns beside the curve take, what an open domain's further one does, and the widest curve.
-_OTHER_COLUMNS = 94
-_KEYS_COLUMN = 8
-_CURVE_WIDTH = 32
+_CURVE_WIDTH, _LEAST_CURVE = 32, 10
+# Terminals narrower than this do without some columns.
+_WIDE = 112
+_LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
 
 
 def row_of(prediction: Prediction) -> dict[str, Any]:
@@ -149,49 +149,43 @@ def print_curve(
     totals: bool,
     target: float | None,
 ) -> None:
-    """A row for each epsilon, with the curve at the right where the terminal is wide enough."""
+    """A row for each epsilon, with the curve at the right; a narrow terminal gets fewer columns."""
     from rich.table import Table  # noqa: PLC0415 - loads when something is printed
 
-    is_open = rows[0].recall is not None
-    width = min(_CURVE_WIDTH, console.width - _OTHER_COLUMNS - _KEYS_COLUMN * is_open)
-    losses = [row.relative_loss for row in rows]
+    narrow = console.width < _WIDE
+    columns = [_columns(row, narrow=narrow) for row in rows]
+    told = [f"{epsilon:.4g}" for epsilon in epsilons]
+    heading = "total" if totals else "epsilon"
+    taken = max(map(len, [heading, *told])) + 3
+    taken += sum(max(len(name), *(len(row[name]) for row in columns)) + 3 for name in columns[0])
+    width = min(_CURVE_WIDTH, console.width - taken - 4)
     table = Table(
         title="predicted relative error of a run, its parts, and its threshold", title_justify="left"
     )
-    for heading in (
-        "total" if totals else "epsilon",
-        "choice",
-        "error",
-        "clipping",
-        "noise",
-        "threshold",
-        "9 of 10",
-    ):
-        table.add_column(heading, justify="right")
-    if is_open:
-        table.add_column("keys", justify="right")
-    for heading in ("basic", "tight"):
-        table.add_column(heading, justify="right")
-    draw = width >= 10
-    if draw:
-        low, high = _axis(losses)
+    for name in (heading, *columns[0]):
+        table.add_column(name, justify="right", no_wrap=True)
+    low, high = _axis([row.relative_loss for row in rows])
+    if width >= _LEAST_CURVE:
         table.add_column(f"{low:g}" + f"{high:g}".rjust(width - len(f"{low:g}")), no_wrap=True)
-    for epsilon, row in zip(epsilons, rows, strict=True):
-        cells = [
-            f"{epsilon:.4g}",
-            f"{row.plan.epsilon_select:.3g}" if len(row.charges) > 1 else "0",
-            f"{row.relative_loss:.4f}",
-            f"{row.clipping_error:.4f}",
-            f"{row.noise_error:.4f}",
-            _counts(row.threshold, 4),
-            f"{_counts(row.threshold_low, 3)}-{_counts(row.threshold_high, 3)}",
-        ]
-        cells += [f"{row.released_items:,.0f}"] if is_open else []
-        cells += [epsilon_text(row.total.epsilon), epsilon_text(row.tight.epsilon)]
-        if draw:
-            cells.append(_dot(row.relative_loss, low, high, width, target))
-        table.add_row(*cells)
+    for epsilon, row, cells in zip(told, rows, columns, strict=True):
+        curve = [_dot(row.relative_loss, low, high, width, target)] if width >= _LEAST_CURVE else []
+        table.add_row(epsilon, *cells.values(), *curve)
     console.print(table)
+
+
+def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
+    cells = {
+        "choice": f"{row.plan.epsilon_select:.3g}" if len(row.charges) > 1 else "0",
+        "error": f"{row.relative_loss:.4f}",
+        "clipping": f"{row.clipping_error:.4f}",
+        "noise": f"{row.noise_error:.4f}",
+        "threshold": _counts(row.threshold, 4),
+        "9 of 10": f"{_counts(row.threshold_low, 3)}-{_counts(row.threshold_high, 3)}",
+    }
+    if row.recall is not None:
+        cells["keys"] = f"{row.released_items:,.0f}"
+    cells |= {"basic": epsilon_text(row.total.epsilon), "tight": epsilon_text(row.tight.epsilon)}
+    return {name: cell for name, cell in cells.items() if not (narrow and name in _LEFT_OUT)}
 
 
 def print_answer(console: Console, question: str, answer: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.ahead import Outlook
+from fedhist.simulations.ahead import Outlook, curve
+from fedhist.simulations.ahead_summary import print_curve
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.prediction import Predictor
 
@@ -90,6 +93,28 @@ class TestRows:
         assert "not private" in outcome.out
         document = fedhist(*SMALL, "--epsilon", 1, "--selector", "oracle", "--json").document()
         assert document["rows"][0]["total_epsilon"] is None
+
+
+class TestTable:
+    @staticmethod
+    def printed(width: int, kind: dict[str, Any]) -> str:
+        fields = {"users": 800, "items": 20} | kind
+        outlook = Outlook(Predictor(HeavyTailedPopulation(users=800, items=20, seed=0)), fields)
+        epsilons = [0.5, 1.0, 2.0]
+        console = Console(file=io.StringIO(), width=width)
+        print_curve(console, epsilons, curve(outlook, epsilons, totals=False), totals=False, target=0.5)
+        return console.file.getvalue()
+
+    @pytest.mark.parametrize("kind", [{}, {"domain": "open", "items": None, "max_threshold": 100}])
+    @pytest.mark.parametrize("width", [80, 100, 120, 200])
+    def test_it_fits_the_terminal_with_a_falling_curve(self, width: int, kind: dict[str, Any]) -> None:
+        lines = self.printed(width, kind).splitlines()
+        assert max(map(len, lines)) <= width
+        assert "…" not in "".join(lines)
+        dots = [line.index("●") for line in lines if "●" in line]
+        assert len(dots) == 3
+        assert dots == sorted(dots, reverse=True)
+        assert dots[0] > dots[-1]
 
 
 class TestTarget:
