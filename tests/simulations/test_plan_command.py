@@ -129,7 +129,7 @@ class TestTarget:
         assert f"--epsilon {target['epsilon']:g} " in target["words"]
 
     def test_words_answer_the_question(self, fedhist: Fedhist) -> None:
-        out = fedhist(*SMALL, "--epsilon", "0.5:8:4", "--target-error", 0.5).out
+        out = " ".join(fedhist(*SMALL, "--epsilon", "0.5:8:4", "--target-error", 0.5).out.split())
         assert "Which epsilon gives an error of 0.5?" in out
         assert "Run with --epsilon" in out
         assert "by tight composition" in out
