@@ -22,6 +22,7 @@ PHASES = {
     "account": "composing the privacy ledger",
     "truth": "measuring against the truth",
     "write": "writing the result",
+    "predict": "predicting runs",
 }
 
 
