@@ -7,8 +7,6 @@ when the labels are integers. Plain arrays: nothing in such a file is ever unpic
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tokenize
 import warnings
 import zipfile
@@ -20,8 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.new_files import new_file
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile
+
+MATRIX_SUFFIXES = (".npz",)
 
 _MAX_LABEL_NUMBER = 2**63
 _DAMAGE = (
@@ -67,42 +68,8 @@ def write_matrix(population: SparsePopulation, path: Path, *, force: bool = Fals
         path: the file to make; its name must end in .npz.
         force: replace a file of that name.
     """
-    check_target(path, force=force)
-    folder = path.absolute().parent
-    handle, name = tempfile.mkstemp(prefix=".fedhist-", suffix=".partial", dir=folder)
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **_arrays(population))
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files for their owner alone; give this one what a new file would have.
-        mask = os.umask(0)
-        os.umask(mask)
-        partial.chmod(0o666 & ~mask)
-        check_target(path, force=force)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a file that can't be written here, before any work is done."""
-    advice = "name another one with --out"
-    if path.suffix.lower() != ".npz":
-        raise InvalidFile(f"{path} does not end in .npz", allowed="a name that ends in .npz", advice=advice)
-    parent = path.absolute().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InvalidFile(
-            f"can't write into {parent}", allowed="a file in an existing, writable folder", advice=advice
-        )
-    if path.is_dir():
-        raise InvalidFile(f"{path} is a folder", allowed="the name of a file", advice=advice)
-    if not force and (path.exists() or path.is_symlink()):
-        raise InvalidFile(
-            f"{path} exists already", allowed="a new file", advice=f"{advice}, or replace it with --force"
-        )
+    with new_file(path, suffixes=MATRIX_SUFFIXES, force=force) as file:
+        np.savez_compressed(file, **_arrays(population))
 
 
 def _arrays(population: SparsePopulation) -> dict[str, npt.NDArray[Any]]:

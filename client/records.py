@@ -102,7 +102,7 @@ def _suffix(path: Path) -> str:
         raise InvalidFile(
             f"{path.name} has a suffix that is not known",
             allowed=", ".join(_SUFFIXES),
-            advice="convert the file or correct its name",
+            advice="convert the file, with fedhist data import if it can, or correct its name",
         )
     return max(matches, key=len)
 

@@ -23,6 +23,7 @@ COMMANDS = {
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
+    "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""
