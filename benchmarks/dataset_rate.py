@@ -1,8 +1,8 @@
 """How fast synthetic populations are made, and in how much memory: `python benchmarks/dataset_rate.py`.
 
 Ten million users of each entry of the registry, each in a process of its own. The yardstick is numpy itself: the time
-that the same run spends inside numpy's generator, drawing the very same raw values (uniform, normal, gamma, Poisson). All
-else is turning them into checked histograms. Peak memory stays the same however many users there are.
+that the same run spends inside numpy's generator, drawing the very same raw values (uniform, normal, gamma, Poisson).
+All else is turning them into histograms. Peak memory stays the same however many users there are.
 """
 
 from __future__ import annotations

@@ -159,10 +159,11 @@ class PoissonPopulation:
         cells, counts = _counted(
             generator.integers(block_users, size=len(items)) * self.items + items, block_users * self.items
         )
-        rows, numbers = np.divmod(cells, self.items)
+        firsts = np.arange(block_users + 1) * self.items
+        offsets = np.searchsorted(cells, firsts)
         return Histograms(
-            offsets=np.searchsorted(rows, np.arange(block_users + 1)),
-            items=numbers.astype(np.int32),
+            offsets=offsets,
+            items=(cells - np.repeat(firsts[:-1], np.diff(offsets))).astype(np.int32),
             counts=counts.astype(np.int32),
             domain_size=self.items,
             first_user=number * block_users,
