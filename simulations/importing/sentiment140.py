@@ -64,7 +64,13 @@ class Sentiment140:
         if self.by == "addressee":
             texts = texts.with_columns(pl.col("text").str.extract(_MENTION, 2).alias("user"))
             texts = texts.filter(pl.col("user").is_not_null())
-        records = texts.select("user", _words(pl.col("text")).alias("item")).explode("item")
+        listed = texts.select("user", _words(pl.col("text")).alias("item"))
+        some = listed.filter(pl.col("item").list.len() > 0).explode("item")
+        # Who has no words is a row without an item, whatever this version of polars makes of an empty list.
+        none = listed.filter(pl.col("item").list.len() == 0).select(
+            "user", pl.lit(None, pl.String).alias("item")
+        )
+        records = pl.concat([some, none])
         return Parsed(records=records.with_columns(pl.lit(1, dtype=pl.Int64).alias("count")), good=good)
 
 
