@@ -262,7 +262,7 @@ def _check(options: Options) -> None:
         )
     if options.normalise is not None and options.synthetic is not None:
         raise InvalidInput(
-            "--normalise without --data", allowed="--normalise with a data file that has names"
+            "--normalise without --data FILE", allowed="--normalise with a data file that has names"
         )
     if options.items_file is not None and (options.synthetic is not None or options.top_items is not None):
         raise InvalidInput(
