@@ -85,7 +85,7 @@ def _report(error: BaseException) -> int | None:
         case click.ClickException():
             return _misused(error)
         case click.Abort() | KeyboardInterrupt():
-            code, text = EXIT_INTERRUPTED, "interrupted; a result folder is written whole or not at all"
+            code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
             # The reader of our output has gone; keep the interpreter from complaining about it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -129,7 +129,7 @@ class TestImport:
             process.send_signal(number)
             told = process.stderr.read()
         assert process.returncode == 130
-        assert told.startswith("interrupted") and told.count("\n") == 1
+        assert told.strip().startswith("interrupted") and "Traceback" not in told
         assert list(tmp_path.iterdir()) == []
 
 
