@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from fedhist.simulations.importing.text_lines import Encoding
 
 ITEMS_NOTE = (
-    "the items were read off the data, which is not private: give 'fedhist run' a public --items-file, or use "
-    "--domain open"
+    "the items were read off the data, which is not private: give run a public --items-file or --domain open"
 )
 IMPORT_HELP = """Turn a published file into a population that 'fedhist run --data' reads.
 
