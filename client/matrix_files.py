@@ -69,7 +69,7 @@ def write_matrix(population: SparsePopulation, path: Path, *, force: bool = Fals
         force: replace a file of that name.
     """
     with new_file(path, suffixes=MATRIX_SUFFIXES, force=force) as file:
-        np.savez_compressed(file, **_arrays(population))
+        np.savez_compressed(file, **_arrays(population))  # type: ignore[arg-type]  # no array is called allow_pickle
 
 
 def _arrays(population: SparsePopulation) -> dict[str, npt.NDArray[Any]]:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ITEMS_NOTE = (
     "the items were read off the data, which is not private: give run a public --items-file or --domain open"
 )
-IMPORT_HELP = """Turn a published file into a population that 'fedhist run --data' reads.
+IMPORT_HELP = """Turn a published file into a population.
 
-Formats; text may be packed with gzip:
+'fedhist run --data' reads it. Formats; text may be packed with gzip:
 
 \b
 sentiment140  CSV: polarity,id,date,query,user,text. Items are words.
@@ -160,9 +160,10 @@ def _import_row(name: str, found: dict[str, Any]) -> str:
 @click.option("--force", is_flag=True, help="Replace a figure that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bool, as_json: bool) -> None:
-    """Tell what a population looks like: exact figures, which are not private.
+    """Tell what a population looks like.
 
-    FILE is anything that 'fedhist run --data' reads, or synthetic:NAME?key=value of 'fedhist data list'.
+    These are exact figures, which are not private. FILE is anything that 'fedhist run --data' reads, or
+    synthetic:NAME?key=value of 'fedhist data list'.
     """
     if head < 0:
         raise InvalidInput(f"--head is {head}", allowed="a whole number from 0")

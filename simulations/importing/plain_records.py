@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedhist.client.record_tables import named_columns, parquet_table
+from fedhist.client.record_tables import parquet_table
 from fedhist.simulations.importing.contract import LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
 from fedhist.simulations.importing.text_lines import Encoding
@@ -28,22 +28,22 @@ class PlainRecords:
 
     name: str = "records"
     shape: str = (
-        "CSV or TSV with columns user, item and maybe count named in the first line, Parquet with these columns, "
-        'or JSON lines such as {"user": "ana", "item": "park", "count": 2}'
+        "the columns user, item and maybe count (a whole number from 0) that the first line names, or "
+        '{"user": "ana", "item": "park", "count": 2}'
     )
     encoding: Encoding = "utf-8"
 
     def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file of JSON objects, or with a header that has a separator; wrong columns are an error that names them."""
+        """A file of JSON objects, or one whose first line names the columns."""
         header = beginning[0] if beginning else ""
         if header.lstrip().startswith("{"):
             return LineReader(parse_json)
         separator = "\t" if "\t" in header else ","
-        if separator not in header:
+        names = [name.strip().strip(QUOTE).lower() for name in header.split(separator)]
+        places = {name: str(names.index(name)) for name in ("user", "item", "count") if name in names}
+        # A first line that names no such columns may be data, which no error may quote.
+        if "user" not in places or "item" not in places or any(names.count(name) > 1 for name in places):
             return None
-        names = [name.strip().strip(QUOTE) for name in header.split(separator)]
-        meaning = named_columns(path, names)
-        places = {meaning[name]: str(names.index(name)) for name in meaning}
         parse = partial(parse_columns, separator=separator, columns=len(names), places=places)
         return LineReader(parse, header=True)
 

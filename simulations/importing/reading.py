@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMATS: dict[str, Format] = {
     one.name: one for one in (Sentiment140(), SnapCheckins(), MovieLens(), PlainRecords())
 }
-"""In the order in which a file is tried; the last takes any header that has a separator."""
+"""In the order in which a file is tried."""
 
 MAX_MALFORMED = 0.001
 NAMED_LINES = 10
@@ -112,7 +112,7 @@ def import_population(
     if tally.malformed > max_malformed * tally.lines:
         raise InvalidFile(
             f"in {path}, read as {chosen.name}, {tally.in_words()}",
-            allowed=f"a share of at most {max_malformed:g} (--max-malformed); a {tally.unit} is {chosen.shape}",
+            allowed=f"a share of at most {max_malformed:g} (--max-malformed) that are not {chosen.shape}",
             advice="correct them, name another --format or --encoding, or raise --max-malformed",
         )
     return Imported(_populated(path, tables), chosen, tally)
@@ -145,15 +145,17 @@ def _recognised(
         reader = one.reader(path, _beginning(path, encoding or one.encoding))
         if reader is not None:
             return one, reader
+    others = "name another --format, or write a CSV with the columns user and item"
     if format_name == "auto":
-        problem, shape = f"the first lines of {path} are of no format that is known", ""
-    else:
-        problem = f"the first lines of {path} are not of the format {format_name}"
-        shape = f": {FORMATS[format_name].shape}"
+        raise InvalidFile(
+            f"the first lines of {path} are of no format that is known",
+            allowed="; ".join(f"{name}: {one.shape}" for name, one in FORMATS.items()),
+            advice=others,
+        )
     raise InvalidFile(
-        problem,
-        allowed=", ".join(FORMATS) + shape,
-        advice="see fedhist data import --help, or write a CSV with the columns user and item",
+        f"the first lines of {path} are not of the format {format_name}",
+        allowed=FORMATS[format_name].shape,
+        advice=others,
     )
 
 

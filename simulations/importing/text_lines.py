@@ -6,8 +6,9 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedhist.protocol.errors import InvalidFile
 
@@ -67,13 +68,13 @@ def line_chunks(path: Path, encoding: Encoding, *, chunk_bytes: int = CHUNK_BYTE
         ) from None
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> BufferedIOBase:
     if not path.is_file():
         problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
         raise InvalidFile(problem, allowed="a file that exists", advice="check the path")
     with path.open("rb") as raw:
         packed = raw.read(len(_GZIP)) == _GZIP
-    file: IO[bytes] = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the caller closes it
+    file: BufferedIOBase = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the caller closes it
     try:
         _check_text(path, file.read(_LOOK_BYTES))
         # Some editors put a mark before the first line, which is no part of it.
