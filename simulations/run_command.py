@@ -23,9 +23,8 @@ from fedhist.server.result_folder import (
     new_folder,
     write_results,
 )
-from fedhist.simulations.datasets.registry import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES, ON_NODES, engine_named
-from fedhist.simulations.loading import Loaded, Wanted, load
+from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
