@@ -40,7 +40,8 @@ class PlainRecords:
             return LineReader(parse_json)
         separator = "\t" if "\t" in header else ","
         names = [name.strip().strip(QUOTE).lower() for name in header.split(separator)]
-        places = {name: str(names.index(name)) for name in ("user", "item", "count") if name in names}
+        columns: tuple[str, ...] = ("user", "item", "count")
+        places = {name: str(names.index(name)) for name in columns if name in names}
         # A first line that names no such columns may be data, which no error may quote.
         if "user" not in places or "item" not in places or any(names.count(name) > 1 for name in places):
             return None
