@@ -121,7 +121,7 @@ def test_the_weighted_tail_and_best_threshold_are_those_of_the_definition(
     plan = plan_for(mechanism)
     thresholds = np.ldexp(plan.candidate_steps.astype(float), -plan.grid_bits)
     inner = 0
-    for table in populations(300):
+    for table in populations(200):
         tail = tail_of(plan, make_histograms(table))
         exact = weighted_tail(table, plan.norm, thresholds)
         found = np.ldexp(tail.weights.astype(float), -WEIGHT_BITS)
@@ -157,7 +157,7 @@ def test_the_slope_of_the_surrogate_is_the_price_less_the_tail_and_it_is_convex(
     mechanism: dict[str, object],
 ) -> None:
     plan = plan_for(mechanism)
-    for table in populations(200, seed=2):
+    for table in populations(100, seed=2):
         norms = np.unique(np.concatenate([[0.0], sizes(table, plan.norm)[0], [90.0]]))
         slopes = np.diff(surrogate(table, plan, norms)) / np.diff(norms)
         between = (norms[:-1] + norms[1:]) / 2
@@ -171,7 +171,7 @@ def test_no_threshold_has_a_lower_surrogate_than_the_best(
 ) -> None:
     plan = plan_for(mechanism)
     grid = np.linspace(1, 80, 400)
-    for table in populations(300, seed=3):
+    for table in populations(200, seed=3):
         best = best_candidate(plan, tail_of(plan, make_histograms(table))).value
         least = surrogate(table, plan, grid).min()
         assert surrogate(table, plan, np.array([best]))[0] <= least * FINE + 0.1
@@ -181,10 +181,10 @@ def test_no_threshold_has_a_lower_surrogate_than_the_best(
 def test_the_best_threshold_loses_at_most_twice_what_any_other_does(
     make_histograms: Make, mechanism: dict[str, object]
 ) -> None:
-    """Theorem 4.2 and lemma 4.1, for 2,000 populations each, against a fine grid from 0 to the largest norm."""
+    """Theorem 4.2 and lemma 4.1, for 1,500 populations each, against a fine grid from 0 to the largest norm."""
     plan = plan_for(mechanism)
     worst, inside = 0.0, 0
-    for table in populations(2_000, seed=4):
+    for table in populations(1_500, seed=4):
         tail = tail_of(plan, make_histograms(table))
         best = best_candidate(plan, tail).value
         if np.ldexp(float(tail.weights[0]), -WEIGHT_BITS) <= plan.noise_price:
@@ -197,7 +197,7 @@ def test_the_best_threshold_loses_at_most_twice_what_any_other_does(
         loss, other = expected_loss(table, plan, np.array([best]))[0], expected_loss(table, plan, grid).min()
         assert loss <= 2 * FINE * other + 1e-9
         worst = max(worst, loss / max(other, 1e-9))
-    assert inside > 500
+    assert inside > 400
     # The factor is not idle: some population comes near to half of it.
     assert worst > 1.1
 
@@ -232,15 +232,15 @@ def test_the_mean_error_of_releases_is_the_expected_loss(
         "Rows", (), {"users": USERS, "domain_size": ITEMS, "shards": lambda self: iter([rows])}
     )()
     errors = []
-    for seed in range(256):
+    for seed in range(144):
         source = SeededSource(seed)
         release = run_rounds(plan, InProcess(population, source), ledger=Ledger(), source=source)
         errors.append(np.abs(release.histogram - table.sum(axis=0)).sum())
     exact = expected_loss(table, plan, np.array([6.0]))[0]
-    assert np.mean(errors) == pytest.approx(exact, abs=4 * np.std(errors) / 16)
+    assert np.mean(errors) == pytest.approx(exact, abs=4 * np.std(errors) / 12)
     # And it would be noticed if the noise were a third larger.
     wrong = np.mean(errors) - 0.33 * plan.noise_price * 6.0
-    assert abs(wrong - exact) > 4 * np.std(errors) / 16
+    assert abs(wrong - exact) > 4 * np.std(errors) / 12
 
 
 @MECHANISMS

@@ -102,7 +102,7 @@ def errors_and_minima(table: Counts, threshold: int, bar: int, scale: float) -> 
 def test_the_error_bound_is_the_definition_s(make_histograms: Make, release: str) -> None:
     plan = plan_for(release)
     bars = [noise.bar for noise in plan.open_noises(plan.candidate_steps)]
-    for table in populations(150):
+    for table in populations(80):
         found = np.ldexp(error_bound(plan, tail_of(plan, make_histograms(table))).astype(float), -SHARE_BITS)
         exact = [bound_of(table, int(c), bar) for c, bar in zip(plan.candidate_steps, bars, strict=True)]
         # A share is off by less than 2^-16, and counts up to C times.
@@ -187,7 +187,7 @@ def test_the_expected_error_lies_between_the_bounds_of_the_theorem(make_histogra
     noises = plan.open_noises(plan.candidate_steps)
     factor = 12 * math.log(LARGEST / (2 * DELTA))
     tightest, shown = math.inf, 0
-    for table in populations(60, seed=9):
+    for table in populations(40, seed=9):
         bounds = np.ldexp(error_bound(plan, tail_of(plan, make_histograms(table))).astype(float), -SHARE_BITS)
         losses = []
         for bound, threshold, noise in zip(bounds, plan.candidate_steps.tolist(), noises, strict=True):
@@ -205,7 +205,7 @@ def test_the_expected_error_lies_between_the_bounds_of_the_theorem(make_histogra
         assert losses[int(bounds.argmin())] <= factor * min(losses) + 0.05
     # The upper bound is reached somewhere, and releases that show something were among them.
     assert tightest < 1.05
-    assert shown > 50
+    assert shown > 40
 
 
 class TestLaws:
