@@ -27,6 +27,7 @@ COMMANDS = {
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
+    "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""
@@ -88,7 +89,7 @@ def _report(error: BaseException) -> int | None:
         case click.ClickException():
             return _misused(error)
         case click.Abort() | KeyboardInterrupt():
-            code, text = EXIT_INTERRUPTED, "interrupted; a result folder is written whole or not at all"
+            code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
             # The reader of our output has gone; keep the interpreter from complaining about it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
