@@ -23,6 +23,10 @@ COMMANDS = {
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
+    "compare": (
+        "compare_command:compare",
+        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+    ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""
