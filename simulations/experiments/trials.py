@@ -29,8 +29,8 @@ from fedhist.server.release import Release
 from fedhist.server.selection import selector_for
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
-PAPER_DELTA = "1/2n"
-"""The paper's delta: 1/(2n), n users."""
+PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
+"""The paper's delta for each round, 1/(2n) for n users; and both together."""
 
 Exact = str
 EXACT: dict[Exact, float] = {"median": 0.5, "p90": 0.9}
@@ -52,7 +52,7 @@ class Cell:
 
     Args:
         users: the set.
-        settings: fields of Plan but for users and items; the deltas may be PAPER_DELTA.
+        settings: fields of Plan but for users and items; the deltas may be PAPER_DELTA or ALL_DELTA.
         paper_grid: whether the candidates are the paper's.
         exact: for the selector fixed, where its threshold comes from: a quantile that is read off the data.
         bounded_by: a selector that first chooses the largest threshold, with half of epsilon-select.
@@ -74,9 +74,8 @@ class Cell:
 
     def plan(self, users: int, items: int) -> Plan:
         """The plan for so many users and items."""
-        settings = {
-            name: 1 / (2 * users) if value == PAPER_DELTA else value for name, value in self.settings.items()
-        }
+        deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
+        settings = {name: deltas.get(value, value) for name, value in self.settings.items()}
         if self.exact is not None:
             settings |= {"selector": "fixed", "threshold": settings.get("max_threshold", 1500.0)}
         closed = settings.get("domain", "closed") == "closed"

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.simulations.figures.style import legend_below, look, panels, save, styled, whole_numbers
+from fedhist.simulations.figures.style import (
+    legend_below,
+    log_losses,
+    look,
+    panels,
+    save,
+    styled,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +104,7 @@ def _errors(rows: Sequence[Row]) -> list[list[float]] | None:
 def _loss_axis(axes: Axes, rows: Sequence[Row]) -> None:
     losses = [row["loss_mean"] for row in rows]
     if min(losses) > 0 and max(losses) > 8 * min(losses):
-        axes.set_yscale("log")
+        log_losses(axes, losses)
     else:
         axes.set_ylim(bottom=0)
     axes.set_ylabel("relative loss, mean and 95 % interval")

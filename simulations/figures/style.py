@@ -6,7 +6,8 @@ The font comes with matplotlib. SVG text stays text. Nothing here touches pyplot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,9 +108,29 @@ def legend_below(figure: Figure, axes: list[Axes]) -> None:
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
 
+def log_losses(axes: Axes, means: Sequence[float]) -> None:
+    """A logarithmic axis of losses that shows the means; intervals that reach below zero are cut off."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, min(means) / 3), high)
+    log_ticks(axes.yaxis)
+
+
 def whole_numbers(axis: Any, values: list[float]) -> None:
     """Ticks at these numbers, written out, without the minor ticks of a logarithmic axis."""
     from matplotlib.ticker import NullLocator  # noqa: PLC0415 - loads when something is drawn
 
     axis.set_ticks(values, [f"{value:,g}" for value in values])
     axis.set_minor_locator(NullLocator())
+
+
+def log_ticks(axis: Any) -> None:
+    """A logarithmic axis with plain numbers: 1, 2 and 5 of each decade, or the decades alone if there are many."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - loads when drawn
+
+    low, high = sorted(axis.get_view_interval())
+    decades = math.log10(high / low)
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 0.7 else (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
