@@ -15,6 +15,8 @@ from fedhist.simulations.experiments.user_sets import UserSet
 
 SAME_TOTAL = "epsilon 1.1 and delta 1/n (closed domains) or 1/(2n) (open ones) in all, neighbours add-remove"
 PAPER, OURS = "paper", "ours"
+USERS = (10_000, 50_000)
+"""Of synthetic sets: quick and full."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def open_cells(users: UserSet, max_threshold: float) -> dict[str, Cell]:
 
 def beyond(setup: Setup) -> Report:
     """The paper's synthetic sets, two of ours, and all files that were given."""
-    size = setup.pick(10_000, 50_000)
+    size = setup.pick(*USERS)
     bounds = (1500.0,) if setup.quick else (150.0, 1500.0)
     files = setup.tops((100, 1000)) | setup.whole()
     groups: dict[tuple[UserSet, str, float], dict[str, Cell]] = {}

@@ -10,6 +10,8 @@ from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Claim
 
 ALPHAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+USERS = (100_000, 1_000_000)
+"""Quick and full; the full one is the paper's."""
 MEANS = (1.0, 10.0)
 """The paper does not say what its rates sum to: one item a user, as its theorem has it, and ten."""
 BOUNDS = {"private": "quantile", "exact": "oracle"}
@@ -26,9 +28,7 @@ SETTINGS = {
 def figure_debias(setup: Setup) -> Report:
     """Clipped and debiased losses along alpha."""
     sets = [
-        UserSet(
-            kind="rates", name=f"mean {mean:g}", users=setup.pick(100_000, 1_000_000), shape=alpha, mean=mean
-        )
+        UserSet(kind="rates", name=f"mean {mean:g}", users=setup.pick(*USERS), shape=alpha, mean=mean)
         for mean in MEANS
         for alpha in ALPHAS
     ]
