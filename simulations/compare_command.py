@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,7 +43,6 @@ from fedhist.simulations.simulation import check_not_empty
 
 EXIT_INTERRUPTED = 130
 MAX_TRIALS = 100_000
-Value = TypeVar("Value")
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
     "epsilon_select": "eps'", "max_threshold": "C_m", "loss_mean": "loss", "interval": "95 % interval",
@@ -51,7 +50,14 @@ SHOWN = {
 }  # fmt: skip
 
 
-class ListOf(click.ParamType):
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    # Not a generic class before click 8.2.
+    ParamType = click.ParamType
+
+
+class ListOf(ParamType):
     """Values with commas between them."""
 
     name = "list"

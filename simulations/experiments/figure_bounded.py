@@ -31,7 +31,7 @@ OURS = "weighted-quantile (ours)"
 def cells_for(users: UserSet, items: int) -> dict[str, Cell]:
     """Every method of the figures at one number of items. C_m is the appendix's 150 where the paper names none."""
     sparse = {"sparsity": max(items // 10, 1)}
-    small = SETTINGS | {"max_threshold": 150.0}
+    small = {**SETTINGS, "max_threshold": 150.0}
 
     def cell(settings: Mapping[str, Any], **others: Any) -> Cell:
         return Cell(users=users, settings=settings, **others)

@@ -57,14 +57,14 @@ def figure_sparsity(setup: Setup) -> Report:
     results = setup.run("figure-sparsity", [group], files)
     rows = [_row(users, name, many, results) for users, of in cells.items() for name, many in of.items()]
     claims, curves = [], {}
-    for users, population in _wholes(setup, sets).items():
+    for name, population in _wholes(setup, sets).items():
         distinct = np.sort(np.diff(population.histograms.offsets))[::-1]
-        curves[users] = distinct
+        curves[name] = distinct
         share = float((distinct < FEW).mean())
         claims.append(
             Claim(
                 f"most users have fewer than {FEW} distinct items",
-                users,
+                name,
                 f"{share:.2%} of users",
                 share > 0.5,
             )
@@ -85,7 +85,8 @@ def figure_sparsity(setup: Setup) -> Report:
     notes = ["the paper prints no numbers for these figures: its claims are compared"]
     if not files:
         notes.append(
-            "the paper's data are Sentiment140 and SNAP; without --data a synthetic stand-in is used"
+            "the paper's data are Sentiment140 and SNAP; without --data a synthetic stand-in is used, and claims "
+            "judged on it say little about the paper's data"
         )
     return Report("figure-sparsity", "sparsity of users, and s = d", rows, columns, claims, figures, notes)
 

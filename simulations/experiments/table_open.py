@@ -60,7 +60,7 @@ def table_open(setup: Setup) -> Report:
     files = setup.tops((100, 1000))
     groups = [
         Group(_all_cells(sets["numbers"].values()), setup.pick(8, 40)),
-        Group(_all_cells(sets["text"].values()), setup.pick(3, 6)),
+        Group(_all_cells(sets["text"].values()), setup.pick(3, 4)),
     ]
     if files:
         groups.append(Group(_all_cells(files), setup.pick(5, 20)))

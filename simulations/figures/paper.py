@@ -182,7 +182,8 @@ def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
             ):
                 axes.errorbar(
                     [row["alpha"] for row in these], [row[name] for row in these],
-                    yerr=errors(these, name, low, high), label=name, **look("", 1 - number),
+                    yerr=errors(these, name, low, high), label=name, markersize=9 - 4 * number,
+                    markerfacecolor="none" if number == 0 else None, **look("", 1 - number),
                 )  # fmt: skip
             axes.set_xscale("log")
             whole_numbers(axes.xaxis, sorted({row["alpha"] for row in these}))

@@ -71,7 +71,8 @@ def styled() -> Iterator[None]:
     """Draw and save inside of this."""
     from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
 
-    with rc_context(dict(RC)):
+    settings: Any = dict(RC)
+    with rc_context(settings):
         yield
 
 
