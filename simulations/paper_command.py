@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shlex
 import sys
 from collections.abc import Callable
@@ -115,18 +116,27 @@ def run_reports(
     (out / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
     setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files)
     documents = []
+    begun, used = perf_counter(), cpu_seconds()
     for name in names:
-        start = perf_counter()
+        start, before = perf_counter(), cpu_seconds()
         with resumable(out), counting_on(sys.stderr, name) as counting:
             report = EXPERIMENTS[name][0](replace(setup, counting=counting))
-        seconds = perf_counter() - start
         _write(report, out)
+        spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
         if as_json:
-            documents.append(_document(report, seconds))
+            documents.append(_document(report, spent))
         else:
-            _print(report, seconds, out)
+            _print(report, spent, out)
     if as_json:
         click.echo(json.dumps(documents, allow_nan=False))
+    elif len(names) > 1:
+        click.echo(f"all: {perf_counter() - begun:.0f} s, {cpu_seconds() - used:.0f} s of one core")
+
+
+def cpu_seconds() -> float:
+    """What this process and its finished workers have used of all cores."""
+    of = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in of)
 
 
 def _write(report: Report, out: Path) -> None:
@@ -135,7 +145,7 @@ def _write(report: Report, out: Path) -> None:
         write_csv(out / f"{report.name}-claims.csv", [claim.row() for claim in report.claims])
 
 
-def _document(report: Report, seconds: float) -> dict[str, Any]:
+def _document(report: Report, spent: dict[str, float]) -> dict[str, Any]:
     return {
         "name": report.name,
         "title": report.title,
@@ -143,11 +153,11 @@ def _document(report: Report, seconds: float) -> dict[str, Any]:
         "claims": [claim.row() for claim in report.claims],
         "figures": [str(path) for path in report.figures],
         "notes": [*report.notes, NOT_PRIVATE],
-        "seconds": seconds,
+        **spent,
     }
 
 
-def _print(report: Report, seconds: float, out: Path) -> None:
+def _print(report: Report, spent: dict[str, float], out: Path) -> None:
     text = ("data", "reading", "column", "verdict", "three_runs", "why", "method", "word", "bound", "result", "domain",
             "best_of_paper")  # fmt: skip
     print_rows(f"{report.name}: {report.title}", report.rows, report.columns, text=text)
@@ -159,4 +169,5 @@ def _print(report: Report, seconds: float, out: Path) -> None:
         click.echo(f"note: {note}")
     click.echo(NOT_PRIVATE)
     files = [f"{report.name}.csv", *(path.name for path in report.figures)]
-    click.echo(f"written: {', '.join(shlex.quote(str(out / name)) for name in files)} ({seconds:.0f} s)\n")
+    took = f"{spent['seconds']:.0f} s, {spent['cpu_seconds']:.0f} s of one core"
+    click.echo(f"written: {', '.join(shlex.quote(str(out / name)) for name in files)} ({took})\n")
