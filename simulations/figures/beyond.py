@@ -59,7 +59,7 @@ def _panel(axes: Axes, rows: Sequence[Row]) -> None:
     names = [f"{data} {items:,}" + (f", C_m {bound:,g}" if several else "") for data, items, bound in places]
     axes.set_yticks([height[place] for place in places], names)
     axes.set_ylim(-0.7, len(places) - 0.3)
-    axes.set_xlabel("our loss / loss of the best of the paper's (left of 1: ours is better)")
+    axes.set_xlabel("our loss / best loss of the paper's\n(left of 1: ours is better)")
     ratios = [row["ratio"] for row in rows]
     axes.set_xlim(min(*ratios, 0.8) / 1.3, max(*ratios, 1.25) * 1.3)
     log_ticks(axes.xaxis)

@@ -122,9 +122,10 @@ def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
         "from fedhist.simulations.figures import beyond, comparison, paper, style\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from matplotlib import rcParams\n"
-        "before = dict(rcParams)\n"
+        "before = {name: rcParams[name] for name in style.RC}\n"
         "with style.styled():\n"
         "    style.panels(1, 1)\n"
-        "assert dict(rcParams) == before and 'matplotlib.pyplot' not in sys.modules\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert {name: rcParams[name] for name in style.RC} == before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
