@@ -115,7 +115,7 @@ for _name, (_, _text, _time) in EXPERIMENTS.items():
     _register(_name, f"{_text}\n\nThe full version took {_time} on two cores {BUSY}.", (_name,))
 _register(
     "all",
-    f"All of them.\n\nThe full version took 34 minutes on two cores {BUSY}, several at a time.",
+    f"All of them.\n\nThe full version took 34 minutes on two cores {BUSY}, in parts, several at a time.",
     tuple(EXPERIMENTS),
 )
 
