@@ -28,6 +28,14 @@ COMMANDS = {
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
     "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
+    "compare": (
+        "compare_command:compare",
+        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+    ),
+    "paper": (
+        "paper_command:paper",
+        "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
+    ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""
