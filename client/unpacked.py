@@ -22,6 +22,9 @@ from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 MAX_UNPACKED_BYTES = 1 << 32
 """What a packed data file may unpack to unless FEDHIST_MAX_UNPACKED_BYTES says otherwise."""
 
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+"""How gzip, zstd and zlib begin: polars unpacks such text unasked, whatever it is called, and without a limit."""
+
 LIMIT_VARIABLE = "FEDHIST_MAX_UNPACKED_BYTES"
 _CHUNK = 1 << 20
 _FREE_ROWS = 1 << 20
@@ -36,7 +39,17 @@ def unpacked_limit() -> int:
     return int(text)
 
 
-def unpack_gzip(path: Path) -> bytes:
+def text_source(path: Path) -> Path | bytes:
+    """What polars reads a text file from: its path, or its content if it was packed and is within the limit."""
+    if not path.name.lower().endswith(".gz"):
+        return path.resolve()
+    content = _unpack_gzip(path)
+    if content.startswith(PACKED):
+        raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
+    return content
+
+
+def _unpack_gzip(path: Path) -> bytes:
     """The content of a .gz file, given up as soon as it is larger than the limit."""
     limit, content = unpacked_limit(), io.BytesIO()
     try:

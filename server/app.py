@@ -113,7 +113,11 @@ class GridTransport:
         included, users = 0, 0
         try:
             outcome = masked_sum(
-                terms_of(envelope), exchange, source=SystemSource(), directory=self.directory
+                terms_of(envelope),
+                exchange,
+                source=SystemSource(),
+                directory=self.directory,
+                on_ignored=exchange.refused,
             )
             included = len(outcome.included)
             total = numbered(to_total(outcome.values, envelope.request, participants=included), known)
@@ -187,13 +191,13 @@ class _GridExchange:
             ]
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in _matched(asked, replies, self._drop):
+        for node, reply in _matched(asked, replies, self.drop):
             fields, data = _read(reply)
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
             if fault is not None:
-                self._drop(fault)
+                self.drop(fault)
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
             self.size += len(data)
@@ -205,8 +209,8 @@ class _GridExchange:
 
     def refused(self, sender: int) -> None:
         """Count it. Whoever gave itself another's number has not taken it: the other's answer may yet come."""
-        self._drop(Fault.MALFORMED)
-        del self.node_of[sender]
+        self.drop(Fault.MALFORMED)
+        self.node_of.pop(sender, None)
 
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; one that takes another's number is refused."""
@@ -214,7 +218,8 @@ class _GridExchange:
         signed = self.envelope.request.plan.is_signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
-    def _drop(self, fault: Fault) -> None:
+    def drop(self, fault: Fault) -> None:
+        """Count something that adds nothing."""
         self.faults[fault] += 1
 
 

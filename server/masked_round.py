@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from fedhist.protocol.masking.recovery import MaskedSum
@@ -22,9 +22,6 @@ class Exchange(Protocol):
         Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.
         """
 
-    def refused(self, sender: int) -> None:
-        """Hear that the answer just yielded was not what is due: for the session, its sender has not answered."""
-
 
 def masked_sum(
     terms: MaskingTerms,
@@ -32,6 +29,7 @@ def masked_sum(
     *,
     source: Source,
     directory: Mapping[int, bytes] | None = None,
+    on_ignored: Callable[[int], None] = lambda sender: None,
 ) -> MaskedSum:
     """The sum over the participants that stayed. Raises RoundFailed when too few did; then nothing was unmasked.
 
@@ -40,13 +38,14 @@ def masked_sum(
         exchange: carries the messages.
         source: for the salt of the graph.
         directory: in signed mode, the participants' public keys by id.
+        on_ignored: called with the sender of each answer that the session does not take, before the next one comes.
     """
     stage: ServerStage = CollectingAdvertisements(terms, source=source, directory=directory)
     messages: Iterable[tuple[int, bytes]] | None = None
     while True:
         for sender, answer in exchange(stage.name, messages):
             if not stage.add(sender, answer):
-                exchange.refused(sender)
+                on_ignored(sender)
         closed = stage.close()
         if isinstance(closed, MaskedSum):
             return closed

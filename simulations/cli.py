@@ -19,9 +19,22 @@ EPILOG = "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a roun
 
 COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
+    "plan": (
+        "ahead_command:plan",
+        "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
+    ),
     "demo-deployment": (
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
+    ),
+    "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
+    "compare": (
+        "compare_command:compare",
+        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+    ),
+    "paper": (
+        "paper_command:paper",
+        "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
     ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
@@ -84,7 +97,7 @@ def _report(error: BaseException) -> int | None:
         case click.ClickException():
             return _misused(error)
         case click.Abort() | KeyboardInterrupt():
-            code, text = EXIT_INTERRUPTED, "interrupted; a result folder is written whole or not at all"
+            code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
             # The reader of our output has gone; keep the interpreter from complaining about it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

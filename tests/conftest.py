@@ -6,8 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from fedhist.protocol.histograms import Histograms
+
+# A busy machine is no failure: no test has a limit of milliseconds.
+settings.register_profile("fedhist", deadline=None)
+settings.load_profile("fedhist")
 
 
 def histograms_of(rows: Sequence[Sequence[int]], *, first_user: int = 0) -> Histograms:

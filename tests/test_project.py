@@ -26,7 +26,7 @@ LAYERS = {
     "simulations": {"protocol", "client", "server", "simulations"},
 }
 FOLDERS = ("fedhist", *LAYERS)
-HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray")
+HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray", "matplotlib")
 # protocol/ is pure: no network, no files, no clock.
 IMPURE = {
     "flwr", "ray", "polars", "click", "rich", "pathlib", "tempfile", "shutil", "sqlite3", "socket", "time",

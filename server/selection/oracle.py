@@ -21,7 +21,7 @@ from fedhist.server.selection.contract import (
     Mode,
     Selection,
     Statistic,
-    at_candidates,
+    at_steps,
     best_candidate,
     closed_tail,
     item_tail,
@@ -53,9 +53,8 @@ class Oracle:
         """Read the best candidate off the exact statistic."""
         if plan.per_item:
             inside = item_tail(statistic).counts <= plan.noise_price
-            return at_candidates(
-                plan, np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
-            )
+            chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
+            return at_steps(plan, plan.candidate_steps[chosen])
         if not plan.is_open:
             return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
         best = int(expected_loss(plan, open_tail(statistic)).argmin())

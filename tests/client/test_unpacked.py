@@ -155,7 +155,7 @@ class TestPackedTwice:
     def test_gzip_in_gzip(self, tmp_path: Path) -> None:
         path = tmp_path / "d.csv.gz"
         path.write_bytes(gzip.compress(gzip.compress(b"user,item\na,b\n")))
-        with pytest.raises(InvalidFile, match="does not hold"):
+        with pytest.raises(InvalidFile, match="packed twice"):
             read_population(path)
 
     @pytest.mark.parametrize("pack", ["zlib", "zstd"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 from fuzz_mutations import mutated
 
+from fedhist.client.matrix_files import write_matrix
 from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Policy
+from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_items, read_population
 from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import (
@@ -44,7 +47,9 @@ def file_targets(folder: Path) -> Iterator[Parts]:
     for suffix, draw in {
         ".csv": partial(mutated, _tables(",")),
         ".tsv": partial(mutated, _tables("\t")),
-        ".csv.gz": _gzipped,
+        ".csv.gz": partial(_gzipped, _tables(",")),
+        ".jsonl": partial(mutated, _lines()),
+        ".jsonl.gz": partial(_gzipped, _lines()),
         ".npz": _matrix,
         ".parquet": partial(mutated, _parquets()),
     }.items():
@@ -78,11 +83,18 @@ def _tables(separator: str) -> list[bytes]:
     return [text.replace(",", separator).encode() for text in rows]
 
 
-def _gzipped(random: Random) -> bytes:
+def _lines() -> list[bytes]:
+    return [
+        b'{"user": "ann", "item": "a", "count": 2}\n{"item": "b", "user": 1}\n',
+        '{"user": "\\ud800", "item": "\u00e9", "count": 1.0, "other": [1, {"x": null}]}'.encode(),
+    ]
+
+
+def _gzipped(tables: list[bytes], random: Random) -> bytes:
     """A table that was damaged before it was packed, or after."""
     if random.random() < 0.5:
-        return gzip.compress(mutated(_tables(","), random), mtime=0)
-    return mutated([gzip.compress(table, mtime=0) for table in _tables(",")], random)
+        return gzip.compress(mutated(tables, random), mtime=0)
+    return mutated([gzip.compress(table, mtime=0) for table in tables], random)
 
 
 def _matrices() -> list[bytes]:
@@ -95,6 +107,11 @@ def _matrices() -> list[bytes]:
             file = io.BytesIO()
             save_npz(file, matrix, compressed=compressed)
             found.append(file.getvalue())
+    with tempfile.TemporaryDirectory() as folder:
+        for labels in ([7, 8, 9], ["a", "\u00e9", 3]):
+            path = Path(folder) / "labelled.npz"
+            write_matrix(SparsePopulation.from_scipy(csr_array(dense), labels=labels), path, force=True)
+            found.append(path.read_bytes())
     return found
 
 
