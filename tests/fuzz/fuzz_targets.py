@@ -53,12 +53,14 @@ class Target:
         draw: the next input.
         read: reads it; the result does not matter.
         refusals: the errors it may raise.
+        share: how many inputs it gets for each one of the others; less than one for a slow one.
     """
 
     name: str
     draw: Callable[[Random], Any]
     read: Callable[[Any], object]
     refusals: tuple[type[FedhistError], ...]
+    share: float = 1.0
 
 
 def targets(folder: Path) -> list[Target]:
@@ -319,7 +321,7 @@ def _sums_target() -> Target:
         return run_rounds(plan, _LiedSums(Random(seed)), ledger=Ledger(), source=SeededSource(seed))
 
     return Target(
-        "masked sums", lambda random: (random.choice(lied), random.getrandbits(32)), read, (RoundFailed,)
+        "masked sums", lambda random: (random.choice(lied), random.getrandbits(32)), read, (RoundFailed,), 0.05
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import math
 import resource
 import sys
 import tempfile
@@ -36,8 +37,9 @@ def main() -> int:
         chosen = [target for target in targets(Path(folder)) if arguments.only in target.name]
         _limit_memory(arguments.memory * _MIB)
         print(f"{'target':<32}{'inputs':>9}{'read':>9}{'seconds':>9}  errors")
+        each = arguments.inputs / sum(target.share for target in chosen)
         for target in chosen:
-            bad += _run(target, -(-arguments.inputs // len(chosen)), arguments.seed)
+            bad += _run(target, math.ceil(each * target.share), arguments.seed)
     print(f"{bad} inputs raised something else")
     return 1 if bad else 0
 

@@ -74,14 +74,14 @@ class TestGoodRuns:
 
 class TestScenarios:
     @given(runs=scenarios(UNMASKED, 2), limit=limits, budget=limits)
-    @settings(max_examples=2000 if LONG else 40, **SHORT)
+    @settings(max_examples=1000 if LONG else 40, **SHORT)
     def test_without_masks(
         self, runs: list[tuple[str, list[Operation]]], limit: float, budget: float
     ) -> None:
         play(runs, limit=limit, budget=budget)
 
     @given(runs=scenarios(MASKED, 10), limit=limits, budget=limits)
-    @settings(max_examples=1000 if LONG else 12, **SHORT)
+    @settings(max_examples=500 if LONG else 12, **SHORT)
     def test_with_masks(self, runs: list[tuple[str, list[Operation]]], limit: float, budget: float) -> None:
         play(runs, limit=limit, budget=budget)
 
@@ -91,7 +91,7 @@ class TestScenarios:
         order=st.lists(st.integers(0, 1), max_size=16),
         limit=limits,
     )
-    @settings(max_examples=500 if LONG else 8, **SHORT)
+    @settings(max_examples=200 if LONG else 8, **SHORT)
     def test_two_runs_at_once_on_the_same_nodes(
         self, names: list[str], chosen: list[Operation], order: list[int], limit: float
     ) -> None:
