@@ -321,7 +321,11 @@ def _sums_target() -> Target:
         return run_rounds(plan, _LiedSums(Random(seed)), ledger=Ledger(), source=SeededSource(seed))
 
     return Target(
-        "masked sums", lambda random: (random.choice(lied), random.getrandbits(32)), read, (RoundFailed,), 0.05
+        "masked sums",
+        lambda random: (random.choice(lied), random.getrandbits(32)),
+        read,
+        (RoundFailed,),
+        0.05,
     )
 
 
