@@ -23,7 +23,7 @@ from fedhist.client.record_tables import json_table, parquet_table, text_table
 from fedhist.client.tabulation import tabulated
 from fedhist.client.unpacked import PACKED
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.item_list import MAX_ITEMS_BYTES, parse_items, unreadable
+from fedhist.protocol.item_list import parse_items, read_list, unreadable
 
 _GZIP = b"\x1f\x8b"
 _SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -69,7 +69,7 @@ def read_items(path: Path) -> list[str]:
     """A public list of items from a UTF-8 text file, one item a line."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_ITEMS_BYTES + 1)
+            data = read_list(file)
     except OSError:
         raise unreadable(str(path)) from None
     return parse_items(data, name=str(path))

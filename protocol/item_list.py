@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 from fedhist.protocol.errors import InvalidFile
 
 MAX_ITEMS_BYTES = 1 << 30
-"""The largest list. Whoever reads one stops a byte after it."""
+"""The largest list."""
+
+_PIECE = 1 << 20
+
+
+def read_list(file: BinaryIO) -> bytes:
+    """The content of a list's file, in pieces, up to a little beyond the limit: it may have no end."""
+    content = bytearray()
+    while len(content) <= MAX_ITEMS_BYTES and (piece := file.read(_PIECE)):
+        content += piece
+    return bytes(content)
 
 
 def parse_items(data: bytes, *, name: str) -> list[str]:

@@ -27,7 +27,7 @@ from fedhist.protocol.envelope import (
 )
 from fedhist.protocol.errors import InvalidFile, RoundFailed
 from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_directory
-from fedhist.protocol.item_list import MAX_ITEMS_BYTES, parse_items, unreadable
+from fedhist.protocol.item_list import parse_items, read_list, unreadable
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -374,7 +374,7 @@ def _read_items(settings: GridSettings) -> list[str] | None:
         return None
     try:
         with path.open("rb") as file:
-            return parse_items(file.read(MAX_ITEMS_BYTES + 1), name=str(path))
+            return parse_items(read_list(file), name=str(path))
     except OSError:
         raise unreadable(str(path)) from None
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
-from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.protocol.privacy.composition import basic_total, exact_sum, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.ledger_database import VERSION, check_place, create_if_empty, damaged, transaction
 
@@ -335,7 +335,7 @@ def _spent(runs: list[RunRecord]) -> Cost:
 
 def _reserved(runs: list[RunRecord]) -> Cost:
     held = [run.reserved for run in runs if run.status == "open"]
-    return Cost(math.fsum(cost.epsilon for cost in held), math.fsum(cost.delta for cost in held))
+    return Cost(exact_sum(cost.epsilon for cost in held), exact_sum(cost.delta for cost in held))
 
 
 def _fits(cost: Cost, bound: Cost) -> bool:

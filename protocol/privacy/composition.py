@@ -73,7 +73,15 @@ def basic_total(charges: Iterable[Charge]) -> Cost:
     limit on the sum was fixed before (Rogers et al. 2016): limits are checked with this one.
     """
     entries = list(charges)
-    return Cost(math.fsum(entry.epsilon for entry in entries), math.fsum(entry.delta for entry in entries))
+    return Cost(exact_sum(entry.epsilon for entry in entries), exact_sum(entry.delta for entry in entries))
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite where it is beyond all doubles."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
 
 
 def tight_total(charges: Iterable[Charge]) -> Cost:

@@ -276,7 +276,14 @@ def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether it is a number that a double can hold: JSON's integers have no end."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def _plain(value: float | int | str) -> float | int | str:

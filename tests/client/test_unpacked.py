@@ -229,8 +229,7 @@ class TestEndlessFiles:
         from fedhist.client import records
         from fedhist.protocol import item_list
 
-        for module in (records, item_list):
-            monkeypatch.setattr(module, "MAX_ITEMS_BYTES", 1 << 20)
+        monkeypatch.setattr(item_list, "MAX_ITEMS_BYTES", 1 << 20)
         with pytest.raises(InvalidFile, match="too large"):
             records.read_items(Path("/dev/zero"))
 

@@ -551,6 +551,24 @@ def test_damaged_values_are_not_python_errors(ledger: BudgetFile, path: Path, st
         begin(BudgetFile.open(path, create=False))
 
 
+def test_a_number_beyond_all_doubles_is_not_a_python_error(ledger: BudgetFile, path: Path) -> None:
+    """JSON's integers have no end, and sums of the largest doubles have no value."""
+    run = begin(ledger)
+    run.record(RELEASE)
+    run.released()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (text,) = database.execute("SELECT charge FROM charges").fetchone()
+    for number in ('"sensitivity": 8', '"epsilon": 1'):
+        assert f"{number}.0" in text
+        huge = text.replace(f"{number}.0", f"{number}{'0' * 400}")
+        altered(path, f"UPDATE charges SET charge = '{huge}'")  # noqa: S608 - a test's own text
+        with pytest.raises(InvalidFile, match="damaged"):
+            BudgetFile.open(path, create=False)
+    altered(path, f"UPDATE charges SET charge = '{text.replace('1.0', '1e308')}'")  # noqa: S608 - the same
+    altered(path, "INSERT INTO charges (run, charge) SELECT run, charge FROM charges")
+    assert BudgetFile.open(path, create=False).spent().epsilon == math.inf
+
+
 def test_a_schema_that_is_no_text_is_not_a_python_error(ledger: BudgetFile, path: Path) -> None:
     """sqlite3 fails to quote it in its own error."""
     begin(ledger)
