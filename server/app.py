@@ -16,18 +16,22 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, items_digest, new_run_name
 from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import Observer, RunEnded, ignore
 from fedhist.protocol.item_list import parse_items, unreadable
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.server.charged_run import charged
-from fedhist.server.collection import Collector, Fault, LabelTable, RoundReport
+from fedhist.server.collection import Collector, Fault, LabelTable, RoundReport, refusal_in
 from fedhist.server.coordinator import check_runnable, run_rounds
 from fedhist.server.grid_settings import GridSettings, read_settings
+from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.result_folder import check_target, new_folder, write_results
+from fedhist.server.round_watch import RoundWatch
+from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
@@ -47,6 +51,7 @@ class GridTransport:
             labels whose numbers are known beforehand, in simulations.
         simulated: True only where the whole population is at hand anyway.
         on_report: called with the report of each round, also of one that fails.
+        observe: called with what happens in each round.
         run: the run's name, new for every run also of a seeded simulation.
         reports: the reports so far.
     """
@@ -58,6 +63,7 @@ class GridTransport:
     labels: Labels | None = None
     simulated: bool = False
     on_report: Callable[[RoundReport], None] = lambda report: None
+    observe: Observer = ignore
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
 
@@ -74,8 +80,9 @@ class GridTransport:
         collector = Collector(envelope, LabelTable(known))
         messages = [self._message(envelope, node) for node in nodes]
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
+        watch = RoundWatch(self.observe, envelope, nodes)
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        _collect(collector, messages, replies)
+        _collect(collector, messages, replies, watch)
         report = RoundReport(
             round=request.round,
             nodes=len(nodes),
@@ -87,6 +94,7 @@ class GridTransport:
         )
         self.reports[request.round] = report
         _tell(report)
+        watch.end(report)
         self.on_report(report)
         return collector.total()
 
@@ -123,6 +131,7 @@ def run_on_grid(
     minimum_nodes: int = 1,
     node_timeout: float = 60.0,
     on_report: Callable[[RoundReport], None] = lambda report: None,
+    observe: Observer = ignore,
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
@@ -138,6 +147,7 @@ def run_on_grid(
         minimum_nodes: how many nodes to wait for before the first round.
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
+        observe: called with each event of the run, see `fedhist.protocol.events`; charges are told by the ledger.
     """
     transport = GridTransport(
         grid=grid,
@@ -146,12 +156,14 @@ def run_on_grid(
         node_timeout=node_timeout,
         labels=labels,
         on_report=on_report,
+        observe=observe,
     )
     return run_rounds(
         plan,
         transport,
         ledger=Ledger() if ledger is None else ledger,
         source=SystemSource() if source is None else source,
+        on_state=tell_states(observe, simulated=False),
     )
 
 
@@ -162,8 +174,12 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
         check_target(settings.out)
     labels = _read_items(settings)
     reports: dict[Round, RoundReport] = {}
-    with charged(settings.ledger, settings.plan, label="flower") as journal:
-        ledger = Ledger(journal=journal)
+    observe = recorder = Recorder(settings.plan, simulated=False)
+    with (
+        kept_if_failed(recorder, settings.out if settings.trace else None, engine="flower"),
+        charged(settings.ledger, settings.plan, label="flower") as journal,
+    ):
+        ledger = Ledger(journal=tell_charges(observe, journal))
         release = run_on_grid(
             grid,
             settings.plan,
@@ -174,10 +190,14 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             minimum_nodes=settings.minimum_nodes,
             node_timeout=settings.node_timeout,
             on_report=lambda report: reports.update({report.round: report}),
+            observe=observe,
         )
+        observe(RunEnded(outcome="released", reason=None))
         if settings.out is not None:
             with new_folder(settings.out) as folder:
                 write_results(folder, _document(release, ledger, settings, reports), release, labels)
+                if settings.trace:
+                    write_trace(folder / TRACE_FILE, recorder, engine="flower")
             log.info("result written")
     return release
 
@@ -190,14 +210,16 @@ def _document(
         total=ledger.basic(),
         tight=ledger.tight(),
         seed=settings.seed,
-        bytes_per_user={r.value: round(report.size / report.users) for r, report in reports.items()},
+        bytes_per_user={r.value: round((report.size or 0) / report.users) for r, report in reports.items()},
         seconds={r.value: report.seconds for r, report in reports.items()},
         notes=release_notes(release),
     )
     return document | {"rounds": {r.value: report.to_json() for r, report in reports.items()}}
 
 
-def _collect(collector: Collector, messages: Sequence[Message], replies: Iterable[Message]) -> None:
+def _collect(
+    collector: Collector, messages: Sequence[Message], replies: Iterable[Message], watch: RoundWatch
+) -> None:
     """Match replies to requests by the request's id: an error reply does not come from the node that it is about."""
     node_of = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
     heard: set[str] = set()
@@ -210,13 +232,16 @@ def _collect(collector: Collector, messages: Sequence[Message], replies: Iterabl
         elif reply.has_error():
             heard.add(asked)
             collector.drop(Fault.ERROR)
+            watch.dropped(node_of[asked], Fault.ERROR)
         elif reply.metadata.src_node_id != node_of[asked]:
             collector.drop(Fault.STRANGER)
         else:
             heard.add(asked)
-            collector.add(*_read(reply))
-    for _ in range(len(messages) - len(heard)):
+            fields, data = _read(reply)
+            watch.answered(node_of[asked], data, collector.add(fields, data), refusal_in(fields))
+    for asked in [message for message in node_of if message not in heard]:
         collector.drop(Fault.NO_ANSWER)
+        watch.dropped(node_of[asked], Fault.NO_ANSWER)
 
 
 def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:

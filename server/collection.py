@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhist.protocol.bounds import check_contribution
 from fedhist.protocol.codec import bins_per_item, decode
-from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Status
+from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
@@ -43,7 +43,7 @@ class RoundReport:
         answered: how many nodes' answers are in the sum.
         users: how many users those declared.
         faults: how many replies or nodes were dropped, by reason.
-        size: the bytes of the answers in the sum together.
+        size: the bytes of the answers in the sum together; None where nobody measured them.
         seconds: from the first request to the sum.
     """
 
@@ -52,7 +52,7 @@ class RoundReport:
     answered: int
     users: int
     faults: Mapping[Fault, int]
-    size: int
+    size: int | None
     seconds: float
 
     def to_json(self) -> dict[str, object]:
@@ -65,6 +65,12 @@ class RoundReport:
             "bytes": self.size,
             "seconds": self.seconds,
         }
+
+
+def refusal_in(fields: Mapping[str, object]) -> str | None:
+    """The reason that a refusing device gave, if it is one of the few that there are."""
+    reason = fields.get("reason")
+    return reason if fields.get("status") == Status.REFUSED and reason in set(Refusal) else None
 
 
 class LabelTable:
@@ -115,8 +121,8 @@ class Collector:
         """Count something that adds nothing."""
         self.faults[fault] += 1
 
-    def add(self, fields: Mapping[str, object], data: bytes | None) -> None:
-        """Add an answer, or drop and count it."""
+    def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
+        """Add an answer, or drop and count it; why it was dropped."""
         fault = self._header_fault(fields)
         if fault is None:
             try:
@@ -127,6 +133,7 @@ class Collector:
                 fault = Fault.MALFORMED
         if fault is not None:
             self.drop(fault)
+        return fault
 
     def total(self) -> Total:
         """The sum of the answers. RoundFailed if they are of more users than the plan has room for, or of none."""

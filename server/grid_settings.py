@@ -33,6 +33,7 @@ class GridSettings:
         timeout: seconds that a round waits for answers.
         minimum_nodes: how many nodes a run waits for before it begins.
         node_timeout: for how many seconds.
+        trace: also write what happened into the folder, see docs/trace.md.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class GridSettings:
     timeout: float = 600.0
     minimum_nodes: int = 1
     node_timeout: float = 60.0
+    trace: bool = False
 
     def __post_init__(self) -> None:
         for name in ("timeout", "node_timeout"):
@@ -52,6 +54,8 @@ class GridSettings:
                 )
         if self.minimum_nodes < 1:
             raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
+        if self.trace and self.out is None:
+            raise InvalidInput("trace without out", allowed="trace=true with a folder to write it into")
 
 
 def read_settings(config: Mapping[str, Value]) -> GridSettings:
@@ -78,14 +82,19 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     return GridSettings(plan=Plan(**chosen), **running)
 
 
-def _convert(name: str, value: Value) -> Path | int | float:
+def _convert(name: str, value: Value) -> Path | int | float | bool:
+    if name == "trace" and isinstance(value, bool):
+        return value
     if name in ("out", "ledger", "items_file") and isinstance(value, str):
         return Path(value)
     if name in ("timeout", "node_timeout") and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if name in ("seed", "minimum_nodes") and isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise InvalidInput(f"{_key(name)} is of the wrong type", allowed="text for paths, numbers for the others")
+    raise InvalidInput(
+        f"{_key(name)} is of the wrong type",
+        allowed="text for paths, true or false for trace, numbers for the others",
+    )
 
 
 def _key(name: str) -> str:

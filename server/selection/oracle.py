@@ -74,11 +74,11 @@ def expected_loss(plan: Plan, tail: OpenTail) -> Floats:
     bars = np.array([noise.bar for noise in noises])
     for piece in tail.expected.pieces():
         kept = np.ldexp(piece.astype(np.float64), -SHARE_BITS)
-        loss += _item_loss(kept, kept[:, -1:], bars, scales).sum(axis=0)
+        loss += item_loss(kept, kept[:, -1:], bars, scales).sum(axis=0)
     return loss
 
 
-def _item_loss(kept: Floats, true: Floats, bars: Integers, scales: Floats) -> Floats:
+def item_loss(kept: Floats, true: Floats, bars: Integers, scales: Floats) -> Floats:
     """N P(Z <= r) + E[|Z - g|; Z > r] for Laplace noise Z, r = bar - a and g = N - a."""
     least, gap = bars - kept, true - kept
     at_least, at_gap = np.exp(-np.abs(least) / scales), np.exp(-gap / scales)

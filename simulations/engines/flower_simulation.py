@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,19 +17,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import TYPE_CHECKING
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, cast
 
 from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.engines.node_files import read_part, write_population
 from fedhist.simulations.engines.quiet import quieten
 
 if TYPE_CHECKING:
-    from flwr.app import Context
+    from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
@@ -41,11 +44,12 @@ MAX_NODES = 10_000
 _ROUND_SECONDS = 7 * 24 * 3600.0
 _START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.1
 
 
 @contextmanager
 def open_flower_simulation(
-    population: Population, *, seed: int | None, nodes: int = DEFAULT_NODES
+    population: Population, *, seed: int | None, nodes: int = DEFAULT_NODES, observe: Observer = ignore
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
@@ -57,7 +61,7 @@ def open_flower_simulation(
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
         write_population(population, folder)
-        transport = FlowerSimulation(population, seed=seed, nodes=nodes)
+        transport = FlowerSimulation(population, seed=seed, nodes=nodes, observe=observe)
         thread = Thread(target=transport.serve, args=(folder,), name="flower-simulation", daemon=True)
         thread.start()
         try:
@@ -79,6 +83,8 @@ class FlowerSimulation:
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    reports: dict[Round, RoundReport] = field(default_factory=dict)
+    observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
 
@@ -145,13 +151,40 @@ class FlowerSimulation:
         if labels is None and open_domain:
             labels = range(self.population.domain_size)
         return GridTransport(
-            grid=grid,
+            grid=cast("Grid", _CountedGrid(grid, self.observe)),
             timeout=_ROUND_SECONDS,
             minimum_nodes=self.nodes,
             node_timeout=_START_SECONDS,
             labels=labels,
             simulated=True,
+            on_report=lambda report: self.reports.update({report.round: report}),
+            observe=self.observe,
         )
+
+
+class _CountedGrid:
+    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end."""
+
+    def __init__(self, grid: Grid, observe: Observer) -> None:
+        self._grid, self._observe = grid, observe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        waiting = set(self._grid.push_messages(messages))
+        asked, replies = len(waiting), list[Any]()
+        until = None if timeout is None else monotonic() + timeout
+        while waiting and (until is None or monotonic() < until):
+            came = list(self._grid.pull_messages(waiting))
+            replies += came
+            waiting -= {reply.metadata.reply_to_message_id for reply in came}
+            self._observe(Heard(answered=asked - len(waiting), asked=asked))
+            if waiting and not came:
+                sleep(_POLL_SECONDS)
+        return replies
 
 
 def node_app(folder: Path, seed: int | None) -> ClientApp:

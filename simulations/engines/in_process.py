@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.collection import RoundReport
+from fedhist.simulations.engines.shard_watch import ShardWatch
 
 _SAMPLE = 100
 
@@ -27,10 +31,15 @@ class InProcess:
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    reports: dict[Round, RoundReport] = field(default_factory=dict)
+    observe: Observer = ignore
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
-        summed = answer_population(request, self.population, source=self.source)
+        started = perf_counter()
+        watch = ShardWatch(self.observe, request, labels_of(self.population))
+        summed = answer_population(request, self.population, source=self.source, on_part=watch.part)
+        self.reports[request.round] = watch.end(perf_counter() - started)
         self.totals[request.round] = Total(
             round=request.round,
             users=summed.users,
@@ -43,9 +52,11 @@ class InProcess:
 
 
 @contextmanager
-def open_in_process(population: Population, *, seed: int | None) -> Iterator[InProcess]:
+def open_in_process(
+    population: Population, *, seed: int | None, observe: Observer = ignore
+) -> Iterator[InProcess]:
     """A transport over the population in this process."""
-    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed))
+    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed), observe=observe)
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:
