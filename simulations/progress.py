@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
+from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, Task, TaskID
 
 PHASES = {
     "population": "reading the population",
@@ -22,11 +25,12 @@ PHASES = {
     "account": "composing the privacy ledger",
     "truth": "measuring against the truth",
     "write": "writing the result",
+    "report": "writing the report",
 }
 
 
 class Progress:
-    """Says nothing. The form for pipes and files."""
+    """Shows no bar. The form for pipes and files."""
 
     def trial(self, number: int, trials: int) -> None:
         """One of several runs begins; the first has number 1."""
@@ -37,6 +41,13 @@ class Progress:
     def watch(self, population: Population) -> Population:
         """The population, told as it is read."""
         return population
+
+    def observe(self, event: Event) -> None:
+        """Something happened in the run."""
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        click.echo(text, err=True)
 
 
 class TerminalProgress(Progress):
@@ -52,11 +63,20 @@ class TerminalProgress(Progress):
 
     def phase(self, name: str) -> None:
         """Start the bar of this phase."""
-        self._bars.reset(self._task, total=None, description=self._prefix + PHASES.get(name, name))
+        self._bars.reset(self._task, total=None, description=self._prefix + PHASES.get(name, name), unit="")
 
     def watch(self, population: Population) -> Population:
         """The population, each shard moving the bar on."""
         return _Watched(population, self._bars, self._task)
+
+    def observe(self, event: Event) -> None:
+        """Nodes that have answered move the bar on."""
+        if isinstance(event, Heard):
+            self._bars.update(self._task, total=event.asked, completed=event.answered, unit="nodes")
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -78,29 +98,46 @@ class _Watched:
         return labels_of(self.population)
 
     def shards(self) -> Iterator[Histograms]:
-        self.bars.update(self.task, total=self.population.users, completed=0)
+        self.bars.update(self.task, total=self.population.users, completed=0, unit="users")
         for shard in self.population.shards():
             yield shard
             self.bars.advance(self.task, shard.users)
 
 
 @contextmanager
-def progress_on(stream: TextIO) -> Iterator[Progress]:
-    """A bar on this stream if it is a terminal."""
-    if not stream.isatty():
+def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
+    """A bar on this stream if it is a terminal and nobody asked for quiet."""
+    if quiet or not stream.isatty():
         yield Progress()
         return
     from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
-    from rich.progress import (  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+        yield TerminalProgress(bars, bars.add_task("starting", total=None, unit=""))
+
+
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """What every bar shows: the phase, how much of it is done, at which rate, for how long, and how much longer."""
+    from rich.progress import (  # noqa: PLC0415 - loads for a terminal only
         BarColumn,
         MofNCompleteColumn,
         SpinnerColumn,
         TextColumn,
         TimeElapsedColumn,
+        TimeRemainingColumn,
     )
-    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich.progress import ProgressColumn as Column  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    description = TextColumn("{task.description}")
-    columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=Console(file=stream), transient=True) as bars:
-        yield TerminalProgress(bars, bars.add_task("starting", total=None))
+    class Rate(Column):
+        """Pieces a second."""
+
+        def render(self, task: Task) -> Text:
+            """Nothing while there is nothing to count."""
+            speed = task.finished_speed or task.speed
+            return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
+
+    left = TimeRemainingColumn(compact=True)
+    what = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
+    return (*what, MofNCompleteColumn(), TextColumn("{task.fields[unit]}"), Rate(), TimeElapsedColumn(), left)
