@@ -59,7 +59,7 @@ def in_words(event: Event, plan: Plan) -> str:
             words = f"The selector saw {len(candidates)} candidates and drew {chosen:,.4g}. (not private)"
         case Viewed(participant=who, places=places, masked=masked):
             same = "the server saw noise" if masked else "the server saw the same"
-            words = f"The device of {who} sends its message, of which {len(places)} values are shown; {same}. (not private)"
+            words = f"One message, from the device of {who}, with {len(places)} values shown; {same}. (not private)"
         case PhaseEnded(phase=phase, seconds=seconds):
             words = f"Phase {phase} took {seconds:.3f} s."
         case RunEnded(outcome="released"):

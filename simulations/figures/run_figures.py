@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from io import BytesIO
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from fedhist.simulations.figures.style import COLOURS, GREY, panels, styled
+from fedhist.simulations.figures.style import COLOURS, GREY, legend_below, panels, styled
 from fedhist.simulations.report.charts import (
     NOT_PRIVATE,
     AnyChart,
@@ -30,6 +31,7 @@ _LOOKS = {
     "best": (COLOURS[4], "D"),
 }
 _LETTERS = 24
+_TITLE_LETTERS = 60
 _NUMBERED = [(colour, line) for colour, line in zip(COLOURS, ("-", "--", "-.", ":") * 2, strict=True)]
 
 
@@ -48,7 +50,9 @@ def draw_chart(chart: AnyChart, kind: str) -> bytes:
                 _bars(one, chart)
             case StackChart():
                 _stack(one, chart)
-        one.set_title(chart.title + (f"\n({NOT_PRIVATE})" if chart.truth else ""), loc="left", fontsize=9)
+                legend_below(figure, [one])
+        title = "\n".join(wrap(chart.title, _TITLE_LETTERS))
+        one.set_title(title + (f"\n({NOT_PRIVATE})" if chart.truth else ""), loc="left", fontsize=9)
         one.set_xlabel(chart.x_label)
         written = BytesIO()
         about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
@@ -64,7 +68,7 @@ def _lines(axes: Axes, chart: LineChart) -> None:
         colour, marker = _LOOKS[point.look]
         axes.plot(point.xs, point.ys, color=colour, marker=marker, linestyle="none", label=point.name)
     if chart.log_x:
-        axes.set_xscale("log")
+        _log_axis(axes)
     ordered = sorted(y for line in chart.lines for y in line.ys)
     axes.set_ylim(min(0.0, ordered[0]), min(ordered[-1], 3 * max(ordered[len(ordered) // 2], 1e-9)) * 1.05)
     _rules(axes, chart.rules)
@@ -74,7 +78,7 @@ def _lines(axes: Axes, chart: LineChart) -> None:
 
 def _bins(axes: Axes, chart: BinChart) -> None:
     axes.stairs(chart.counts, chart.edges, fill=True, color=_BLUE, alpha=0.7)
-    axes.set_xscale("log")
+    _log_axis(axes)
     axes.set_ylabel(chart.y_label)
     _rules(axes, chart.rules)
 
@@ -93,7 +97,10 @@ def _bars(axes: Axes, chart: BarChart) -> None:
     # A dollar sign would begin a formula.
     names = [visible(bar.label, _LETTERS).replace("$", r"\$") for bar in chart.bars]
     axes.set_yticks(list(places), names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(chart.bars) - 0.4, -0.6)
+    axes.locator_params(axis="x", nbins=6)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.grid(visible=False, axis="y")
 
 
 def _stack(axes: Axes, chart: StackChart) -> None:
@@ -104,19 +111,28 @@ def _stack(axes: Axes, chart: StackChart) -> None:
             [0], [part.value], left=reached, color=colour, alpha=0.8, label=f"{part.label}: {part.note}"
         )
         reached += part.value
+    axes.set_xlim(0, 1.02 * max([reached, *(rule.x for rule in chart.rules)]))
+    axes.set_ylim(-0.5, 0.95)
     _rules(axes, chart.rules)
     axes.set_yticks([])
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.5), ncols=2)
+    axes.grid(visible=False)
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,g}")
 
 
 def _rules(axes: Axes, rules: tuple[Rule, ...]) -> None:
+    low, high = axes.get_xlim()
     for place, rule in enumerate(rules):
+        right = rule.x > (low * high) ** 0.5 * 3 if axes.get_xscale() == "log" else rule.x > (low + high) / 2
         axes.axvline(rule.x, color=GREY, linestyle=("--", ":")[place % 2], linewidth=1)
         axes.annotate(
-            f" {rule.name} {rule.x:,.4g}",
-            (rule.x, 1),
+            f" {rule.name} {rule.x:,.4g} ",
+            (rule.x, 1 - 0.2 * place),
             xycoords=("data", "axes fraction"),
             va="top",
-            ha="left" if place == 0 else "right",
+            ha="right" if right else "left",
             fontsize=7,
         )
