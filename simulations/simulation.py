@@ -15,6 +15,7 @@ from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.html_table import html_table
 from fedhist.protocol.keyed_codec import label_bytes
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
@@ -91,6 +92,17 @@ class Result:
     def relative_loss(self) -> float | None:
         """L1 error over the true total; None when the truth was not looked at."""
         return None if self.diagnostics is None else self.diagnostics.relative_loss
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the summary, then the release."""
+        rows = [
+            ("threshold", f"{self.threshold:,.4g}"),
+            ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
+            ("sent by a user", ", ".join(f"{name} {size:,} B" for name, size in self.bytes_per_user.items())),
+        ]
+        if self.relative_loss is not None:
+            rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
+        return html_table("Result", rows) + self.release._repr_html_()
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth."""

@@ -82,7 +82,7 @@ def _participant(read: Trace, name: str) -> str:
 
 def _view_lines(view: Viewed) -> Iterator[str]:
     """What the device had and what the server saw, side by side."""
-    from fedhist.simulations.report.escaping import visible  # noqa: PLC0415 - loads when a view is shown
+    from fedhist.protocol.visible_text import visible  # noqa: PLC0415 - loads when a view is shown
 
     heads = (["the user has"] if view.data is not None else []) + ["device sends", "server sees"]
     yield " " * 24 + "".join(f"{head:>15}" for head in heads)

@@ -6,6 +6,7 @@ from io import BytesIO
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from fedhist.protocol.visible_text import visible
 from fedhist.simulations.figures.style import COLOURS, GREY, legend_below, panels, styled
 from fedhist.simulations.report.charts import (
     NOT_PRIVATE,
@@ -16,7 +17,6 @@ from fedhist.simulations.report.charts import (
     Rule,
     StackChart,
 )
-from fedhist.simulations.report.escaping import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
