@@ -20,7 +20,7 @@ FORMATS = ("svg", "png")
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def figure(folder: Path, name: str, out: Path, force: bool) -> None:
-    """Draw one chart of a run for a paper.
+    """Draw one chart of a run as SVG or PNG, for a paper.
 
     NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
     truth, and only a simulation has them.

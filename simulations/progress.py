@@ -14,7 +14,7 @@ from fedhist.protocol.histograms import Histograms, Population, labels_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-    from rich.progress import ProgressColumn, Task, TaskID
+    from rich.progress import ProgressColumn, Task
 
 PHASES = {
     "population": "reading the population",
@@ -53,8 +53,9 @@ class Progress:
 class TerminalProgress(Progress):
     """One bar for the phase that runs, gone at the end."""
 
-    def __init__(self, bars: Bars, task: TaskID) -> None:
-        self._bars, self._task = bars, task
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._task = bars.add_task("starting", total=None, unit="")
         self._prefix = ""
 
     def trial(self, number: int, trials: int) -> None:
@@ -63,16 +64,22 @@ class TerminalProgress(Progress):
 
     def phase(self, name: str) -> None:
         """Start the bar of this phase."""
-        self._bars.reset(self._task, total=None, description=self._prefix + PHASES.get(name, name), unit="")
+        # A new one each time: a bar can't forget what it counted.
+        self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(self._prefix + PHASES.get(name, name), total=None, unit="")
 
     def watch(self, population: Population) -> Population:
         """The population, each shard moving the bar on."""
-        return _Watched(population, self._bars, self._task)
+        return _Watched(population, self)
 
     def observe(self, event: Event) -> None:
         """Nodes that have answered move the bar on."""
         if isinstance(event, Heard):
-            self._bars.update(self._task, total=event.asked, completed=event.answered, unit="nodes")
+            self.count(event.answered, event.asked, unit="nodes")
+
+    def count(self, done: int, total: int, *, unit: str) -> None:
+        """So many of so many; what is complete is shown at once, since the next phase may follow at once."""
+        self._bars.update(self._task, total=total, completed=done, unit=unit, refresh=done == total)
 
     def say(self, text: str) -> None:
         """A line above the bar."""
@@ -82,8 +89,7 @@ class TerminalProgress(Progress):
 @dataclass(frozen=True)
 class _Watched:
     population: Population
-    bars: Bars
-    task: TaskID
+    progress: TerminalProgress
 
     @property
     def users(self) -> int:
@@ -98,10 +104,12 @@ class _Watched:
         return labels_of(self.population)
 
     def shards(self) -> Iterator[Histograms]:
-        self.bars.update(self.task, total=self.population.users, completed=0, unit="users")
+        done = 0
         for shard in self.population.shards():
+            self.progress.count(done, self.population.users, unit="users")
             yield shard
-            self.bars.advance(self.task, shard.users)
+            done += shard.users
+        self.progress.count(done, self.population.users, unit="users")
 
 
 @contextmanager
@@ -114,7 +122,7 @@ def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
     from rich.progress import Progress as Bars  # noqa: PLC0415
 
     with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
-        yield TerminalProgress(bars, bars.add_task("starting", total=None, unit=""))
+        yield TerminalProgress(bars)
 
 
 def bar_columns() -> tuple[ProgressColumn, ...]:

@@ -20,7 +20,7 @@ _MARGIN = " " * 14
 
 @click.group()
 def trace() -> None:
-    """What happened in a run: states, messages, drop-outs, charges."""
+    """Show what happened in a run: states, messages, drop-outs, charges."""
 
 
 @trace.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from textwrap import wrap
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, filterwarnings
 
 from fedhist.protocol.visible_text import visible
 from fedhist.simulations.figures.style import COLOURS, GREY, legend_below, panels, styled
@@ -38,7 +39,9 @@ _NUMBERED = [(colour, line) for colour, line in zip(COLOURS, ("-", "--", "-.", "
 def draw_chart(chart: AnyChart, kind: str) -> bytes:
     """The chart as the bytes of an SVG or PNG file; the same chart gives the same bytes."""
     height = 3.0 if not isinstance(chart, BarChart) else 0.9 + 0.16 * len(chart.bars)
-    with styled():
+    with styled(), catch_warnings():
+        # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
+        filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure, axes = panels(1, 1, width=5.0, height=1.6 if isinstance(chart, StackChart) else height)
         one = axes[0][0]
         match chart:
