@@ -1,4 +1,4 @@
-"""The Flower side of a device: two query handlers over `device.answer_population`.
+"""The Flower side of a device: a query handler for each round, and one for each step of a masked round.
 
 `app` is the ClientApp of a SuperNode that reads its own file:
 
@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
+from fedhist.client.masked_device import begin, participant_vector, proceed
 from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.client.records import read_items, read_population
@@ -24,6 +25,9 @@ from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
     ANSWER,
     ENVELOPE_VERSION,
+    MASKED_STAGES,
+    MASKING,
+    PARTICIPANT_BYTES,
     RECORD,
     Envelope,
     Field,
@@ -31,8 +35,10 @@ from fedhist.protocol.envelope import (
     Status,
     items_digest,
 )
-from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
-from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
+from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.protocol.identities import parse_identity, participant_number
+from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Round
 
@@ -46,8 +52,9 @@ def mount(
     policy: Policy | Callable[[Context], Policy] = Policy(),  # noqa: B008 - frozen
     source: Callable[[Context], Source] = lambda context: SystemSource(),
     memory: Callable[[Context], Path | None] = lambda context: None,
+    identity: Callable[[Context], Identity | None] = lambda context: None,
 ) -> ClientApp:
-    """Let an app answer both rounds: message types `query.select` and `query.release`.
+    """Let an app answer both rounds: message types `query.select` and `query.release`, and those of masked rounds.
 
     Args:
         app: your ClientApp; its other handlers stay as they are.
@@ -56,50 +63,143 @@ def mount(
         source: where the node's draws come from. Anything but the default is for simulations.
         memory: a file in which the node remembers what it was asked and what that cost. None keeps it in the node's
             Context, which Flower keeps for one Flower run: a limit on the cost of several needs a file.
+        identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
+            hand in either.
     """
+    node = _Node(load, policy, source, memory, identity)
     for round_ in Round:
-        app.query(round_.value)(_Handler(round_, load, policy, source, memory))
+        app.query(round_.value)(_Handler(node, round_))
+    for stage in MASKED_STAGES:
+        app.query(stage)(_MaskedHandler(node, stage))
     return app
 
 
 @dataclass(frozen=True)
-class _Handler:
-    """Answers one round. Never raises: what a handler raises is sent to the server with its text."""
+class _Node:
+    """What `mount` was told."""
 
-    round: Round
     load: Load
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
+    identity: Callable[[Context], Identity | None]
 
-    def __call__(self, message: Message, context: Context) -> Message:
-        envelope = None
-        try:
-            envelope = _read(message, self.round)
-            data = self._answer(envelope, context)
-        except Refused as refusal:
-            return _reply(message, envelope, Status.REFUSED, refusal.reason)
-        except Exception as error:
-            return _reply(message, envelope, Status.FAILED, type(error).__name__)
-        return _reply(message, envelope, Status.ANSWER, data=data)
-
-    def _answer(self, envelope: Envelope, context: Context) -> bytes:
+    def admit(self, envelope: Envelope, context: Context) -> None:
+        """Remember the request, or refuse it, before any data is looked at."""
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
         file = self.memory(context)
         if file is None:
             remember(context, admit(policy, recall(context), envelope))
         else:
             admit_in_file(file, policy, envelope)
+
+    def population(self, envelope: Envelope, context: Context) -> Population:
+        """The node's users, if its items are those of the request."""
         population = self.load(context)
-        request = envelope.request
-        if population.users == 0:
-            raise Refused(Refusal.NO_USERS)
-        named = not request.plan.is_open and labels_of(population) is not None
+        named = not envelope.request.plan.is_open and labels_of(population) is not None
         if named and items_digest(labels_of(population)) != envelope.items_digest:
             # Two nodes that number the items each in their own way would add apples to pears.
             raise Refused(Refusal.OTHER_ITEMS)
-        contribution = answer_population(request, population, source=self.source(context))
+        return population
+
+
+@dataclass(frozen=True)
+class _Answering:
+    """Answers a message. Never raises: what a handler raises is sent to the server with its text."""
+
+    node: _Node
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        envelope = None
+        try:
+            envelope = _read(message)
+            data = self.answer(envelope, message, context)
+        except Refused as refusal:
+            return _reply(message, envelope, Status.REFUSED, refusal.reason)
+        except Exception as error:
+            return _reply(message, envelope, Status.FAILED, type(error).__name__)
+        return _reply(message, envelope, Status.ANSWER, data=data)
+
+    def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        """The bytes of the answer; Refused if there is none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Handler(_Answering):
+    """A round without masks."""
+
+    round: Round
+
+    def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        request = envelope.request
+        if request.round is not self.round:
+            raise Refused(Refusal.MALFORMED)
+        if request.plan.is_masked:
+            raise Refused(Refusal.NOT_MASKED)
+        self.node.admit(envelope, context)
+        population = self.node.population(envelope, context)
+        if population.users == 0:
+            raise Refused(Refusal.NO_USERS)
+        contribution = answer_population(request, population, source=self.node.source(context))
         return encode(contribution, request, labels_of(population))
+
+
+@dataclass(frozen=True)
+class _MaskedHandler(_Answering):
+    """A step of a masked round. The session's secrets lie in the node's Context until the next step and no longer."""
+
+    stage: str
+
+    def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        if not envelope.request.plan.is_masked:
+            raise Refused(Refusal.MALFORMED)
+        source = self.node.source(context).fork(
+            "masking", context.node_id, envelope.request.round.value, self.stage
+        )
+        if self.stage == MASKED_STAGES[0]:
+            self.node.admit(envelope, context)
+            identity = self.node.identity(context) if envelope.request.plan.is_signed else None
+            me = context.node_id if identity is None else participant_number(identity.public)
+            state, advertisement = begin(envelope, me=me, source=source, identity=identity)
+            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+        else:
+            before = _session(context)
+            # Gone before it is used: a step that fails half way is not repeated.
+            context.state.config_records.pop(MASKING, None)
+            state, answer = proceed(
+                envelope,
+                before,
+                _message_bytes(message),
+                vector=lambda: self._vector(envelope, context),
+                source=source,
+            )
+        context.state.config_records[MASKING] = ConfigRecord({"state": state})
+        if not answer:
+            raise Refused(Refusal.UNSAFE)
+        return answer
+
+    def _vector(self, envelope: Envelope, context: Context) -> Integers:
+        population, source = self.node.population(envelope, context), self.node.source(context)
+        # Virtual nodes draw from one seed: their number in the simulation keeps their shares of noise apart.
+        number = int(context.node_config.get("partition-id", context.node_id))
+        own = source.fork("masking", envelope.request.round.value, "noise", number)
+        return participant_vector(envelope.request, population, source=source, own=own)
+
+
+def _session(context: Context) -> bytes:
+    record = context.state.config_records.get(MASKING)
+    state = None if record is None else record.get("state")
+    if not isinstance(state, bytes):
+        raise Refused(Refusal.NO_SESSION)
+    return state
+
+
+def _message_bytes(message: Message) -> bytes:
+    value = message.content.config_records[RECORD].get(MASKING)
+    if not isinstance(value, bytes):
+        raise Refused(Refusal.MALFORMED)
+    return value
 
 
 def recall(context: Context) -> Memory:
@@ -132,13 +232,14 @@ def node_population(context: Context) -> Population:
 
 
 def node_policy(context: Context) -> Policy:
-    """The limits in the node's own configuration: `max-epsilon`, `max-delta`, `minimum-cohort`."""
+    """The limits in the node's own configuration: `max-epsilon`, `max-delta`, `minimum-cohort`, `require-masking`."""
     config = context.node_config
     limits = Policy()
     return Policy(
         max_epsilon=float(config.get("max-epsilon", limits.max_epsilon)),
         max_delta=float(config.get("max-delta", limits.max_delta)),
         minimum_cohort=int(config.get("minimum-cohort", limits.minimum_cohort)),
+        require_masking=bool(config.get("require-masking", limits.require_masking)),
     )
 
 
@@ -148,19 +249,33 @@ def node_memory(context: Context) -> Path | None:
     return None if path is None else Path(path)
 
 
+def node_identity(context: Context) -> Identity | None:
+    """The key in the file `identity-path` and the keys in `directory-path`, for signed masking."""
+    key, directory = _node_text(context, "identity-path"), _node_text(context, "directory-path")
+    if key is None or directory is None:
+        raise InvalidInput(
+            "the node has no identity", allowed="an identity-path and a directory-path in its --node-config"
+        )
+    return parse_identity(_node_file(key), _node_file(directory), key_name=key, directory_name=directory)
+
+
+def _node_file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
+
+
 def _node_text(context: Context, name: str) -> str | None:
     value = context.node_config.get(name)
     return None if value is None else str(value)
 
 
-def _read(message: Message, round_: Round) -> Envelope:
+def _read(message: Message) -> Envelope:
     try:
-        envelope = Envelope.from_fields(message.content.config_records[RECORD])
+        return Envelope.from_fields(message.content.config_records[RECORD])
     except (DecodeError, KeyError):
         raise Refused(Refusal.MALFORMED) from None
-    if envelope.request.round is not round_:
-        raise Refused(Refusal.MALFORMED)
-    return envelope
 
 
 def _reply(
@@ -176,4 +291,4 @@ def _reply(
     return Message(content, reply_to=message)
 
 
-app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory)
+app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory, identity=node_identity)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedhist.protocol.clipping import sum_clipped
-from fedhist.protocol.errors import InvalidPopulation
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.noisy_tail import noisy_tail_vector
 from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
 from fedhist.protocol.per_item import item_tail_vector, sum_clipped_items
 from fedhist.protocol.plan import Plan
@@ -74,6 +75,25 @@ def answer_population(
     )
 
 
+def add_noise_share(request: Request, values: Integers, *, source: Source) -> Integers:
+    """The sum over a participant's users plus its share of the noise: once for each participant and round.
+
+    The result leaves the participant only under a mask. One share alone is far less noise than the sum needs.
+
+    Args:
+        request: what the server asks, of a plan whose devices add the noise.
+        values: the sum over all users of the participant, as `answer_population` returns it; not changed.
+        source: the participant's own: two participants that share a seeded source would add the same noise.
+    """
+    share = request.noise_share
+    if share is None or len(values) != request.length:
+        raise InvalidInput(
+            "a share of noise for values that take none",
+            allowed="the whole answer to a request of a plan with noise from devices",
+        )
+    return values + share.draw(len(values), source=source.fork("device", "noise-share", request.round.value))
+
+
 def bucket_table(plan: Plan, labels: Sequence[str | int]) -> Integers | None:
     """The bucket of each of a participant's items, if the plan asks for buckets; salted with the plan's public name."""
     if not plan.is_open or plan.statistic != "bucketed":
@@ -88,13 +108,8 @@ def _statistic(
     match request:
         case SelectRequest() if plan.is_open:
             return _open_statistic(plan, histograms, bucket_of)
-        case SelectRequest() if plan.per_item:
-            return item_tail_vector(histograms, plan.candidate_steps, bits=plan.grid_bits), None
         case SelectRequest():
-            vector = tail_vector(
-                histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
-            )
-            return vector, None
+            return _closed_statistic(plan, histograms), None
         case ReleaseRequest(item_thresholds=thresholds) if thresholds is not None:
             return sum_clipped_items(histograms, thresholds, bits=plan.grid_bits), None
         case ReleaseRequest(threshold=threshold) if plan.is_open:
@@ -103,6 +118,16 @@ def _statistic(
         case ReleaseRequest(threshold=threshold):
             draws = source.fork("device", request.round.value)
             return sum_clipped(histograms, threshold, norm=plan.norm, source=draws), None
+
+
+def _closed_statistic(plan: Plan, histograms: Histograms) -> Integers:
+    if plan.noise_by_devices:
+        return noisy_tail_vector(histograms, plan)
+    if plan.per_item:
+        return item_tail_vector(histograms, plan.candidate_steps, bits=plan.grid_bits)
+    return tail_vector(
+        histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+    )
 
 
 def _open_statistic(

@@ -28,11 +28,13 @@ class Policy:
     Args:
         max_epsilon, max_delta: what all runs that the device remembers may cost together.
         minimum_cohort: plans that would release with fewer users are refused.
+        require_masking: plans under which the server would see this device's own message are refused.
     """
 
     max_epsilon: float = math.inf
     max_delta: float = math.inf
     minimum_cohort: int = 1
+    require_masking: bool = False
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
@@ -83,6 +85,7 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     |-----------------------------------|-----------------------------------------------------|
     | nothing                           | admitted if the whole rest of the plan fits          |
     | the same round, the same request  | admitted again and not charged again: a lost message |
+    | the same, and the plan is masked  | refused: one masking session a round, or noise could be averaged away |
     | the same round, another request   | refused                                             |
     | another plan                      | refused                                             |
     """
@@ -91,9 +94,11 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         raise Refused(Refusal.OTHER_PLAN)
     key, fingerprint = f"{envelope.run}/{round_.value}", envelope.fingerprint
     if key in memory.requests:
-        if memory.requests[key] != fingerprint:
+        if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
+    if policy.require_masking and not plan.is_masked:
+        raise Refused(Refusal.NOT_MASKED)
     if plan.minimum_cohort < policy.minimum_cohort:
         raise Refused(Refusal.SMALL_COHORT)
     ahead = round_cost(plan, Round.RELEASE)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedhist.protocol.errors import OutOfBounds
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.noisy_tail import tail_measurement
 from fedhist.protocol.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
@@ -26,6 +27,11 @@ def check_contribution(contribution: Contribution, request: Request) -> None:
         raise OutOfBounds(f"{users} users in one contribution; the plan is for {plan.users} in all")
     if isinstance(request, ReleaseRequest):
         _check_release(contribution, request)
+    elif plan.noise_by_devices:
+        measurement = tail_measurement(plan)
+        _at_most(
+            contribution.values, users * measurement.largest * measurement.coefficients[0], "a measured sum"
+        )
     elif plan.per_item:
         _sum_at_most(contribution.values.reshape(plan.items or 0, -1).T, users, "the users of an item")
     elif not plan.is_open:

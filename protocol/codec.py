@@ -16,6 +16,7 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, OutOfBounds, UnexpectedMessage
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
 from fedhist.protocol.keyed_codec import decode_keyed, encode_keyed
+from fedhist.protocol.noisy_tail import tail_measurement
 from fedhist.protocol.open_statistics import SHARE_BITS
 from fedhist.protocol.plan_checks import MAX_USERS
 from fedhist.protocol.rounds import Contribution, Labels, Request, Round, SelectRequest
@@ -28,16 +29,28 @@ _ROUNDS = {code: round_ for round_, code in _ROUND_CODES.items()}
 
 
 def largest_value(request: Request) -> int:
-    """The largest value that one user can add anywhere in an answer to this request."""
+    """The largest value that one user can add anywhere in an answer to this request, noise aside."""
     plan = request.plan
     if not isinstance(request, SelectRequest):
         return request.threshold.steps
+    if plan.noise_by_devices:
+        measurement = tail_measurement(plan)
+        return measurement.largest * int(measurement.coefficients[0])
     if plan.per_item:
         return 1
     if plan.is_open:
         most = int(plan.candidate_steps[-1])
         return most << SHARE_BITS if plan.statistic == "bucketed" else max(most, 1 << SHARE_BITS)
     return plan.tail_cap
+
+
+def largest_noise(request: Request) -> int:
+    """What the shares of all participants together exceed nowhere, either way, but with probability 2^-40.
+
+    0 when the server draws the noise. A sum that wraps around is wrong and as private as ever.
+    """
+    share = request.noise_share
+    return 0 if share is None else share.reach(request.length, request.plan.participants or 0)
 
 
 def value_width(request: Request, users: int) -> int:

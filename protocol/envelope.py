@@ -32,6 +32,15 @@ RECORD = "fedhist"
 ANSWER = "fedhist-answer"
 """The name of the record that holds an answer's bytes."""
 
+MASKING = "fedhist-masking"
+"""The name of a masked round's message in our record, and of the session's record in a node's state."""
+
+MASKED_STAGES = ("advertising", "sharing", "masking", "confirming", "unmasking")
+"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising`, ..."""
+
+PARTICIPANT_BYTES = 8
+"""The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""
+
 ENVELOPE_VERSION = 1
 MAX_RUN_NAME = 64
 _ITEMS_TAG = b"fedhist/1/items"
@@ -40,7 +49,12 @@ Field = str | int | bytes | list[int]
 
 
 class Refusal(StrEnum):
-    """Why a device declines; the whole vocabulary, so that no refusal can carry data."""
+    """Why a device declines; the whole vocabulary, so that no refusal can carry data.
+
+    `not-masked`: a masked plan came without masks, or the device demands masks and the plan has none. `no-session`:
+    a later message of a masked round whose beginning the device does not remember. `unsafe`: the masking session was
+    aborted, because something in it was not as the protocol has it.
+    """
 
     MALFORMED = "malformed"
     OVER_BUDGET = "over-budget"
@@ -49,6 +63,9 @@ class Refusal(StrEnum):
     OTHER_PLAN = "other-plan"
     OTHER_ITEMS = "other-items"
     NO_USERS = "no-users"
+    NOT_MASKED = "not-masked"
+    NO_SESSION = "no-session"
+    UNSAFE = "unsafe"
 
 
 class Status(StrEnum):

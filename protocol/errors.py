@@ -7,10 +7,13 @@
     │   └── InvalidFile         a file that is not what it says
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
+    │   ├── TooFewSurvivors     masked inputs can't be unmasked safely, or at all
+    │   └── CorruptShares       too many devices lied about others' shares
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
             ├── Refused         a device declines a request, for one of a few public reasons
+            ├── BadKey          a public key that no honest device has
             └── DecodeError     bytes that are not a message
                 └── OutOfBounds values that no device that follows the protocol can send
 
@@ -54,6 +57,27 @@ class RoundFailed(FedhistError):
     """A round ended without a result. Nothing was released; the ledger says what was spent."""
 
 
+class TooFewSurvivors(RoundFailed):
+    """A masked sum lost too many devices. It stays masked, and so does every input."""
+
+    def __init__(self, stage: str, *, alive: int, needed: int, of: str = "devices") -> None:
+        self.stage = stage
+        self.alive = alive
+        self.needed = needed
+        super().__init__(
+            f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
+            "nothing was unmasked or released"
+        )
+
+
+class CorruptShares(RoundFailed):
+    """Secrets that no subset of the shares that came gives back. The sum stays masked."""
+
+    def __init__(self, *, secrets: int) -> None:
+        self.secrets = secrets
+        super().__init__(f"{secrets} mask secrets can't be rebuilt: the shares that came are corrupt")
+
+
 class ProtocolError(FedhistError):
     """A step that the protocol does not have."""
 
@@ -75,6 +99,10 @@ class Refused(PeerError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the device refused: {reason}")
+
+
+class BadKey(PeerError):
+    """A public key of a wrong length, or one with which every agreement gives the same secret."""
 
 
 class DecodeError(PeerError):

@@ -70,13 +70,14 @@ def decode_keyed(data: bytes, columns: int, bins: int) -> tuple[Keyed, list[Labe
     keys = items * bins + places
     if (items >= count).any() or (places >= bins).any() or (np.diff(keys) <= 0).any():
         raise DecodeError("rows that do not rise, or point to no label or bin")
-    labels = _labels(text, lengths, kinds)
+    labels = read_labels(text, lengths, kinds)
     if len(set(labels)) != len(labels):
         raise DecodeError("a label that stands twice")
     return Keyed(keys=keys, values=values), labels
 
 
-def _labels(text: bytes, lengths: Integers, kinds: bytes) -> list[Label]:
+def read_labels(text: bytes, lengths: Integers, kinds: bytes) -> list[Label]:
+    """The labels in this text, one after the other; DecodeError if they are none."""
     if (lengths > MAX_LABEL_BYTES).any():
         raise DecodeError(f"a label of more than {MAX_LABEL_BYTES} bytes")
     ends = np.cumsum(lengths)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.masking.graph import GraphParameters, parameters_for, share_of
+from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -21,7 +22,14 @@ MIN_PARTICIPANTS = 3
 MAX_TABLE_CAPACITY = 2**22
 MAX_LABEL_BYTES = 1024
 _LARGEST_SHARE = 0.3
-_UNUSED = {"participants": None, "corrupt_share": 0.05, "dropout_share": 0.10, "noise_from": "server"}
+UNMASKED = {
+    "masking": "none",
+    "participants": None,
+    "corrupt_share": 0.05,
+    "dropout_share": 0.10,
+    "noise_from": "server",
+}
+"""The fields of a plan that does not mask."""
 
 
 def check_masking(plan: Plan) -> None:
@@ -45,6 +53,10 @@ def check_masking(plan: Plan) -> None:
     for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
         if not (math.isfinite(share) and 0 <= share <= _LARGEST_SHARE):
             raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {_LARGEST_SHARE}")
+    try:
+        masking_graph(plan)
+    except InvalidInput as problem:
+        raise InvalidPlan(problem.problem, allowed=problem.allowed, advice=problem.advice) from None
     if plan.is_open:
         _check_open(plan)
     if noise_shares(plan) < 1:
@@ -55,7 +67,7 @@ def check_masking(plan: Plan) -> None:
 
 
 def _check_unused(plan: Plan) -> None:
-    used = [name.replace("_", " ") for name, default in _UNUSED.items() if getattr(plan, name) != default]
+    used = [name.replace("_", " ") for name, default in UNMASKED.items() if getattr(plan, name) != default]
     if used:
         raise InvalidPlan(
             f"{', '.join(used)} without masking",
@@ -88,15 +100,24 @@ def _check_open(plan: Plan) -> None:
 def minimum_survivors(plan: Plan) -> int:
     """Participants less the drop-outs that are tolerated, and never fewer than MIN_PARTICIPANTS less one."""
     assert plan.participants is not None  # noqa: S101 - only of masked plans
-    return max(plan.participants - most_of(plan.participants, plan.dropout_share), 2)
+    return max(plan.participants - share_of(plan.participants, plan.dropout_share), 2)
 
 
 def noise_shares(plan: Plan) -> int:
     """The participants that are sure to stay, less those that may be corrupt and know their own shares."""
     assert plan.participants is not None  # noqa: S101 - only of masked plans
-    return minimum_survivors(plan) - most_of(plan.participants, plan.corrupt_share)
+    return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)
 
 
-def most_of(participants: int, share: float) -> int:
-    """How many participants such a share is at most; the share is the decimal that was written, not its double."""
-    return math.floor(participants * Fraction(repr(share)))
+def masking_graph(plan: Plan) -> GraphParameters:
+    """The degree of the graph and the share threshold when all participants of the plan advertise."""
+    assert plan.participants is not None  # noqa: S101 - only of masked plans
+    terms = MaskingTerms(
+        session=bytes(SESSION_BYTES),
+        length=1,
+        width=64,
+        corrupt_share=plan.corrupt_share,
+        dropout_share=plan.dropout_share,
+        signed=plan.is_signed,
+    )
+    return parameters_for(plan.participants, terms)

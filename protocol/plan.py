@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from fedhist.protocol.candidates import geometric_candidates
+from fedhist.protocol.device_noise import check_device_noise, growth_of_mean
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
@@ -155,6 +156,7 @@ class Plan:
         check_masking(self)
         self._check_budgets()
         check_thresholds(self)
+        check_device_noise(self)
 
     def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
         """Python's own numbers only, so that equal plans have equal names."""
@@ -245,6 +247,11 @@ class Plan:
         return self.masking != "none"
 
     @property
+    def is_signed(self) -> bool:
+        """Whether masking withstands a server that lies to devices."""
+        return self.masking == "secagg-signed"
+
+    @property
     def noise_by_devices(self) -> bool:
         """Whether the devices add the noise, in shares."""
         return self.noise_from == "devices"
@@ -303,10 +310,12 @@ class Plan:
         """M: the expected l1 norm of the noise for each count of the threshold; of one item where each has its own.
 
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
-        eps after the neighbours' sensitivity.
+        eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
         """
         assert self.items is not None  # noqa: S101 - closed domains only
         mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
+        if self.noise_by_devices:
+            mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.items) * self.unit_noise * mean_absolute
 
     @cached_property

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.noisy_tail import noisy_tail_length, tail_measurement
 from fedhist.protocol.open_statistics import bucketed_length, plain_header_length
 from fedhist.protocol.per_item import item_tail_length
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.shares import Share
 from fedhist.protocol.statistics import tail_length
 
 Labels = Sequence[str | int]
@@ -39,6 +42,8 @@ class SelectRequest:
     def length(self) -> int:
         """How many values the fixed part of the answer has."""
         candidates = len(self.plan.candidate_steps)
+        if self.plan.noise_by_devices:
+            return noisy_tail_length(candidates)
         if self.plan.per_item:
             return item_tail_length(self.plan.items or 0, candidates)
         if not self.plan.is_open:
@@ -51,6 +56,11 @@ class SelectRequest:
     def keyed_columns(self) -> int:
         """How many values each key of the answer has; 0 when there are no keys."""
         return 2 if self.plan.is_open and self.plan.statistic == "plain" else 0
+
+    @property
+    def noise_share(self) -> Share | None:
+        """What a participant adds to each value of its answer; None when the server draws the noise."""
+        return tail_measurement(self.plan).share if self.plan.noise_by_devices else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +89,11 @@ class ReleaseRequest:
         """How many values each key of the answer has; 0 when there are no keys."""
         return 1 if self.plan.is_open else 0
 
+    @property
+    def noise_share(self) -> Share | None:
+        """What a participant adds to each value of its answer; None when the server draws the noise."""
+        return release_share(self.plan, self.threshold.steps) if self.plan.noise_by_devices else None
+
 
 Request = SelectRequest | ReleaseRequest
 
@@ -102,7 +117,7 @@ class Total:
     """Transport to coordinator: the sum of the contributions of the cohort.
 
     Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means
-    by their numbers.
+    by their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum.
     """
 
     round: Round
@@ -110,3 +125,4 @@ class Total:
     values: Integers = field(repr=False)
     keyed: Keyed | None = field(default=None, repr=False)
     labels: Labels | None = field(default=None, repr=False)
+    shares: int = 0

@@ -43,6 +43,18 @@ def tail_vector(histograms: Histograms, candidates: Integers, *, bits: int, norm
 
     Bins are decided in whole numbers, by the same comparison that clipping uses.
     """
+    bins, weights = binned_users(histograms, candidates, bits=bits, norm=norm, cap=cap)
+    length = len(candidates) + 1
+    counted = np.bincount(bins, minlength=length)
+    # Exact in doubles: a shard's weights sum to less than 2^53.
+    weighed = np.bincount(bins, weights=weights, minlength=length).astype(np.int64)
+    return np.concatenate([counted, weighed])
+
+
+def binned_users(
+    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, cap: int
+) -> tuple[Integers, Integers]:
+    """The bin and the weight of each user, see `tail_vector`."""
     totals = user_totals(histograms)
     if norm is Norm.L1:
         cuts, sizes = candidates >> bits, totals
@@ -51,12 +63,7 @@ def tail_vector(histograms: Histograms, candidates: Integers, *, bits: int, norm
         cuts, sizes = (candidates * candidates) >> (2 * bits), user_squares(histograms)
         scaled = np.rint(np.ldexp(tail_weights(totals, sizes), WEIGHT_BITS)).astype(np.int64)
         weights = np.minimum(scaled, cap)
-    bins = np.searchsorted(cuts, sizes, side="left")
-    length = len(candidates) + 1
-    counted = np.bincount(bins, minlength=length)
-    # Exact in doubles: a shard's weights sum to less than 2^53.
-    weighed = np.bincount(bins, weights=weights, minlength=length).astype(np.int64)
-    return np.concatenate([counted, weighed])
+    return np.searchsorted(cuts, sizes, side="left"), weights
 
 
 def read_tail(vector: Integers, *, users: int) -> Tail:

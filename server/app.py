@@ -6,31 +6,53 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, items_digest, new_run_name
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.envelope import (
+    ANSWER,
+    MASKING,
+    PARTICIPANT_BYTES,
+    RECORD,
+    Envelope,
+    items_digest,
+    new_run_name,
+)
+from fedhist.protocol.errors import InvalidFile, RoundFailed
 from fedhist.protocol.events import Observer, RunEnded, ignore
+from fedhist.protocol.identities import parse_directory
 from fedhist.protocol.item_list import parse_items, unreadable
+from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.server.charged_run import charged
-from fedhist.server.collection import Collector, Fault, LabelTable, RoundReport, refusal_in
+from fedhist.server.collection import (
+    Collector,
+    Fault,
+    LabelTable,
+    RoundReport,
+    StageReport,
+    header_fault,
+    numbered,
+    refusal_in,
+)
 from fedhist.server.coordinator import check_runnable, run_rounds
 from fedhist.server.grid_settings import GridSettings, read_settings
+from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.result_folder import check_target, new_folder, write_results
-from fedhist.server.round_watch import RoundWatch
+from fedhist.server.round_watch import RoundWatch, names_of, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
 log = logging.getLogger("fedhist")
@@ -54,6 +76,7 @@ class GridTransport:
         observe: called with what happens in each round.
         run: the run's name, new for every run also of a seeded simulation.
         reports: the reports so far.
+        directory: for signed masking, the participants' public keys by number.
     """
 
     grid: Grid
@@ -66,58 +89,158 @@ class GridTransport:
     observe: Observer = ignore
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
+    directory: Mapping[int, bytes] | None = field(default=None, repr=False)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes = self._nodes()
+        nodes = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
             items_digest=b"" if request.plan.is_open else items_digest(self.labels),
         )
         known: Labels = self.labels or () if request.plan.is_open else ()
-        collector = Collector(envelope, LabelTable(known))
-        messages = [self._message(envelope, node) for node in nodes]
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
-        watch = RoundWatch(self.observe, envelope, nodes)
+        if request.plan.is_masked:
+            return self._masked_total(envelope, nodes, known, started)
+        collector = Collector(envelope, LabelTable(known))
+        watch = RoundWatch(self.observe, envelope, names_of(nodes))
+        messages = [self._message(envelope, node, request.round.value) for node in nodes]
+        watch.asked(dict.fromkeys(nodes, 0))
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        _collect(collector, messages, replies, watch)
-        report = RoundReport(
-            round=request.round,
-            nodes=len(nodes),
-            answered=collector.answered,
-            users=collector.users,
-            faults=dict(collector.faults),
-            size=collector.size,
-            seconds=monotonic() - started,
+
+        def drop(fault: Fault, node: int | None) -> None:
+            collector.drop(fault)
+            watch.dropped(node, fault)
+
+        for node, reply in _matched(messages, replies, drop):
+            fields, data = _read(reply)
+            watch.answered(node, data, collector.add(fields, data), refusal_in(fields))
+        self._report(
+            RoundReport(
+                round=request.round,
+                nodes=len(nodes),
+                answered=collector.answered,
+                users=collector.users,
+                faults=dict(collector.faults),
+                size=collector.size,
+                seconds=monotonic() - started,
+            )
         )
-        self.reports[request.round] = report
-        _tell(report)
-        watch.end(report)
-        self.on_report(report)
         return collector.total()
 
-    def _nodes(self) -> Sequence[int]:
-        """The nodes that are connected, once there are enough of them to begin."""
+    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
+        """The same through a masking session; the report is made also of one that fails."""
+        exchange = _GridExchange(self, envelope, nodes)
+        included, users = 0, 0
+        try:
+            outcome = masked_sum(
+                terms_of(envelope), exchange, source=SystemSource(), directory=self.directory
+            )
+            included = len(outcome.included)
+            total = numbered(to_total(outcome.values, envelope.request, participants=included), known)
+            users = total.users
+        finally:
+            self._report(
+                RoundReport(
+                    round=envelope.request.round,
+                    nodes=len(nodes),
+                    answered=included,
+                    users=users,
+                    faults=dict(exchange.faults),
+                    size=exchange.size,
+                    seconds=monotonic() - started,
+                    stages=exchange.stages,
+                )
+            )
+        return total
+
+    def _report(self, report: RoundReport) -> None:
+        self.reports[report.round] = report
+        log.info("%s", report.in_words())
+        tell_round(self.observe, report)
+        self.on_report(report)
+
+    def _nodes(self, plan: Plan) -> Sequence[int]:
+        """The nodes to ask, once enough are connected to begin. A masked plan asks as many as it says."""
         due = 1 if self.reports else self.minimum_nodes
+        if plan.is_masked:
+            due = max(due, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
             nodes = sorted(self.grid.get_node_ids())
             if len(nodes) >= due:
-                return nodes
+                return _some(nodes, plan.participants)
             if monotonic() >= until:
                 raise RoundFailed(
                     f"{len(nodes)} nodes are connected and {due} were to be waited for; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
-    def _message(self, envelope: Envelope, node: int) -> Message:
+    def _message(self, envelope: Envelope, node: int, kind: str, payload: bytes | None = None) -> Message:
         fields = envelope.to_fields()
+        if payload is not None:
+            fields[MASKING] = payload
         content = RecordDict({RECORD: ConfigRecord({**fields})})
-        round_ = envelope.request.round.value
         # An answer that comes after the round is of no use, so the message need not live longer.
-        return Message(content, node, f"query.{round_}", ttl=self.timeout, group_id=round_)
+        group = envelope.request.round.value
+        return Message(content, node, f"query.{kind}", ttl=self.timeout, group_id=group)
+
+
+@dataclass
+class _GridExchange:
+    """Carries a masked round's messages. Participants are nodes, or under signed masking the keys that nodes have."""
+
+    transport: GridTransport
+    envelope: Envelope
+    nodes: Sequence[int]
+    faults: Counter[Fault] = field(default_factory=Counter)
+    size: int = 0
+    node_of: dict[int, int] = field(default_factory=dict)
+    stages: dict[str, StageReport] = field(default_factory=dict)
+
+    def __call__(
+        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        first = messages is None
+        if messages is None:
+            payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
+        else:
+            payloads = [(self.node_of[participant], payload) for participant, payload in messages]
+        asked = [self.transport._message(self.envelope, node, stage, payload) for node, payload in payloads]
+        watch = RoundWatch(self.transport.observe, self.envelope, names_of(self.nodes), stage=stage)
+        watch.asked({node: len(payload or b"") for node, payload in payloads})
+
+        def drop(fault: Fault, node: int | None) -> None:
+            self.faults[fault] += 1
+            watch.dropped(node, fault)
+
+        participant_of = {node: participant for participant, node in self.node_of.items()}
+        replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
+        for node, reply in _matched(asked, replies, drop):
+            fields, data = _read(reply)
+            fault = header_fault(self.envelope, fields)
+            if fault is None and (data is None or (first and not self._register(node, data))):
+                fault = Fault.MALFORMED
+            watch.answered(node, data, fault, refusal_in(fields))
+            if fault is not None:
+                self.faults[fault] += 1
+                continue
+            assert data is not None  # noqa: S101 - a fault otherwise
+            self.size += len(data)
+            if first:
+                number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
+                yield number, data[PARTICIPANT_BYTES:]
+            else:
+                yield participant_of[node], data
+        self.stages[stage] = watch.end()
+
+    def _register(self, node: int, data: bytes) -> bool:
+        """Note which participant the node is; one that takes another's number is refused."""
+        number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
+        signed = self.envelope.request.plan.is_signed
+        return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
 
 def run_on_grid(
@@ -132,6 +255,7 @@ def run_on_grid(
     node_timeout: float = 60.0,
     on_report: Callable[[RoundReport], None] = lambda report: None,
     observe: Observer = ignore,
+    directory: Mapping[int, bytes] | None = None,
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
@@ -148,6 +272,7 @@ def run_on_grid(
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
         observe: called with each event of the run, see `fedhist.protocol.events`; charges are told by the ledger.
+        directory: for signed masking, the participants' public keys, see `fedhist.protocol.identities`.
     """
     transport = GridTransport(
         grid=grid,
@@ -157,6 +282,7 @@ def run_on_grid(
         labels=labels,
         on_report=on_report,
         observe=observe,
+        directory=directory,
     )
     return run_rounds(
         plan,
@@ -173,6 +299,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     if settings.out is not None:
         check_target(settings.out)
     labels = _read_items(settings)
+    directory = _read_directory(settings)
     reports: dict[Round, RoundReport] = {}
     observe = recorder = Recorder(settings.plan, simulated=False)
     with (
@@ -191,6 +318,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             node_timeout=settings.node_timeout,
             on_report=lambda report: reports.update({report.round: report}),
             observe=observe,
+            directory=directory,
         )
         observe(RunEnded(outcome="released", reason=None))
         if settings.out is not None:
@@ -217,31 +345,39 @@ def _document(
     return document | {"rounds": {r.value: report.to_json() for r, report in reports.items()}}
 
 
-def _collect(
-    collector: Collector, messages: Sequence[Message], replies: Iterable[Message], watch: RoundWatch
-) -> None:
-    """Match replies to requests by the request's id: an error reply does not come from the node that it is about."""
+def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:
+    """At most so many of the nodes, drawn at random."""
+    if most is None or len(nodes) <= most:
+        return nodes
+    order = np.argsort(SystemSource().words(len(nodes)))
+    return sorted(nodes[place] for place in order[:most].tolist())
+
+
+def _matched(
+    messages: Sequence[Message], replies: Iterable[Message], drop: Callable[[Fault, int | None], None]
+) -> Iterator[tuple[int, Message]]:
+    """Each node's one reply, matched by the request's id: an error reply does not come from the node it is about.
+
+    What is dropped is told with the node that it is about, if it is about one.
+    """
     node_of = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
     heard: set[str] = set()
     for reply in replies:
         asked = reply.metadata.reply_to_message_id
         if asked not in node_of:
-            collector.drop(Fault.STRANGER)
+            drop(Fault.STRANGER, None)
         elif asked in heard:
-            collector.drop(Fault.DUPLICATE)
+            drop(Fault.DUPLICATE, None)
         elif reply.has_error():
             heard.add(asked)
-            collector.drop(Fault.ERROR)
-            watch.dropped(node_of[asked], Fault.ERROR)
+            drop(Fault.ERROR, node_of[asked])
         elif reply.metadata.src_node_id != node_of[asked]:
-            collector.drop(Fault.STRANGER)
+            drop(Fault.STRANGER, None)
         else:
             heard.add(asked)
-            fields, data = _read(reply)
-            watch.answered(node_of[asked], data, collector.add(fields, data), refusal_in(fields))
+            yield node_of[asked], reply
     for asked in [message for message in node_of if message not in heard]:
-        collector.drop(Fault.NO_ANSWER)
-        watch.dropped(node_of[asked], Fault.NO_ANSWER)
+        drop(Fault.NO_ANSWER, node_of[asked])
 
 
 def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:
@@ -254,19 +390,6 @@ def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:
     return fields, None if array is None or array.dtype != "uint8" else array.data
 
 
-def _tell(report: RoundReport) -> None:
-    faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(report.faults.items()))
-    log.info(
-        "round %s: %d of %d nodes, %d users, %.2f s%s",
-        report.round.value,
-        report.answered,
-        report.nodes,
-        report.users,
-        report.seconds,
-        f"; dropped: {faults}" if faults else "",
-    )
-
-
 def _read_items(settings: GridSettings) -> list[str] | None:
     path = settings.items_file
     if path is None:
@@ -275,6 +398,16 @@ def _read_items(settings: GridSettings) -> list[str] | None:
         return parse_items(path.read_bytes(), name=str(path))
     except OSError:
         raise unreadable(str(path)) from None
+
+
+def _read_directory(settings: GridSettings) -> Mapping[int, bytes] | None:
+    path = settings.directory
+    if path is None:
+        return None
+    try:
+        return parse_directory(path.read_bytes(), name=str(path))
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
 app = ServerApp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -34,6 +34,20 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True)
+class StageReport:
+    """One stage of a masked round: how many were asked and answered, the bytes of their answers, and seconds."""
+
+    asked: int
+    answered: int
+    size: int
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The report by name."""
+        return {"asked": self.asked, "answered": self.answered, "bytes": self.size, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
 class RoundReport:
     """What happened in a round; no values.
 
@@ -45,6 +59,7 @@ class RoundReport:
         faults: how many replies or nodes were dropped, by reason.
         size: the bytes of the answers in the sum together; None where nobody measured them.
         seconds: from the first request to the sum.
+        stages: the same of each stage of a masked round.
     """
 
     round: Round
@@ -54,10 +69,18 @@ class RoundReport:
     faults: Mapping[Fault, int]
     size: int | None
     seconds: float
+    stages: Mapping[str, StageReport] = field(default_factory=dict)
+
+    def in_words(self) -> str:
+        """One line for a log."""
+        faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+        dropped = f"; dropped: {faults}" if faults else ""
+        cohort = f"{self.answered} of {self.nodes} nodes, {self.users} users"
+        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}"
 
     def to_json(self) -> dict[str, object]:
         """The report by name."""
-        return {
+        document: dict[str, object] = {
             "nodes": self.nodes,
             "answered": self.answered,
             "users": self.users,
@@ -65,6 +88,9 @@ class RoundReport:
             "bytes": self.size,
             "seconds": self.seconds,
         }
+        if self.stages:
+            document["stages"] = {stage: report.to_json() for stage, report in self.stages.items()}
+        return document
 
 
 def refusal_in(fields: Mapping[str, object]) -> str | None:
@@ -123,7 +149,7 @@ class Collector:
 
     def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
         """Add an answer, or drop and count it; why it was dropped."""
-        fault = self._header_fault(fields)
+        fault = header_fault(self.envelope, fields)
         if fault is None:
             try:
                 self._add(data)
@@ -157,18 +183,6 @@ class Collector:
             labels=None if self._keyed is None else self.table.labels,
         )
 
-    def _header_fault(self, fields: Mapping[str, object]) -> Fault | None:
-        due, status = self.envelope.reply_fields(Status.ANSWER), fields.get("status")
-        checks = (
-            (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
-            (status == Status.REFUSED, Fault.REFUSED),
-            (status == Status.FAILED, Fault.ERROR),
-            (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
-            (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
-            (status != Status.ANSWER, Fault.MALFORMED),
-        )
-        return next((fault for wrong, fault in checks if wrong), None)
-
     def _add(self, data: bytes | None) -> None:
         request = self.envelope.request
         if data is None:
@@ -187,3 +201,28 @@ class Collector:
         bins = bins_per_item(self.envelope.request)
         items, places = np.divmod(keyed.keys, bins)
         return Keyed(keys=self.table.numbers(labels)[items] * bins + places, values=keyed.values)
+
+
+def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | None:
+    """What is wrong with the header of a reply to this request; None if nothing is."""
+    due, status = envelope.reply_fields(Status.ANSWER), fields.get("status")
+    checks = (
+        (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
+        (status == Status.REFUSED, Fault.REFUSED),
+        (status == Status.FAILED, Fault.ERROR),
+        (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
+        (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
+        (status != Status.ANSWER, Fault.MALFORMED),
+    )
+    return next((fault for wrong, fault in checks if wrong), None)
+
+
+def numbered(total: Total, known: Labels) -> Total:
+    """The total under the numbers of these labels, with new ones for labels that are not among them."""
+    if total.keyed is None or total.labels is None:
+        return total
+    table = LabelTable(known)
+    numbers = table.numbers([total.labels[key] for key in total.keyed.keys.tolist()])
+    order = np.argsort(numbers)
+    keyed = Keyed(keys=numbers[order], values=total.keyed.values[order])
+    return replace(total, keyed=keyed, labels=table.labels)

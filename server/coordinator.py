@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
+from fedhist.protocol.noisy_tail import read_noisy_tail
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.per_item import read_item_tail
 from fedhist.protocol.plan import Plan
@@ -73,9 +74,14 @@ Event = Begin | Total
 
 
 def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> State:
-    """One step of the protocol. Whatever looks at data was charged just before."""
+    """One step of the protocol. Whatever looks at data was charged just before.
+
+    Where devices add the noise, their answers are results already: they are charged before they are asked for.
+    """
     match state, event:
         case Planned(plan=plan), Begin() if selector_for(plan).needs_statistic:
+            if plan.noise_by_devices:
+                _charge_selection(plan, ledger)
             return Selecting(request=SelectRequest(plan=plan))
         case Planned(plan=plan), Begin():
             return _choose(plan, None, ledger, source)
@@ -130,6 +136,8 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
 
 
 def _read_statistic(plan: Plan, total: Total) -> Statistic:
+    if plan.noise_by_devices:
+        return read_noisy_tail(total.values, plan, users=total.users, shares=total.shares)
     if plan.per_item:
         return read_item_tail(total.values, plan.items or 0, users=total.users)
     if not plan.is_open:
@@ -141,13 +149,20 @@ def _read_statistic(plan: Plan, total: Total) -> Statistic:
 
 def _choose(plan: Plan, statistic: Statistic | None, ledger: Ledger, source: Source) -> Releasing:
     selector = selector_for(plan)
-    for charge in selector.charges(plan):
-        ledger.charge(charge)
+    if not plan.noise_by_devices:
+        _charge_selection(plan, ledger)
     selection = selector.select(plan, statistic, source=source.fork("server", "select", selector.name))
+    if plan.noise_by_devices:
+        ledger.charge(release_charge(plan, selection.threshold))
     request = ReleaseRequest(
         plan=plan, threshold=selection.threshold, item_thresholds=selection.item_thresholds
     )
     return Releasing(request=request, selection=selection)
+
+
+def _charge_selection(plan: Plan, ledger: Ledger) -> None:
+    for charge in selector_for(plan).charges(plan):
+        ledger.charge(charge)
 
 
 def _check_total(request: Request, total: Total) -> None:
@@ -159,4 +174,9 @@ def _check_total(request: Request, total: Total) -> None:
         raise RoundFailed(
             f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum}; "
             "nothing was released"
+        )
+    if request.plan.noise_by_devices and total.shares < request.plan.minimum_survivors:
+        raise RoundFailed(
+            f"round {request.round}: {total.shares} participants' shares of noise are in the sum and the plan asks for "
+            f"at least {request.plan.minimum_survivors}; nothing was released"
         )

@@ -29,6 +29,7 @@ class GridSettings:
         out: a new folder for the result; None writes none.
         ledger: a persistent ledger; None keeps none.
         items_file: the public list of a closed domain's items, the same that the nodes have.
+        directory: for signed masking, the file of the participants' public keys, the same that the nodes have.
         seed: makes a simulation repeatable; None draws from the operating system.
         timeout: seconds that a round waits for answers.
         minimum_nodes: how many nodes a run waits for before it begins.
@@ -40,6 +41,7 @@ class GridSettings:
     out: Path | None = None
     ledger: Path | None = None
     items_file: Path | None = None
+    directory: Path | None = None
     seed: int | None = None
     timeout: float = 600.0
     minimum_nodes: int = 1
@@ -56,6 +58,11 @@ class GridSettings:
             raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
         if self.trace and self.out is None:
             raise InvalidInput("trace without out", allowed="trace=true with a folder to write it into")
+        if self.plan.is_signed != (self.directory is not None):
+            raise InvalidInput(
+                "signed masking and a directory of keys do not go together",
+                allowed="a directory with masking secagg-signed, and only there",
+            )
 
 
 def read_settings(config: Mapping[str, Value]) -> GridSettings:
@@ -85,7 +92,7 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
 def _convert(name: str, value: Value) -> Path | int | float | bool:
     if name == "trace" and isinstance(value, bool):
         return value
-    if name in ("out", "ledger", "items_file") and isinstance(value, str):
+    if name in ("out", "ledger", "items_file", "directory") and isinstance(value, str):
         return Path(value)
     if name in ("timeout", "node_timeout") and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

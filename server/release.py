@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.html_table import Share, html_table
@@ -19,6 +20,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Total
 from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.selection.contract import Selection
+from fedhist.server.share_charges import release_shares_charge
 
 _ROWS_SHOWN = 10
 
@@ -102,6 +104,8 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
         return _open_charge(plan, threshold)
     if plan.per_item:
         return _item_charge(plan, threshold)
+    if plan.noise_by_devices:
+        return release_shares_charge(plan, threshold)
     steps = 0 if threshold is None else threshold.steps
     assert plan.delta is not None  # noqa: S101 - filled in by Plan
     parameters: dict[str, float | int | str] = {"items": plan.items or 0, "grid_bits": plan.grid_bits}
@@ -127,8 +131,13 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
 def build_release(
     plan: Plan, selection: Selection, total: Total, *, ledger: Ledger, source: Source
 ) -> Release:
-    """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise."""
+    """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise.
+
+    Where devices added the noise, it is in the sum, and was charged before the sum was asked for.
+    """
     threshold = selection.threshold
+    if plan.noise_by_devices:
+        return _noised_release(plan, threshold, total, ledger, source)
     ledger.charge(release_charge(plan, threshold))
     if plan.per_item:
         return _item_release(plan, selection, total, ledger, source)
@@ -141,6 +150,22 @@ def build_release(
         threshold=threshold.value,
         histogram=np.ldexp(noised.astype(np.float64), -threshold.bits),
         standard_error=math.ldexp(noise.standard_deviation, -threshold.bits),
+        charges=ledger.entries,
+        private=ledger.private,
+        seeded=source.seeded,
+    )
+
+
+def _noised_release(
+    plan: Plan, threshold: Threshold, total: Total, ledger: Ledger, source: Source
+) -> Release:
+    """The sum as it came, with the error of the shares that it holds."""
+    deviation = release_share(plan, threshold.steps).deviation(total.shares)
+    return Release(
+        plan=plan,
+        threshold=threshold.value,
+        histogram=np.ldexp(total.values.astype(np.float64), -threshold.bits),
+        standard_error=math.ldexp(deviation, -threshold.bits),
         charges=ledger.entries,
         private=ledger.private,
         seeded=source.seeded,

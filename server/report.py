@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedhist.protocol.masking_terms import masking_graph
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.release import Release
 
@@ -20,7 +22,8 @@ def release_document(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own."""
-    return {
+    masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
+    return masked | {
         "plan": release.plan.to_json(),
         "plan_digest": release.plan.digest.hex(),
         "seed": seed,
@@ -36,6 +39,18 @@ def release_document(
         "bytes_per_user": dict(bytes_per_user),
         "seconds": dict(seconds),
         "notes": list(notes),
+    }
+
+
+def masking_document(plan: Plan) -> dict[str, int]:
+    """The graph of a masked plan's participants, and how many of them have to stay."""
+    links = masking_graph(plan)
+    return {
+        "participants": links.devices,
+        "neighbours": links.neighbours,
+        "share_threshold": links.threshold,
+        "minimum_survivors": plan.minimum_survivors,
+        "noise_shares": plan.noise_shares if plan.noise_by_devices else 0,
     }
 
 

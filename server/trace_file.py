@@ -203,8 +203,10 @@ def read_trace(path: Path) -> Trace:
 
 
 def _length_tells(plan: Plan, round_: str) -> bool:
-    """Whether an answer's length depends on what its users have: where names travel."""
-    return plan.is_open and (round_ == Round.RELEASE.value or plan.statistic == "plain")
+    """Whether an answer's length depends on what its users have: where names travel, which masking does not allow."""
+    return (
+        plan.is_open and not plan.is_masked and (round_ == Round.RELEASE.value or plan.statistic == "plain")
+    )
 
 
 def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:

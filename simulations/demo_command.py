@@ -33,8 +33,16 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
 )
+@click.option(
+    "--masking",
+    type=click.Choice(["none", "secagg", "secagg-signed"]),
+    default="none",
+    help="Let the nodes mask what they send, so that the server learns sums only.",
+)
 @click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
-def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None, time_limit: float) -> None:
+def demo_deployment(  # noqa: PLR0917 - one for each option
+    nodes: int, users: int, out: Path | None, keep: Path | None, masking: str, time_limit: float
+) -> None:
     """Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.
 
     Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
@@ -42,7 +50,7 @@ def demo_deployment(nodes: int, users: int, out: Path | None, keep: Path | None,
     """
     from fedhist.simulations.deployment.demo import Demo, run_demo  # noqa: PLC0415 - loads numpy
 
-    demo = Demo(nodes=nodes, users=users, seconds=time_limit)
+    demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
     for target in (out, keep):
         if target is not None:
             check_target(target)

@@ -23,11 +23,11 @@ from fedhist.protocol.events import (
 from fedhist.protocol.plan import Plan
 
 STAGES = {
-    "advertise": "devices advertise fresh public keys",
-    "share": "devices share the secrets of their masks with their neighbours, encrypted",
-    "mask": "devices send their values under masks that cancel in the sum",
-    "confirm": "devices confirm who is still there",
-    "unmask": "survivors hand over what is needed to take off the masks of the sum",
+    "advertising": "devices advertise fresh public keys",
+    "sharing": "devices share the secrets of their masks with their neighbours, encrypted",
+    "masking": "devices send their values under masks that cancel in the sum",
+    "confirming": "devices sign who is still there",
+    "unmasking": "those that are left hand over what takes the masks off the sum, and off nothing else",
 }
 """What each stage of a masked round does."""
 
@@ -112,10 +112,9 @@ def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent 
         case RoundEnded():
             users = "" if event.users is None else f", {event.users:,} users"
             size = "" if event.size is None else f", {event.size:,} bytes"
-            return (
-                f"Round {event.round}{stage}: {event.answered:,} of {event.participants:,} participants are in the "
-                f"sum{users}{size}, {event.seconds:.3f} s."
-            )
+            done = "answered" if event.stage else "are in the sum"
+            cohort = f"{event.answered:,} of {event.participants:,} participants {done}"
+            return f"Round {event.round}{stage}: {cohort}{users}{size}, {event.seconds:.3f} s."
         case MessagesLeftOut():
             way = "to devices" if event.to == TO_DEVICE else "to the server"
             size = "" if event.size is None else f" with {event.size:,} bytes"

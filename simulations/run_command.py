@@ -26,8 +26,9 @@ from fedhist.server.result_folder import (
     write_results,
 )
 from fedhist.server.trace_file import Recorder, kept_if_failed
-from fedhist.simulations.engines.contract import ENGINES, ON_NODES, engine_named
+from fedhist.simulations.engines.contract import ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
+from fedhist.simulations.masking_options import check_dropout, masking_options, masking_settings
 from fedhist.simulations.narration import narrate
 from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.run_files import write_report_of, write_trace_of
@@ -53,6 +54,7 @@ class Options(Wanted):
     report: bool
     quiet: bool
     verbose: bool
+    dropout: float
 
 
 @click.command(context_settings={"show_default": True})
@@ -118,8 +120,9 @@ class Options(Wanted):
 @click.option(
     "--statistic",
     type=click.Choice(["plain", "bucketed"]),
-    default="plain",
-    help="Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets.",
+    default=None,
+    help="Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets. "
+    "[default: plain; bucketed with masking]",
 )
 @click.option("--buckets", type=int, default=4096, metavar="B", help="Buckets of --statistic bucketed.")
 @click.option(
@@ -204,8 +207,10 @@ class Options(Wanted):
     "--nodes",
     type=int,
     metavar="N",
-    help="Virtual nodes of --engine flower-simulation, over which the users are spread. [default: 100]",
+    help="Over how many nodes the users are spread: those of --engine flower-simulation, and the participants of "
+    "--masking. [default: 100]",
 )
+@masking_options
 @click.option("--no-truth", is_flag=True, help="Leave out everything measured against the truth.")
 @click.option(
     "--out",
@@ -231,7 +236,8 @@ def run(**flags: Any) -> None:
         open_domain=flags["domain"] == "open",
         **own,
     )
-    _check(options)
+    _check(options, masked=flags["masking"] != "none")
+    check_dropout(options.dropout, masking=flags["masking"])
     settings = _plan_settings(flags)
     started = datetime.now()
     target = _target(options, started)
@@ -242,7 +248,8 @@ def run(**flags: Any) -> None:
         progress.phase("population")
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
-        plan = Plan(users=loaded.population.users, items=items, **settings)
+        users = loaded.population.users
+        plan = Plan(users=users, items=items, **masking_settings(settings, nodes=options.nodes, users=users))
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
@@ -286,7 +293,7 @@ def _target(options: Options, started: datetime) -> Path | None:
     return options.out if options.out is not None or options.as_json else default_folder(started)
 
 
-def _check(options: Options) -> None:
+def _check(options: Options, *, masked: bool) -> None:
     if options.data is not None and (options.users is not None or options.items is not None):
         raise InvalidInput(
             "--users and --items shape the synthetic population and --data names a file",
@@ -306,10 +313,10 @@ def _check(options: Options) -> None:
         raise InvalidInput("--trace with --json and no folder", allowed="--trace with --out")
     if options.quiet and options.verbose:
         raise InvalidInput("--quiet and --verbose", allowed="one or the other")
-    if options.nodes is not None and options.engine not in ON_NODES:
+    if options.nodes is not None and options.engine not in ON_NODES and not masked:
         raise InvalidInput(
             f"the engine {options.engine} has no nodes",
-            allowed=f"--nodes with --engine {', '.join(ON_NODES)}",
+            allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking",
         )
     sizes = {
         "--nodes": options.nodes,
@@ -349,7 +356,7 @@ def _trials(
     if options.trials is not None and first is None:
         first = 0
     trials = options.trials or 1
-    engine = engine_named(options.engine, **({} if options.nodes is None else {"nodes": options.nodes}))
+    engine = _engine(options, plan)
     for number in range(trials):
         progress.trial(number + 1, trials)
         seed = None if first is None else first + number
@@ -367,6 +374,14 @@ def _trials(
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield replace(result, seconds={"population": loading} | result.seconds)
+
+
+def _engine(options: Options, plan: Plan) -> Engine:
+    """The engine with its own settings; under masking its nodes are the plan's participants."""
+    own: dict[str, Any] = {"dropout": options.dropout} if options.dropout else {}
+    if options.engine in ON_NODES and (plan.participants or options.nodes) is not None:
+        own["nodes"] = plan.participants or options.nodes
+    return engine_named(options.engine, **own)
 
 
 def _document(options: Options, results: Sequence[Result], notes: Sequence[str]) -> dict[str, Any]:

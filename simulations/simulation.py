@@ -17,6 +17,7 @@ from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
 from fedhist.protocol.html_table import html_table
 from fedhist.protocol.keyed_codec import label_bytes
+from fedhist.protocol.masking_terms import UNMASKED
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -157,7 +158,8 @@ def simulate(
     def entered(state: State) -> None:
         clock.state(state)
         tell(state)
-        if observe is not ignore and isinstance(state, Selecting | Releasing):
+        # Of a masked round the engine itself tells what both sides see.
+        if observe is not ignore and isinstance(state, Selecting | Releasing) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
 
     exact = None
@@ -304,7 +306,7 @@ def _users_above(shard: Histograms, bounds: Floats) -> int:
 
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
-    plan = Plan.from_json(release.plan.to_json() | {"statistic": "plain"})
+    plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
     exact = InProcess(population, SystemSource()).total(SelectRequest(plan))
     assert exact.keyed is not None  # noqa: S101 - the plain statistic is keyed
     steps = plan.candidate_steps

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.release import Release
@@ -37,6 +38,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
     table.add_row("population", f"{plan.users:,} users x {items} ({escape(source_name)})")
     table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
+    if plan.is_masked:
+        table.add_row("masking", masking_text(plan))
     table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
     if release.bar is not None:
         table.add_row(
@@ -62,7 +65,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
             )
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
     sent = (f"{name} {size:,} B" for name, size in result.bytes_per_user.items())
-    table.add_row("sent by a user", " · ".join(sent))
+    sender = "a participant" if plan.is_masked else "a user"
+    table.add_row(f"sent by {sender}", " · ".join(sent))
     table.add_row("seconds", " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()))
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
@@ -124,6 +128,16 @@ def _mechanism_text(plan: Plan) -> str:
     if plan.is_open:
         return f"random clip, {plan.release}"
     return f"{plan.mechanism}, each item by itself" if plan.per_item else str(plan.mechanism)
+
+
+def masking_text(plan: Plan) -> str:
+    """Who is linked to whom, how many hold a secret's shares, and how many have to stay."""
+    links = masking_graph(plan)
+    noise = f", each adds 1/{plan.noise_shares} of the noise" if plan.noise_by_devices else ""
+    return (
+        f"{plan.masking}: {links.devices:,} participants, each linked to {links.neighbours}, "
+        f"{links.threshold} shares open a secret, at least {plan.minimum_survivors:,} must stay{noise}"
+    )
 
 
 def _threshold_text(release: Release) -> str:

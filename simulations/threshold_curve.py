@@ -90,7 +90,7 @@ def measure(population: Population, release: Release) -> Measured:
     curve = None
     if len(points) and truth.any():
         shape = (population.domain_size, width)
-        curve = _curve(plan, points, truth, mass.reshape(shape), share.reshape(shape))
+        curve = _curve(release, points, truth, mass.reshape(shape), share.reshape(shape))
     return Measured(truth=truth, curve=curve, users=_sizes(edges, users, empty))
 
 
@@ -116,7 +116,8 @@ def _edges(plan: Plan) -> Floats:
     return np.unique(np.geomspace(1, 20 * plan.max_threshold, USER_BINS + 1).round())
 
 
-def _curve(plan: Plan, points: Floats, truth: Integers, mass: Floats, share: Floats) -> Curve:
+def _curve(release: Release, points: Floats, truth: Integers, mass: Floats, share: Floats) -> Curve:
+    plan = release.plan
     total = float(truth.sum())
     true = truth.astype(np.float64)[:, np.newaxis]
     up_to = np.cumsum(mass, axis=1)[:, :-1]
@@ -130,7 +131,9 @@ def _curve(plan: Plan, points: Floats, truth: Integers, mass: Floats, share: Flo
         noise = item_loss(kept, kept, bars, scales).sum(axis=0)
         loss = item_loss(kept, true, bars, scales).sum(axis=0)
     else:
-        scales = plan.unit_noise * points
+        # The noise is in proportion to the threshold, whoever draws it.
+        deviations = release.standard_error / release.threshold * points
+        scales = deviations / np.sqrt(2) if plan.mechanism == "laplace" else deviations
         noise = len(truth) * _distance(plan, np.zeros(1), scales)
         loss = _distance(plan, bias, scales).sum(axis=0)
     return Curve(

@@ -33,7 +33,7 @@ IMPURE = {
     "datetime", "subprocess", "threading", "logging",
 }  # fmt: skip
 FLOWER_FILES = {"server/app.py", "client/app.py"}
-TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest"
+TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
 
 
 def modules() -> list[Path]:

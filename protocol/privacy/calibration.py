@@ -60,6 +60,14 @@ def noise_multiplier(epsilon: float, delta: float, *, calibration: Calibration =
             )
 
 
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """The epsilon at this delta of Gaussian noise of so many l2 sensitivities, rounded up (Balle & Wang 2018)."""
+    from dp_accounting import get_epsilon_gaussian  # noqa: PLC0415 - importing it takes more than a second
+
+    check_delta(delta, "delta")
+    return float(get_epsilon_gaussian(multiplier, delta)) * (1 + 1e-9) + 1e-9
+
+
 def _classic_multiplier(epsilon: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.32 / delta)) / epsilon
 

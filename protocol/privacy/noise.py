@@ -43,6 +43,7 @@ from fedhist.protocol.privacy.randomness import Source
 
 _WORD = 2**64
 _HALF_BITS = np.uint64(32)
+_LOW_HALF = np.uint64(2**32 - 1)
 
 # A batch of proposals stays in a core's cache.
 _BATCH = 2**15
@@ -116,6 +117,56 @@ def discrete_gaussian(size: int, variance: Fraction, *, source: Source) -> Integ
     multiple, log2_scale = _gaussian_form(variance)
     _require_representable(variance, _gaussian_step(log2_scale) * multiple, "gaussian_variance")
     return _collect(size, 3, lambda proposals: _gaussian_batch(proposals, multiple, log2_scale, source))
+
+
+def discrete_geometric(size: int, scale: Fraction, *, source: Source) -> Integers:
+    """Independent draws with P(x) proportional to exp(-x / scale), for every integer x >= 0.
+
+    Args:
+        size: how many.
+        scale: one that `laplace_scale` returned.
+        source: where the bits come from.
+    """
+    numerator, shift = _laplace_form(scale)
+    _require_representable(scale, Fraction(numerator, 2**shift), "laplace_scale")
+    return _collect(size, 2, lambda proposals: _geometric_batch(proposals, numerator, shift, source))
+
+
+def uniform_from_one(largest: Integers, *, source: Source) -> Integers:
+    """For each entry a whole number from 1 to it, each equally likely; entries are at least 1.
+
+    Below 2^32 by Lemire 2019: of the 2^32 halves w, those with (w m mod 2^32) < (2^32 mod m) are drawn again, and then
+    floor(w m / 2^32) takes each value equally often. Only products with a low half below m need the division.
+    """
+    bounds = largest.view(np.uint64)
+    if len(bounds) and int(bounds.max()) >> 32:
+        return _uniform_from_one_wide(bounds, source)
+    products = _halves(len(bounds), source) * bounds
+    unsure = np.flatnonzero((products & _LOW_HALF) < bounds)
+    while unsure.size:
+        refused = np.uint64(2**32) % bounds[unsure]
+        unsure = unsure[(products[unsure] & _LOW_HALF) < refused]
+        products[unsure] = _halves(len(unsure), source) * bounds[unsure]
+    return (products >> _HALF_BITS).view(np.int64) + 1
+
+
+def _uniform_from_one_wide(bounds: Words, source: Source) -> Integers:
+    """The same for bounds of any size, by whole words and two divisions."""
+    steps = np.uint64(_WORD - 1) // bounds
+    limits = steps * bounds
+    words = source.words(len(bounds)).copy()
+    over = np.flatnonzero(words >= limits)
+    while over.size:
+        words[over] = source.words(len(over))
+        over = over[words[over] >= limits[over]]
+    return (words // steps).view(np.int64) + 1
+
+
+def tosses_one_in(count: int, bound: int, *, source: Source) -> Flags:
+    """Bernoulli(1/bound), for a bound of at most 2^32."""
+    if bound == 1:
+        return np.ones(count, dtype=np.bool_)
+    return _tosses(np.ones(count, dtype=np.uint64), bound, source)
 
 
 def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
@@ -200,16 +251,22 @@ def _collect(size: int, proposals_a_draw: int, accepted: Callable[[int], Integer
 
 def _laplace_batch(proposals: int, numerator: int, shift: int, source: Source) -> Integers:
     """The draws of scale numerator / 2^shift that so many proposals lead to, in their order."""
+    magnitudes = _geometric_batch(proposals, numerator, shift, source)
+    negative = _tosses_fair(len(magnitudes), source)
+    signed = np.where(negative, -magnitudes, magnitudes)
+    # Zero has one sign, or it would be twice as likely.
+    return signed[(magnitudes > 0) | ~negative]
+
+
+def _geometric_batch(proposals: int, numerator: int, shift: int, source: Source) -> Integers:
+    """The magnitudes of scale numerator / 2^shift that so many proposals lead to, in their order."""
     low = _uniform(proposals, numerator, source)
     if numerator > 1:
         low = low[_tosses_exp(low, numerator, source)]
     magnitudes = low.view(np.int64)
     magnitudes += numerator * _geometric(len(low), source)
     magnitudes >>= shift
-    negative = _tosses_fair(len(magnitudes), source)
-    signed = np.where(negative, -magnitudes, magnitudes)
-    # Zero has one sign, or it would be twice as likely.
-    return signed[(magnitudes > 0) | ~negative]
+    return magnitudes
 
 
 def _gaussian_batch(proposals: int, multiple: int, log2_scale: int, source: Source) -> Integers:

@@ -34,7 +34,7 @@ def bucket_numbers(labels: Sequence[str | int], buckets: int, *, salt: bytes) ->
     seed = np.frombuffer(hashlib.sha256(_TAG + salt).digest(), dtype="<u8").astype(np.uint64)
     first = _polynomial(data, lengths, int(seed[0] % (_PRIME - np.uint64(2))) + 1)
     second = _polynomial(data, lengths, int(seed[1] % (_PRIME - np.uint64(2))) + 1)
-    mixed = _mix((first << np.uint64(32)) ^ second ^ seed[2])
+    mixed = mixed_words((first << np.uint64(32)) ^ second ^ seed[2])
     return (mixed % np.uint64(buckets)).astype(np.int64)
 
 
@@ -55,7 +55,7 @@ def _polynomial(data: Words, lengths: Integers, point: int) -> Words:
     return hashed
 
 
-def _mix(words: Words) -> Words:
+def mixed_words(words: Words) -> Words:
     """The finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -10,6 +10,7 @@ from fedhist.server.selection.exponential_sharp import ExponentialSharp
 from fedhist.server.selection.exponential_v import ExponentialV
 from fedhist.server.selection.fixed import Fixed
 from fedhist.server.selection.m_quantile import MQuantile
+from fedhist.server.selection.noisy import FromNoisyTail
 from fedhist.server.selection.oracle import Oracle
 from fedhist.server.selection.output_perturbation import OutputPerturbation
 from fedhist.server.selection.quantile import Quantile
@@ -48,5 +49,7 @@ def selector_for(plan: Plan) -> Selector:
             f"the selector {selector.name} does not go with the {plan.mechanism} mechanism over {mode[0]} domains",
             allowed=fitting,
         )
+    if plan.noise_by_devices and selector.needs_statistic:
+        return FromNoisyTail(selector)
     selector.check(plan)
     return selector

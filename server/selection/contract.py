@@ -10,6 +10,7 @@ from typing import Protocol
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.noisy_tail import NoisyTail
 from fedhist.protocol.open_statistics import OpenTail
 from fedhist.protocol.per_item import ItemTail
 from fedhist.protocol.plan import Plan
@@ -24,7 +25,7 @@ CLOSED_LAPLACE: Mode = ("closed", "laplace")
 OPEN: Mode = ("open", "laplace")
 ITEMS_GAUSSIAN: Mode = ("items", "gaussian")
 ITEMS_LAPLACE: Mode = ("items", "laplace")
-Statistic = Tail | OpenTail | ItemTail
+Statistic = Tail | OpenTail | ItemTail | NoisyTail
 
 
 @dataclass(frozen=True)

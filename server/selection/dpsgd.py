@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
@@ -78,7 +79,7 @@ class DpSgd:
         noisy = np.ldexp(noise.draw(STEPS, source=source).astype(np.float64), shift - WEIGHT_BITS)
         weights = np.ldexp((tail.weights >> shift).astype(np.float64), shift - WEIGHT_BITS)
         deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
-        return Selection(threshold=plan.at_steps(_descend(plan, weights, noisy, deviation)))
+        return Selection(threshold=plan.at_steps(descend(plan, weights, noisy, deviation)))
 
 
 def _noise(plan: Plan) -> tuple[Noise, int]:
@@ -103,10 +104,9 @@ def _coarse_sensitivity(plan: Plan, shift: int) -> Sensitivity:
     return tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours)
 
 
-def _descend(
-    plan: Plan, weights: np.ndarray[tuple[int], np.dtype[np.float64]], noise: np.ndarray, deviation: float
-) -> float:
-    """The mean of the last half of the iterates, in steps of the grid."""
+def descend(plan: Plan, weights: Floats, noise: Floats | None, deviation: float) -> float:
+    """The mean of the last half of the iterates, in steps of the grid; None for weights that are noisy already."""
+    noise = np.zeros(STEPS) if noise is None else noise
     places = plan.candidate_steps
     lowest, highest = float(places[0]), float(places[-1])
     reach = plan.noise_price + deviation

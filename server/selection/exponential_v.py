@@ -77,7 +77,11 @@ def range_charge(plan: Plan, change: float, *, score: str) -> Charge:
     return Charge(
         round="select",
         name="exponential-mechanism",
-        parameters={"candidates": len(plan.candidate_steps), "score": score, "statistic": plan.statistic},
+        parameters={
+            "candidates": len(plan.candidate_steps),
+            "score": score,
+            "statistic": str(plan.statistic),
+        },
         sensitivity=change / 2,
         norm="score",
         neighbours=plan.neighbours.value,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
 from fedhist.server.selection.contract import (
     CLOSED_GAUSSIAN,
     Mode,
@@ -74,20 +74,21 @@ class OutputPerturbation:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Minimise over the tail's step function, add the noise, clamp."""
         tail = closed_tail(statistic)
-        exact = plan.at_steps(math.ldexp(_minimiser(plan, tail), plan.grid_bits)).steps
+        weights = np.ldexp(tail.weights.astype(np.float64), -WEIGHT_BITS)
+        exact = plan.at_steps(math.ldexp(minimiser(plan, weights), plan.grid_bits)).steps
         noise = laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select).draw(1, source=source)
         return Selection(threshold=plan.at_steps(exact + int(noise[0])))
 
 
-def _minimiser(plan: Plan, tail: Tail) -> float:
-    """Where the slope M - W(C) + lambda n C of n F changes sign, with W constant between candidates.
+def minimiser(plan: Plan, weights: Floats) -> float:
+    """Where the slope M - W(C) + lambda n C of n F changes sign, in counts, with W constant between candidates.
 
     W(C) is W(C_k) on [C_k, C_{k+1}). The slope rises with C, so the first interval in which it is not negative at
     the end holds the minimiser.
     """
     strength = regularisation(plan)
     places = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
-    excess = np.ldexp(tail.weights.astype(np.float64), -WEIGHT_BITS) - plan.noise_price
+    excess = weights - plan.noise_price
     ends = np.append(places[1:], places[-1])
     rising = strength * ends >= excess
     if not rising.any():

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 LOOPBACK = ("127.0.0.1", "localhost")
 # A clock that is a little behind would find a certificate of this moment not valid yet.
@@ -82,10 +84,21 @@ def make_certificates(folder: Path, *, hosts: Sequence[str] = LOOPBACK, days: in
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
     """A key pair with which a SuperNode shows who it is."""
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - loads when a deployment is made
 
-    key = ec.generate_private_key(ec.SECP384R1())
+    return _write_pair(folder, name, ec.generate_private_key(ec.SECP384R1()))
+
+
+def make_identity(folder: Path, name: str) -> NodeKey:
+    """A key pair with which a participant signs in signed masking."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
+
+    return _write_pair(folder, name, Ed25519PrivateKey.generate())
+
+
+def _write_pair(folder: Path, name: str, key: PrivateKey) -> NodeKey:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
+
     files = NodeKey(folder / f"{name}.key", folder / f"{name}.pub")
     _write_secret(files.private, _private_bytes(key, for_ssh=True))
     files.public.write_bytes(
@@ -148,7 +161,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _private_bytes(key: ec.EllipticCurvePrivateKey, *, for_ssh: bool) -> bytes:
+def _private_bytes(key: PrivateKey, *, for_ssh: bool) -> bytes:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
 
     return key.private_bytes(

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking_terms import MIN_PARTICIPANTS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.deployment.certificates import make_identity
 from fedhist.simulations.deployment.federation import Value, open_federation, write_app
 
 ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
@@ -22,6 +24,7 @@ _SEED = 0
 # What the plan of a demonstration costs, and the limit that each node sets itself.
 _EPSILON, _EPSILON_SELECT, _DELTA = 1.0, 0.1, 1e-6
 _NODE_LIMIT = 1.1
+_DIRECTORY = "directory.pub"
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class Demo:
         nodes: how many SuperNodes.
         users: how many people each of them has in its file.
         seconds: how long the run may take once it was submitted.
+        masking: as in a plan; the nodes are the participants.
     """
 
     nodes: int = 3
     users: int = 2000
     seconds: float = 300.0
+    masking: str = "none"
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
@@ -44,6 +49,12 @@ class Demo:
         if not 1 <= self.users <= MAX_USERS:
             raise InvalidInput(
                 f"{self.users} users on a node", allowed=f"1 to {MAX_USERS}", advice="choose --users"
+            )
+        if self.masking != "none" and self.nodes < MIN_PARTICIPANTS:
+            raise InvalidInput(
+                f"masking among {self.nodes} nodes",
+                allowed=f"{MIN_PARTICIPANTS} nodes or more",
+                advice="choose --nodes",
             )
         if not self.seconds > 0:
             raise InvalidInput(f"a time limit of {self.seconds:g}", allowed="a positive number of seconds")
@@ -81,7 +92,12 @@ def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]
 def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]:
     """The run-config: a plan for all users that goes on with half of them."""
     users = demo.nodes * demo.users
-    return {
+    masked: dict[str, Value] = {}
+    if demo.masking != "none":
+        masked = {"masking": demo.masking, "participants": demo.nodes}
+    if demo.masking == "secagg-signed":
+        masked["directory"] = str(items_file.parent / _DIRECTORY)
+    return masked | {
         "users": users,
         "items": len(ITEMS),
         "items-file": str(items_file),
@@ -125,6 +141,11 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
                 "minimum-cohort": 2,
             }
         )
+    if demo.masking == "secagg-signed":
+        keys = [make_identity(folder, f"identity-{number}") for number in range(demo.nodes)]
+        (folder / _DIRECTORY).write_bytes(b"".join(key.public.read_bytes() + b"\n" for key in keys))
+        for config, key in zip(configs, keys, strict=True):
+            config |= {"identity-path": str(key.private), "directory-path": str(folder / _DIRECTORY)}
     return configs
 
 

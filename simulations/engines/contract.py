@@ -36,7 +36,7 @@ class SimulatedTransport(Protocol):
 
     @property
     def bytes_per_user(self) -> dict[Round, int]:
-        """How many bytes one user's own device would have sent."""
+        """How many bytes one user's own device would have sent; under masking, a participant."""
 
     @property
     def reports(self) -> dict[Round, RoundReport]:
@@ -55,12 +55,13 @@ class Engine(Protocol):
         """The transport, until the block ends; it tells the observer what happens in the rounds."""
 
 
-def engine_named(name: str, **options: int) -> Engine:
+def engine_named(name: str, **options: float) -> Engine:
     """The engine of this name.
 
     Args:
         name: one of ENGINES.
-        options: the engine's own settings, which change speed only: `nodes` for those on nodes.
+        options: the engine's own settings: `nodes` for those on nodes, and `dropout`, the share of a masked round's
+            participants that falls silent.
     """
     if name not in ENGINES:
         raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))

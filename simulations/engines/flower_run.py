@@ -12,7 +12,7 @@ from functools import lru_cache
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
-from fedhist.client.app import mount, node_memory, node_policy, node_population
+from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -64,4 +64,6 @@ def _synthetic(users: int, items: int, seed: int) -> SparsePopulation:
     return materialise(HeavyTailedPopulation(users=users, items=items, seed=seed))
 
 
-client_app = mount(ClientApp(), load, policy=node_policy, source=source, memory=node_memory)
+client_app = mount(
+    ClientApp(), load, policy=node_policy, source=source, memory=node_memory, identity=node_identity
+)

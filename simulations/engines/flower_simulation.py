@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, cast
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
-from fedhist.simulations.engines.in_process import message_bytes
-from fedhist.simulations.engines.node_files import read_part, write_population
+from fedhist.simulations.engines.in_process import exact_total, message_bytes
+from fedhist.simulations.engines.masked_in_process import dropouts
+from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 
 if TYPE_CHECKING:
@@ -49,11 +51,17 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def open_flower_simulation(
-    population: Population, *, seed: int | None, nodes: int = DEFAULT_NODES, observe: Observer = ignore
+    population: Population,
+    *,
+    seed: int | None,
+    nodes: int = DEFAULT_NODES,
+    dropout: float = 0.0,
+    observe: Observer = ignore,
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
-    The users lie in a temporary folder from which every node reads its own.
+    The users lie in a temporary folder from which every node reads its own. Under masking the share `dropout` of the
+    nodes falls silent in each round.
     """
     _check(population, nodes)
     quieten()
@@ -61,8 +69,11 @@ def open_flower_simulation(
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
         write_population(population, folder)
-        transport = FlowerSimulation(population, seed=seed, nodes=nodes, observe=observe)
-        thread = Thread(target=transport.serve, args=(folder,), name="flower-simulation", daemon=True)
+        write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
+        transport = FlowerSimulation(
+            population, folder, seed=seed, nodes=nodes, dropout=dropout, observe=observe
+        )
+        thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
         try:
             yield transport
@@ -78,8 +89,10 @@ class FlowerSimulation:
     """The coordinator's side: hands a request to the ServerApp and waits for the total."""
 
     population: Population = field(repr=False)
+    folder: Path = field(repr=False)
     seed: int | None
     nodes: int
+    dropout: float = 0.0
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
@@ -94,13 +107,15 @@ class FlowerSimulation:
         answer = self.answers.get()
         if isinstance(answer, BaseException):
             raise answer
+        source = device_source(self.seed)
+        if not request.plan.is_masked:
+            self.bytes_per_user[request.round] = message_bytes(request, self.population, source=source)
         self.totals[request.round] = answer
-        self.bytes_per_user[request.round] = message_bytes(
-            request, self.population, source=device_source(self.seed)
-        )
+        if request.plan.noise_by_devices:
+            self.totals[request.round] = exact_total(request, self.population, source=source)
         return answer
 
-    def serve(self, folder: Path) -> None:
+    def serve(self) -> None:
         """Run Flower until there are no more requests. Whatever ends it early is an answer too."""
         from flwr.serverapp import ServerApp  # noqa: PLC0415 - loads when chosen
         from flwr.simulation import run_simulation  # noqa: PLC0415
@@ -110,7 +125,7 @@ class FlowerSimulation:
         try:
             run_simulation(
                 server_app=server,
-                client_app=node_app(folder, self.seed),
+                client_app=node_app(self.folder, self.seed, nodes=self.nodes, dropout=self.dropout),
                 num_supernodes=self.nodes,
                 backend_config={
                     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -132,23 +147,27 @@ class FlowerSimulation:
 
     def _pass_on(self, grid: Grid, context: Context) -> None:
         """The ServerApp's main function."""
-        transport = self._transport(grid)
+        transport: GridTransport | None = None
         plan: Plan | None = None
         while (request := self.requests.get()) is not None:
-            if request.round is Round.SELECT or request.plan != plan:
+            if transport is None or request.round is Round.SELECT or request.plan != plan:
                 # A run of its own, or nodes would take its requests for second thoughts about the one before.
-                transport, plan = self._transport(grid, open_domain=request.plan.is_open), request.plan
+                transport, plan = self._transport(grid, request.plan), request.plan
             try:
-                self.answers.put(transport.total(request))
+                total = transport.total(request)
+                if request.plan.is_masked:
+                    report = transport.reports[request.round]
+                    self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
+                self.answers.put(total)
             except Exception as error:
                 self.answers.put(error)
 
-    def _transport(self, grid: Grid, *, open_domain: bool = False) -> GridTransport:
+    def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
 
         # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
         labels = labels_of(self.population)
-        if labels is None and open_domain:
+        if labels is None and plan.is_open:
             labels = range(self.population.domain_size)
         return GridTransport(
             grid=cast("Grid", _CountedGrid(grid, self.observe)),
@@ -159,6 +178,7 @@ class FlowerSimulation:
             simulated=True,
             on_report=lambda report: self.reports.update({report.round: report}),
             observe=self.observe,
+            directory=read_identities(self.folder)[0].directory if plan.is_signed else None,
         )
 
 
@@ -187,13 +207,26 @@ class _CountedGrid:
         return replies
 
 
-def node_app(folder: Path, seed: int | None) -> ClientApp:
+def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0) -> ClientApp:
     """The ClientApp of a virtual node: its users are a part of the population in the folder."""
     from flwr.clientapp import ClientApp  # noqa: PLC0415 - loads when chosen
 
     from fedhist.client.app import mount  # noqa: PLC0415 - imports flwr
 
-    return mount(ClientApp(), partial(_load, folder), source=partial(_source, seed))
+    # The same participants, at the same stages, as in the other engines.
+    silent = {
+        (round_.value, stage): frozenset(gone)
+        for round_ in Round
+        for stage, gone in dropouts(
+            nodes, dropout, source=device_source(seed).fork("masking", round_.value, "drop-outs")
+        ).items()
+    }
+    return mount(
+        ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
+        partial(_load, folder),
+        source=partial(_source, seed),
+        identity=partial(_identity, folder),
+    )
 
 
 def device_source(seed: int | None) -> Source:
@@ -208,6 +241,23 @@ def _load(folder: Path, context: Context) -> Population:
 
 def _source(seed: int | None, context: Context) -> Source:
     return device_source(seed)
+
+
+def _identity(folder: Path, context: Context) -> Identity:
+    return read_identities(folder)[int(context.node_config["partition-id"])]
+
+
+def _fall_silent(
+    silent: Mapping[tuple[str, str], frozenset[int]],
+    message: Message,
+    context: Context,
+    answer: Callable[[Message, Context], Message],
+) -> Message:
+    """Goes before a node's handlers: a drop-out fails instead of answering."""
+    key = (message.metadata.group_id, message.metadata.message_type.removeprefix("query."))
+    if int(context.node_config["partition-id"]) in silent.get(key, ()):
+        raise RoundFailed("a drop-out of the simulation")
+    return answer(message, context)
 
 
 def _check(population: Population, nodes: int) -> None:

@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import AnyIntegers, Histograms, Population, labels_of
+from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.simulations.engines.masked_in_process import numbered_identities
 
 
 def write_population(population: Population, folder: Path) -> None:
@@ -37,6 +40,18 @@ def read_part(folder: Path, number: int, parts: int) -> SparsePopulation:
     whole, labels = _mapped(folder)
     start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
     return SparsePopulation(whole.rows(start, stop), labels=labels)
+
+
+def write_secrets(folder: Path, nodes: int, *, source: Source) -> None:
+    """A secret for each node, from which its key for signed masking is made. In a simulation all lie in one place."""
+    (folder / "secrets.bin").write_bytes(draw_bytes(KEY_BYTES * nodes, source=source))
+
+
+@lru_cache(maxsize=1)
+def read_identities(folder: Path) -> Sequence[Identity]:
+    """Each node's key with the directory of all."""
+    data = (folder / "secrets.bin").read_bytes()
+    return numbered_identities([data[start : start + KEY_BYTES] for start in range(0, len(data), KEY_BYTES)])
 
 
 @lru_cache(maxsize=1)

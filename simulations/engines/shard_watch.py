@@ -11,12 +11,11 @@ from fedhist.protocol.events import (
     MessageSent,
     Observer,
     RoundAsked,
-    RoundEnded,
     ignore,
 )
 from fedhist.protocol.rounds import Contribution, Labels, Request
 from fedhist.server.collection import RoundReport
-from fedhist.server.round_watch import envelope_size, plan_name
+from fedhist.server.round_watch import envelope_size, plan_name, tell_round
 
 # A run's name has as many characters in a real message.
 _RUN_NAME = "0" * 32
@@ -60,18 +59,7 @@ class ShardWatch:
 
     def end(self, seconds: float) -> RoundReport:
         """The round is over."""
-        self._observe(
-            RoundEnded(
-                round=self._round,
-                stage=WHOLE_ROUND,
-                participants=self._parts,
-                answered=self._parts,
-                users=self._users,
-                size=self._size,
-                seconds=seconds,
-            )
-        )
-        return RoundReport(
+        report = RoundReport(
             round=self._request.round,
             nodes=self._parts,
             answered=self._parts,
@@ -80,3 +68,5 @@ class ShardWatch:
             size=self._size,
             seconds=seconds,
         )
+        tell_round(self._observe, report)
+        return report

@@ -248,7 +248,7 @@ def _bytes(run: RunData) -> BarChart | None:
         return None
     return BarChart(
         name="bytes",
-        title="Sent by one user's device",
+        title="Sent by a participant" if run.plan.is_masked else "Sent by one user's device",
         x_label="bytes",
         y_label="round",
         truth=False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.narration import request_words
+from fedhist.simulations.narration import STAGES, request_words
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.run_data import RunData
@@ -90,12 +90,14 @@ def _steps(run: RunData) -> Iterator[Step]:
             "select",
         )
     yield from _round_steps(run, "release", _release_answer(plan))
+    noise = f"discrete noise of standard error {number(document['standard_error'])} counts"
+    by_devices = "is in the sum already: every participant added a share before it masked."
     yield Step(
         SERVER,
         SERVER,
-        "adds noise",
-        f"{_charge_words(document, 'release')} Then discrete noise of standard error "
-        f"{number(document['standard_error'])} counts is added.",
+        "reads the noisy sum" if plan.noise_by_devices else "adds noise",
+        f"{_charge_words(document, 'release')} "
+        + (f"Then {noise} is added." if not plan.noise_by_devices else f"{noise.capitalize()} {by_devices}"),
         "release",
     )
     yield Step(
@@ -108,7 +110,7 @@ def _steps(run: RunData) -> Iterator[Step]:
 
 
 def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Iterator[Step]:
-    """Ask, work on the devices, answer."""
+    """Ask, work on the devices, answer; a masked round goes on by stages."""
     report = run.document.get("rounds", {}).get(round_, {})
     asked = report.get("nodes")
     whom = "every participant" if asked is None else f"{asked:,} participants"
@@ -116,13 +118,47 @@ def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Ite
     question = "asks for statistics" if round_ == "select" else "tells the threshold"
     yield Step(SERVER, DEVICES, question, f"To {whom}: {request_words(round_, run.plan)}", round_)
     yield Step(DEVICES, DEVICES, work, detail, round_)
+    if run.plan.is_masked:
+        yield from _masked_steps(report, round_, title)
+        return
     size = run.document.get("bytes_per_user", {}).get(round_)
     sizes = "" if not size else f" {size:,} bytes from a device with one user."
-    took = "" if "seconds" not in report else f" The round took {report['seconds']:.2f} s."
-    there = "" if asked is None else f" {report.get('answered', asked):,} of {asked:,} participants answer"
-    users = "" if not there else f" for {report.get('users', run.plan.users):,} users."
-    words = f"Each participant sends one sum over its users.{sizes}{there}{users}{took}"
+    words = f"Each participant sends one sum over its users.{sizes}{_cohort_words(run, report)}"
     yield Step(DEVICES, SERVER, title, words, round_, _dropped_words(report))
+
+
+def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
+    """The stages of a masked round, each with who fell silent in it."""
+    stages: dict[str, Any] = report.get("stages") or {
+        name: {} for name in ("advertising", "sharing", "masking", "unmasking")
+    }
+    for name, stage in stages.items():
+        words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."
+        if stage:
+            words += (
+                f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes in "
+                f"{stage['seconds']:.2f} s."
+            )
+        shown = f"{name}: {title}" if name == "masking" else name
+        silent = stage["asked"] - stage["answered"] if stage else 0
+        yield Step(DEVICES, SERVER, shown, words, round_, f"{silent:,} fell silent" if silent else "")
+    included = "" if "answered" not in report else f" {report['answered']:,} participants are in it."
+    yield Step(
+        SERVER,
+        SERVER,
+        "unmasks the sum",
+        f"The masks cancel: the server learns the sum only.{included}",
+        round_,
+    )
+
+
+def _cohort_words(run: RunData, report: dict[str, Any]) -> str:
+    asked = report.get("nodes")
+    took = "" if "seconds" not in report else f" The round took {report['seconds']:.2f} s."
+    if asked is None:
+        return took
+    users = report.get("users", run.plan.users)
+    return f" {report.get('answered', asked):,} of {asked:,} participants answer for {users:,} users.{took}"
 
 
 def _select_answer(plan: Plan) -> tuple[str, str, str]:

@@ -82,7 +82,8 @@ def _tiles(run: RunData) -> list[Tile]:
         shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
     sent = sum(document.get("bytes_per_user", {}).values())
     if sent:
-        shown.append(Tile("sent", f"{sent:,} B", "by one user's device, both rounds"))
+        who = "a participant" if run.plan.is_masked else "one user's device"
+        shown.append(Tile("sent", f"{sent:,} B", f"by {who}, both rounds"))
     shown.append(Tile("time", f"{sum(document['seconds'].values()):.2f} s", "all phases"))
     return shown
 

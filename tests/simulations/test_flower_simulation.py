@@ -36,12 +36,13 @@ from fedhist.simulations.engines.contract import engine_named
 
 assert "flwr" not in sys.modules
 population = HeavyTailedPopulation(users=300, items=12, seed=2)
-with engine_named("flower-simulation", nodes=10)(population, seed=8) as transport:
+with engine_named("flower-simulation", nodes=10, dropout=0.1)(population, seed=8) as transport:
     for settings in json.loads(sys.argv[1]):
         plan = Plan(users=300, **settings)
         release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(8))
         print(json.dumps([release.threshold, release.histogram.tolist(), release.labels]))
 """
+MASKED = {"masking": "secagg", "participants": 10}
 MODES: list[dict[str, Any]] = [
     {"items": 12},
     {"items": 12, "mechanism": "laplace"},
@@ -49,6 +50,10 @@ MODES: list[dict[str, Any]] = [
     {"domain": "open", "epsilon": 4.0, "max_threshold": 100, "statistic": "bucketed", "buckets": 32},
     {"items": 12, "debias": "poisson", "mechanism": "laplace"},
     {"items": 12, "selector": "oracle"},
+    {"items": 12} | MASKED,
+    {"items": 12, "noise_from": "devices", "mechanism": "laplace"} | MASKED,
+    {"items": 12} | MASKED | {"masking": "secagg-signed"},
+    {"domain": "open", "epsilon": 4.0, "max_threshold": 100, "buckets": 32, "table_capacity": 20} | MASKED,
 ]
 
 
@@ -72,7 +77,8 @@ def test_ten_real_nodes_release_the_same_bit_for_bit_in_every_mode(tmp_path: Pat
     there = [json.loads(line) for line in done.stdout.splitlines()]
     population = HeavyTailedPopulation(users=300, items=12, seed=2)
     for settings, (threshold, histogram, labels) in zip(MODES, there, strict=True):
-        here = simulate(population, Plan(users=300, **settings), seed=8).release
+        engine = engine_named("in-process", dropout=0.1)
+        here = simulate(population, Plan(users=300, **settings), seed=8, engine=engine).release
         assert threshold == here.threshold
         assert histogram == here.histogram.tolist()
         assert labels == (None if here.labels is None else list(here.labels))

@@ -14,7 +14,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 from fedhist.protocol.statistics import read_tail
 from fedhist.server.selection.contract import price_in_weights
-from fedhist.server.selection.output_perturbation import _minimiser, minimiser_sensitivity
+from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 OTHERS = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]
@@ -111,13 +111,13 @@ def test_the_regularised_minimiser_moves_by_at_most_its_sensitivity(make_histogr
     claimed = minimiser_sensitivity(plan)
     cache = {}
 
-    def minimiser(rows):
+    def chosen(rows):
         key = str(rows)
         if key not in cache:
             tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
-            cache[key] = plan.at_steps(_minimiser(plan, tail) * 2**plan.grid_bits).steps
+            cache[key] = plan.at_steps(minimiser(plan, tail.weights / 1024) * 2**plan.grid_bits).steps
         return cache[key]
 
-    moved = [abs(minimiser(a) - minimiser(b)) for a, b in changes(neighbours, 3)]
+    moved = [abs(chosen(a) - chosen(b)) for a, b in changes(neighbours, 3)]
     assert max(moved) <= claimed.whole
     assert max(moved) > 0.2 * claimed.whole

@@ -1,0 +1,80 @@
+"""One participant's side of a masked round: its vector, and the session's states as bytes between messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedhist.client.device import add_noise_share, answer_population
+from fedhist.protocol.envelope import Envelope, Refusal
+from fedhist.protocol.errors import DecodeError, Refused
+from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.protocol.masked_vector import terms_of, to_vector
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import Aborted, Shared
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request
+
+
+def participant_vector(request: Request, population: Population, *, source: Source, own: Source) -> Integers:
+    """What this participant adds to the masked sum: the sum over its users, and its share of noise if devices add it.
+
+    A participant without users adds nothing but its noise, so nobody can tell.
+
+    Args:
+        request: what the server asks.
+        population: the participant's users.
+        source: for what users draw.
+        own: for the participant's share of noise; no other participant may draw the same.
+    """
+    contribution = answer_population(request, population, source=source)
+    return with_noise(to_vector(contribution, request, labels_of(population)), request, own=own)
+
+
+def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
+    """The vector with the participant's share of noise on its values, if the plan has devices draw it.
+
+    The number of users gets none: the plan tells it, and the server learns its sum only.
+    """
+    if not request.plan.noise_by_devices:
+        return vector
+    return np.concatenate([vector[:1], add_noise_share(request, vector[1:], source=own)])
+
+
+def begin(
+    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None
+) -> tuple[bytes, bytes]:
+    """The session's first state and the advertisement of its keys."""
+    state, message = start(terms_of(envelope), me, source=source, identity=identity)
+    return save(state), message
+
+
+def proceed(
+    envelope: Envelope,
+    state: bytes,
+    message: bytes,
+    *,
+    vector: Callable[[], Integers],
+    source: Source,
+) -> tuple[bytes, bytes]:
+    """The next state and the answer. An empty answer means that the device gave up, for good.
+
+    Args:
+        envelope: the request, the same as when the session began.
+        state: what the step before returned.
+        message: the server's.
+        vector: called when the vector is due, and not before: data is not looked at for a session that fails.
+        source: for what the step draws.
+    """
+    try:
+        session = restore(state)
+    except DecodeError:
+        raise Refused(Refusal.NO_SESSION) from None
+    if session.terms != terms_of(envelope):
+        raise Refused(Refusal.NO_SESSION)
+    values = vector() if isinstance(session, Shared) else None
+    after, answer = advance(session, message, source=source, vector=values)
+    return save(after), b"" if isinstance(after, Aborted) else answer

@@ -1,0 +1,69 @@
+"""Sealed boxes: one device's shares for one neighbour, AES-256-GCM under a key that only the two have.
+
+The nonce is random, though a key seals one box in a session: a device that was set back to an older state and seals
+again must not repeat a nonce. The associated data binds the session, the sender and the receiver, so a box that is
+replayed, swapped or sent back does not open.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from fedhist.protocol.errors import DecodeError
+from fedhist.protocol.masking.keys import draw_bytes
+from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
+from fedhist.protocol.privacy.randomness import Source
+
+NONCE_BYTES = 12
+_TAG_BYTES = 16
+BOX_BYTES = NONCE_BYTES + 2 * SHARE_BYTES + _TAG_BYTES
+PAIR_KEY_BYTES = 64
+_AAD_TAG = b"fedhist/masking/1/box\x00"
+_IDS = struct.Struct("<QQ")
+
+SharePair = tuple[bytes, bytes]
+"""A share of the mask secret, and a share of the self-mask seed."""
+
+
+def sending_key(pair_key: bytes, me: int, peer: int) -> bytes:
+    """The half of a pair's key that seals from me to the peer."""
+    return pair_key[:32] if me < peer else pair_key[32:]
+
+
+def receiving_key(pair_key: bytes, me: int, peer: int) -> bytes:
+    """The half of a pair's key that opens what the peer sealed for me."""
+    return sending_key(pair_key, peer, me)
+
+
+def seal_all(
+    me: int, keys: Sequence[tuple[int, bytes]], shares: Sequence[SharePair], context: bytes, *, source: Source
+) -> list[tuple[int, bytes]]:
+    """A box for each receiver (id, key), in their order."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow
+
+    nonces = draw_bytes(NONCE_BYTES * len(keys), source=source)
+    sealed = []
+    for number, ((receiver, key), (secret_share, seed_share)) in enumerate(zip(keys, shares, strict=True)):
+        nonce = nonces[number * NONCE_BYTES : (number + 1) * NONCE_BYTES]
+        aad = _AAD_TAG + context + _IDS.pack(me, receiver)
+        sealed.append((receiver, nonce + AESGCM(key).encrypt(nonce, secret_share + seed_share, aad)))
+    return sealed
+
+
+def open_box(box: bytes, *, key: bytes, sender: int, me: int, context: bytes) -> SharePair:
+    """The two shares in a box from this sender; DecodeError unless it was sealed for me in this session."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - slow
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow
+
+    if len(box) != BOX_BYTES:
+        raise DecodeError("a box of another length")
+    aad = _AAD_TAG + context + _IDS.pack(sender, me)
+    try:
+        shares = AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], aad)
+    except InvalidTag:
+        raise DecodeError("a box that does not open") from None
+    pair = shares[:SHARE_BYTES], shares[SHARE_BYTES:]
+    for share in pair:
+        check_share(share)
+    return pair

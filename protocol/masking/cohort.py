@@ -1,0 +1,49 @@
+"""The devices of one masked sum as the server sees them: their keys, and who neighbours whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from fedhist.protocol.histograms import Flags
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.graph import Graph, GraphParameters, Positions
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import Advertisement
+
+
+class Cohort:
+    """Who advertised, and the graph over them. Devices are numbered in the order of their ids."""
+
+    def __init__(
+        self, terms: MaskingTerms, bodies: Mapping[int, bytes], parameters: GraphParameters, salt: bytes
+    ) -> None:
+        self.terms = terms
+        self.bodies = bodies
+        self.parameters = parameters
+        self.ids = sorted(bodies)
+        self.number = {device: number for number, device in enumerate(self.ids)}
+        self._graph = Graph(parameters, salt, terms.digest)
+
+    @cached_property
+    def adjacency(self) -> Positions:
+        """The numbers of everybody's neighbours, one ascending row each."""
+        return self._graph.all_neighbours()
+
+    def neighbours(self, device: int) -> list[int]:
+        """The ids of a device's neighbours, ascending: the order of their shares' points."""
+        return [self.ids[number] for number in self.adjacency[self.number[device]].tolist()]
+
+    def point(self, owner: int, holder: int) -> int:
+        """The point of the owner's polynomials at which the holder has its shares: its rank, from 1."""
+        return int(np.searchsorted(self.adjacency[self.number[owner]], self.number[holder])) + 1
+
+    def flags(self, devices: set[int]) -> Flags:
+        """Whether each device is one of these."""
+        return np.fromiter((device in devices for device in self.ids), dtype=np.bool_, count=len(self.ids))
+
+    def advertisement(self, device: int) -> Advertisement:
+        """The keys of a device."""
+        return wire.read_advertisement(self.bodies[device], self.terms)

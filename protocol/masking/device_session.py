@@ -1,0 +1,293 @@
+"""A device's side of one masked sum: `start`, then `advance` for each message of the server.
+
+    state, message = start(terms, me, source=source)           # send it
+    state, message = advance(state, roster, source=source)     # send it, and so on; with the vector when Shared
+
+Whatever is wrong with a server's message leads to `Aborted` and an empty answer, never to an exception: a caller that
+stores the state it got can't be made to try again. Only the caller's own mistakes raise.
+"""
+
+from __future__ import annotations
+
+from fedhist.protocol.errors import BadKey, DecodeError, InvalidInput
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, open_box, receiving_key, seal_all, sending_key
+from fedhist.protocol.masking.device_states import (
+    Aborted,
+    AbortReason,
+    Advertised,
+    Confirmed,
+    DeviceState,
+    Finished,
+    Masked,
+    Shared,
+)
+from fedhist.protocol.masking.encoding import residue_bytes, to_residues
+from fedhist.protocol.masking.graph import GraphParameters, parameters_for
+from fedhist.protocol.masking.keys import (
+    KEY_BYTES,
+    MAX_ID,
+    Identity,
+    KeyPair,
+    advertisement_text,
+    check_public,
+    commit,
+    derive,
+    draw_bytes,
+    roster_digest,
+    survivors_text,
+    verify,
+)
+from fedhist.protocol.masking.prg import MaskAdder
+from fedhist.protocol.masking.shamir import split
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import Advertisement, Kind, ShareKind
+from fedhist.protocol.privacy.randomness import Source
+
+BOX_PURPOSE = b"box"
+MASK_PURPOSE = b"mask"
+
+
+class _Abort(Exception):
+    """Leaves a transition; `advance` turns it into the state."""
+
+    def __init__(self, reason: AbortReason) -> None:
+        self.reason = reason
+        super().__init__(reason.value)
+
+
+def start(
+    terms: MaskingTerms, me: int, *, source: Source, identity: Identity | None = None
+) -> tuple[Advertised, bytes]:
+    """Fresh keys and a fresh self-mask seed, and the message that advertises them."""
+    if not 0 <= me <= MAX_ID:
+        raise InvalidInput("an id that is no unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
+    if terms.signed != (identity is not None):
+        raise InvalidInput("an identity and the mode do not go together", allowed="one in signed mode only")
+    state = Advertised(
+        terms=terms,
+        me=me,
+        box_pair=KeyPair.draw(source=source),
+        mask_pair=KeyPair.draw(source=source),
+        seed=draw_bytes(KEY_BYTES, source=source),
+        identity=identity,
+    )
+    return state, wire.message(Kind.ADVERTISEMENT, terms, _own_advertisement(state))
+
+
+def advance(
+    state: DeviceState, message: bytes, *, source: Source, vector: Integers | None = None
+) -> tuple[DeviceState, bytes]:
+    """One step: the next state, and the answer to send. `vector` is read in the state Shared, and needed there."""
+    if isinstance(state, Shared):
+        _check_vector(state.terms, vector)
+    following: tuple[DeviceState, bytes]
+    try:
+        match state:
+            case Advertised():
+                following = _share(state, message, source)
+            case Shared() if vector is not None:
+                following = _mask(state, message, vector)
+            case Masked() if state.terms.signed:
+                following = _confirm(state, message)
+            case Masked():
+                following = _open(state, wire.decode_unmask(message, state.terms).dead)
+            case Confirmed():
+                following = _open_confirmed(state, message)
+            case Aborted():
+                following = state, b""
+            case _:
+                raise _Abort(AbortReason.UNEXPECTED)
+    except _Abort as abort:
+        reason = abort.reason
+    except DecodeError:
+        reason = AbortReason.MALFORMED
+    except BadKey:
+        reason = AbortReason.BAD_KEY
+    else:
+        return following
+    return Aborted(terms=state.terms, me=state.me, reason=reason), b""
+
+
+def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, bytes]:
+    """Check the neighbours, split both secrets among them, and seal each one's shares."""
+    terms, me, context = state.terms, state.me, state.terms.digest
+    parameters, neighbours = wire.decode_roster(message, terms)
+    _check_parameters(parameters, terms)
+    if len(neighbours) != parameters.neighbours or me in neighbours:
+        raise _Abort(AbortReason.WRONG_NEIGHBOURS)
+    _check_keys(state, neighbours)
+    roster = _check_signatures(state, state.identity, neighbours) if state.identity else b""
+
+    count, threshold = parameters.neighbours, parameters.threshold
+    secret_shares = split(state.mask_pair.secret, threshold, count, source=source)
+    seed_shares = split(state.seed, threshold, count, source=source)
+    box_keys = [(peer, advert.box_key) for peer, advert in neighbours.items()]
+    pair_keys = state.box_pair.derive_for(BOX_PURPOSE, context, me, box_keys, PAIR_KEY_BYTES)
+    keys = dict(zip(neighbours, pair_keys, strict=True))
+    sealed = seal_all(
+        me,
+        [(peer, sending_key(key, me, peer)) for peer, key in keys.items()],
+        list(zip(secret_shares, seed_shares, strict=True)),
+        context,
+        source=source,
+    )
+    shared = Shared(
+        terms=terms,
+        me=me,
+        parameters=parameters,
+        mask_pair=state.mask_pair,
+        seed=state.seed,
+        mask_keys={peer: advert.mask_key for peer, advert in neighbours.items()},
+        receiving_keys={peer: receiving_key(key, me, peer) for peer, key in keys.items()},
+        roster=roster,
+        identity=state.identity,
+    )
+    return shared, wire.encode_boxes(Kind.SHARES, sealed, terms)
+
+
+def _mask(state: Shared, message: bytes, vector: Integers) -> tuple[Masked, bytes]:
+    """Open the boxes, and mask the vector with everyone who sent one."""
+    terms, me, context = state.terms, state.me, state.terms.digest
+    boxes = wire.decode_boxes(message, Kind.BOXES, terms)
+    if any(sender not in state.receiving_keys for sender, _ in boxes):
+        raise _Abort(AbortReason.STRANGER)
+    if len(boxes) < state.parameters.threshold:
+        raise _Abort(AbortReason.TOO_FEW)
+    try:
+        shares = {
+            sender: open_box(box, key=state.receiving_keys[sender], sender=sender, me=me, context=context)
+            for sender, box in boxes
+        }
+    except DecodeError:
+        raise _Abort(AbortReason.BAD_BOX) from None
+
+    residues = to_residues(vector, terms.width)
+    adder = MaskAdder(residues)
+    adder.add(self_mask_key(state.seed, context, me))
+    peers = [(peer, state.mask_keys[peer]) for peer in shares]
+    keys = state.mask_pair.derive_for(MASK_PURPOSE, context, me, peers, KEY_BYTES)
+    for peer, key in zip(shares, keys, strict=True):
+        if me < peer:
+            adder.add(key)
+        else:
+            adder.subtract(key)
+    masked = Masked(
+        terms=terms,
+        me=me,
+        parameters=state.parameters,
+        shares=shares,
+        roster=state.roster,
+        identity=state.identity,
+    )
+    return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
+
+
+def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
+    """Sign the set of survivors: the first that this device is shown, and the only one."""
+    survivors = wire.decode_survivors(message, state.terms)
+    others = set(survivors) - {state.me}
+    if len(others) == len(survivors) or not others <= state.shares.keys():
+        raise _Abort(AbortReason.WRONG_SURVIVORS)
+    if len(others) < state.parameters.threshold or len(survivors) < state.terms.minimum_survivors:
+        raise _Abort(AbortReason.TOO_FEW)
+    confirmed = Confirmed(masked=state, survivors=survivors)
+    signature = _identity(state).sign(_survivors_text(confirmed))
+    return confirmed, wire.message(Kind.CONFIRMATION, state.terms, signature)
+
+
+def _open_confirmed(state: Confirmed, message: bytes) -> tuple[Finished, bytes]:
+    """Open shares, once `threshold` devices (this one among them) have signed the very same survivors."""
+    masked = state.masked
+    request = wire.decode_unmask(message, masked.terms)
+    survivors, text = set(state.survivors), _survivors_text(state)
+    if set(request.dead) != masked.shares.keys() - survivors:
+        raise _Abort(AbortReason.WRONG_SURVIVORS)
+    directory = _identity(masked).directory
+    for signer, signature in request.confirmations:
+        if signer not in survivors or (
+            signer != masked.me and not verify(directory, signer, signature, text)
+        ):
+            raise _Abort(AbortReason.BAD_SIGNATURE)
+    signers = {signer for signer, _ in request.confirmations} | {masked.me}
+    if len(signers) < masked.parameters.threshold:
+        raise _Abort(AbortReason.TOO_FEW)
+    return _open(masked, request.dead)
+
+
+def _open(state: Masked, dead: tuple[int, ...]) -> tuple[Finished, bytes]:
+    """Each neighbour is dead or not, so one kind of share of each leaves this device and never both."""
+    if not state.shares.keys() >= set(dead):
+        raise _Abort(AbortReason.STRANGER)
+    if len(state.shares) - len(dead) < state.parameters.threshold:
+        raise _Abort(AbortReason.TOO_FEW)
+    gone = set(dead)
+    opened = [
+        (peer, ShareKind.MASK_SECRET, secret_share) if peer in gone else (peer, ShareKind.SEED, seed_share)
+        for peer, (secret_share, seed_share) in state.shares.items()
+    ]
+    return Finished(terms=state.terms, me=state.me), wire.encode_opening(opened, state.terms)
+
+
+def self_mask_key(seed: bytes, context: bytes, device: int) -> bytes:
+    """The key of a device's own mask."""
+    return derive(seed, b"self", context + device.to_bytes(8, "little"))
+
+
+def _own_advertisement(state: Advertised) -> bytes:
+    context = state.terms.digest
+    body = state.box_pair.public + state.mask_pair.public + commit(state.seed, context, state.me)
+    if state.identity is None:
+        return body
+    return body + state.identity.sign(advertisement_text(context, state.me, body))
+
+
+def _check_parameters(claimed: GraphParameters, terms: MaskingTerms) -> None:
+    """The server says n; k and t follow from it, and nothing weaker or merely different is accepted."""
+    if claimed.devices < terms.minimum_survivors:
+        raise _Abort(AbortReason.TOO_FEW)
+    try:
+        safe = parameters_for(claimed.devices, terms)
+    except InvalidInput:
+        raise _Abort(AbortReason.UNSAFE_GRAPH) from None
+    if claimed != safe:
+        raise _Abort(AbortReason.UNSAFE_GRAPH)
+
+
+def _check_keys(state: Advertised, neighbours: dict[int, Advertisement]) -> None:
+    keys = [state.box_pair.public, state.mask_pair.public]
+    for advert in neighbours.values():
+        for key in (advert.box_key, advert.mask_key):
+            check_public(key)
+            keys.append(key)
+    if len(set(keys)) != len(keys):
+        raise _Abort(AbortReason.REPEATED_KEY)
+
+
+def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[int, Advertisement]) -> bytes:
+    """Every advertisement is signed by a device of the directory; the digest of all of them, our own included."""
+    context, bodies = state.terms.digest, {state.me: _own_advertisement(state)}
+    for peer, advert in neighbours.items():
+        text = advertisement_text(context, peer, advert.unsigned)
+        if not verify(identity.directory, peer, advert.signature, text):
+            raise _Abort(AbortReason.BAD_SIGNATURE)
+        bodies[peer] = advert.unsigned + advert.signature
+    return roster_digest(bodies)
+
+
+def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
+    if vector is None or len(vector) != terms.length:
+        raise InvalidInput(
+            "no vector, or one of another length", allowed=f"{terms.length} values when the boxes come"
+        )
+
+
+def _identity(state: Masked) -> Identity:
+    if state.identity is None:
+        raise _Abort(AbortReason.UNEXPECTED)
+    return state.identity
+
+
+def _survivors_text(state: Confirmed) -> bytes:
+    return survivors_text(state.masked.terms.digest, state.masked.roster, wire.id_list(state.survivors))

@@ -1,0 +1,67 @@
+"""Integer vectors as residues modulo 2^width, and back.
+
+No overflow: let every user add between -L and L to each value, n users take part, and noise add at most T in absolute
+value. Every sum then lies in [-(n L + T), n L + T]. The chosen width w has n L + T < 2^(w-1), so distinct sums have
+distinct residues modulo 2^w, and reading the residue as a two's complement number gives the sum itself. Sums of parts
+may wrap on the way; that does no harm, because addition modulo 2^w does not depend on the order. A device that lies
+about its own value is not bound by L: it can move the sum, modulo 2^w, by anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking.prg import Residues
+
+_TYPES: dict[int, tuple[np.dtype[Any], np.dtype[Any]]] = {
+    32: (np.dtype(np.uint32), np.dtype(np.int32)),
+    64: (np.dtype(np.uint64), np.dtype(np.int64)),
+}
+
+
+def width_for(largest: int, users: int, *, noise_tail: int = 0) -> int:
+    """32 when every sum of `users` users and the noise fits in so many bits, else 64."""
+    reach = largest * users + noise_tail
+    for width in _TYPES:
+        if reach < 1 << (width - 1):
+            return width
+    raise InvalidInput(
+        f"sums may reach {reach}",
+        allowed="less than 2^63",
+        advice="use a coarser grid, a smaller bound or fewer users",
+    )
+
+
+def zeros(length: int, width: int) -> Residues:
+    """An empty sum."""
+    return np.zeros(length, dtype=_TYPES[width][0])
+
+
+def to_residues(values: Integers, width: int) -> Residues:
+    """A copy of the values modulo 2^width."""
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise InvalidInput("the values are not a vector of 64-bit integers", allowed="int64, one dimension")
+    limit = (1 << (width - 1)) - 1
+    if len(values) and (int(values.min()) < -limit or int(values.max()) > limit):
+        raise InvalidInput(f"a value that does not fit in {width} bits", allowed=f"-{limit} to {limit}")
+    residues: Residues = values.view(np.uint64).astype(_TYPES[width][0])
+    return residues
+
+
+def to_integers(residues: Residues) -> Integers:
+    """The signed numbers that these residues stand for."""
+    return residues.view(_TYPES[residues.itemsize * 8][1]).astype(np.int64)
+
+
+def residue_bytes(residues: Residues) -> memoryview:
+    """The bytes of the residues, little-endian, without a copy where the machine has them so."""
+    return residues.astype(residues.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
+
+
+def read_residues(data: memoryview, width: int) -> Residues:
+    """A read-only view of residues, little-endian."""
+    return np.frombuffer(data, dtype=_TYPES[width][0].newbyteorder("<"))

@@ -1,0 +1,187 @@
+"""Who shares a mask with whom: how many neighbours, the threshold of their shares, and the graph.
+
+A device masks with k neighbours and gives each a share of its secrets; t shares rebuild one. Let n devices advertise,
+at most c = floor(corrupt share n) of them collude with the server and at most d = floor(drop-out share n) fall
+silent, both chosen without knowledge of the graph. The graph is a Harary graph, that is a ring on which everybody is
+linked to the h = k/2 next on both sides, with the devices placed on the ring by a uniform random permutation. We
+take the smallest even k, and for it the smallest t, for which (after Bell et al. 2020, section 3):
+
+1. *Shares*: n P[corrupt among k of n - 1 others >= t] < 2^-(sigma + 1). The neighbours of an honest device are a
+   uniform k-subset of the others, c of which are corrupt: a hypergeometric tail, and a union over the devices.
+   When it holds, nobody's secrets can be rebuilt from what corrupt devices hold.
+2. *Connected*: n (n - k + 1)/2 prod_{i<k} (R - i)/(n - i) < 2^-(sigma + 1), with R = c + d devices removed. Two
+   honest survivors that follow each other on the ring are linked unless h or more removed devices stand between
+   them. If that happens at most once around the ring, the others still form a path. So a graph that falls apart has
+   two disjoint runs of h removed devices; there are n (n - 2h + 1)/2 places for two runs, each of which is removed
+   altogether with probability prod_{i<2h} (R - i)/(n - i). When it holds, the server learns the sum over *all*
+   honest survivors and no sum over fewer: the pairwise masks of a connected graph are uniform but for their sum.
+3. *Correct*: n P[silent among k of n - 1 others > k - t] < 2^-eta: everybody keeps t neighbours who answer.
+
+1 and 2 together fail with probability below 2^-sigma. All three are decided in whole numbers, without rounding.
+Also t >= k/3, so that a share stays a share when nobody is thought to be corrupt.
+
+The graph is complete below 100 devices, where c and d are so small that their rounding would decide, and wherever no
+smaller k will do. There t is more than half of the neighbours and more than c.
+
+The *signed* mode is for a server that deviates. Such a server would also choose the graph, or corrupt devices after it
+knows it, and the probabilities above would mean nothing without more machinery (Bell et al. 2020, section 4). So this
+mode takes the complete graph, with 2t > n + c: of two sets of survivors that t devices each confirmed, one honest
+device would have confirmed both, which it does not do. It is limited to 512 devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import comb, floor, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Words
+from fedhist.protocol.masking.keys import derive
+from fedhist.protocol.masking.prg import MaskAdder
+from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
+
+PRIVACY_BITS = 40
+"""sigma: privacy fails with a probability below 2^-40."""
+
+CORRECTNESS_BITS = 20
+"""eta: a sum can't be unmasked with a probability below 2^-20."""
+
+MINIMUM_DEVICES = 3
+MINIMUM_SPARSE_DEVICES = 100
+MAX_SIGNED_DEVICES = 512
+MAX_SPARSE_NEIGHBOURS = 512
+MAX_COMPLETE_DEVICES = 2048
+
+Positions = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class GraphParameters:
+    """The number of neighbours of each device, and how many of their shares rebuild a secret."""
+
+    devices: int
+    neighbours: int
+    threshold: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.neighbours == self.devices - 1
+
+
+def parameters_for(devices: int, terms: MaskingTerms) -> GraphParameters:
+    """The parameters that both sides compute for themselves. InvalidInput when there are none."""
+    return _parameters(devices, terms.corrupt_share, terms.dropout_share, terms.signed)
+
+
+@lru_cache(maxsize=256)
+def _parameters(n: int, corrupt_share: float, dropout_share: float, signed: bool) -> GraphParameters:
+    most = MAX_SIGNED_DEVICES if signed else MAX_DEVICES
+    if not MINIMUM_DEVICES <= n <= most:
+        raise InvalidInput(
+            f"{n} devices in a masked sum{' with signatures' if signed else ''}",
+            allowed=f"{MINIMUM_DEVICES} to {most}",
+            advice="split the cohort, or do without signatures" if signed and n > most else "",
+        )
+    corrupt, silent = share_of(n, corrupt_share), share_of(n, dropout_share)
+    if signed:
+        return _complete(n, silent, threshold=(n + corrupt) // 2 + 1)
+    for k in range(2, min(n - 1, MAX_SPARSE_NEIGHBOURS + 1) if n >= MINIMUM_SPARSE_DEVICES else 0, 2):
+        # The cheap conditions first: most k fail them.
+        if not _stays_connected(n, corrupt + silent, k):
+            continue
+        threshold = _safe_threshold(n, corrupt, k)
+        if threshold is not None and _stays_correct(n, silent, k, threshold):
+            return GraphParameters(devices=n, neighbours=k, threshold=threshold)
+    if n > MAX_COMPLETE_DEVICES:
+        raise InvalidInput(
+            f"no graph of at most {MAX_SPARSE_NEIGHBOURS} neighbours is safe for these shares of {n} devices",
+            allowed="smaller shares of corrupt and silent devices",
+        )
+    return _complete(n, silent, threshold=max(corrupt, (n - 1) // 2) + 1)
+
+
+def share_of(devices: int, share: float) -> int:
+    """The largest whole number of devices that is not above this share, read as the decimal that it prints as."""
+    return floor(Fraction(repr(float(share))) * devices)
+
+
+def _complete(n: int, silent: int, *, threshold: int) -> GraphParameters:
+    if threshold > n - 1 - silent:
+        raise InvalidInput(
+            f"{n} devices of which {silent} may fall silent can't rebuild secrets from {threshold} shares",
+            allowed="more devices, or smaller shares of corrupt and silent ones",
+        )
+    return GraphParameters(devices=n, neighbours=n - 1, threshold=threshold)
+
+
+def _safe_threshold(n: int, corrupt: int, k: int) -> int | None:
+    """The smallest t of condition 1, from a third of the neighbours to all of them."""
+    others, ways = n - 1, comb(n - 1, k)
+    tail, threshold = 0, k + 1
+    for count in range(k, 0, -1):
+        tail += comb(corrupt, count) * comb(others - corrupt, k - count)
+        if (n * tail) << (PRIVACY_BITS + 1) >= ways:
+            break
+        threshold = count
+    return max(threshold, -(-k // 3)) if threshold <= k else None
+
+
+def _stays_connected(n: int, removed: int, k: int) -> bool:
+    places = n * (n - k + 1)
+    lost = prod(removed - i for i in range(k)) if removed >= k else 0
+    return (places * lost) << (PRIVACY_BITS + 1) < 2 * prod(n - i for i in range(k))
+
+
+def _stays_correct(n: int, silent: int, k: int, threshold: int) -> bool:
+    others = n - 1
+    bad = sum(
+        comb(silent, count) * comb(others - silent, k - count) for count in range(k - threshold + 1, k + 1)
+    )
+    return (n * bad) << CORRECTNESS_BITS < comb(others, k)
+
+
+class Graph:
+    """The neighbours of n devices, numbered from 0 in the order of their ids; `context` binds the salt's use."""
+
+    def __init__(self, parameters: GraphParameters, salt: bytes, context: bytes = b"") -> None:
+        self.parameters = parameters
+        n = parameters.devices
+        # Sorting by 64 random bits: a tie, which the sort would break by number, has probability n^2/2^65.
+        self._ring = np.argsort(_words(salt, context, n), kind="stable").astype(np.int32)
+        self._place = np.empty(n, dtype=np.int32)
+        self._place[self._ring] = np.arange(n, dtype=np.int32)
+
+    def neighbours(self, device: int) -> Positions:
+        """The numbers of one device's neighbours, ascending."""
+        (row,) = self.rows(np.array([device]))
+        found: Positions = row
+        return found
+
+    def all_neighbours(self) -> Positions:
+        """The neighbours of every device: one ascending row each."""
+        return self.rows(np.arange(self.parameters.devices))
+
+    def rows(self, devices: npt.NDArray[np.int64]) -> Positions:
+        """The neighbours of these devices: one ascending row each."""
+        n, k = self.parameters.devices, self.parameters.neighbours
+        if self.parameters.complete:
+            columns = np.arange(k, dtype=np.int32)[None, :]
+            everybody: Positions = columns + (columns >= devices[:, None]).astype(np.int32)
+            return everybody
+        half = np.arange(1, k // 2 + 1, dtype=np.int32)
+        offsets = np.concatenate([-half, half])
+        found: Positions = self._ring[(self._place[devices][:, None] + offsets) % n]
+        found.sort(axis=1)
+        return found
+
+
+def _words(salt: bytes, context: bytes, count: int) -> Words:
+    words = np.zeros(count, dtype=np.uint64)
+    MaskAdder(words).add(derive(salt, b"graph", context))
+    return words

@@ -1,0 +1,177 @@
+"""Key pairs, agreements, and what is derived from them.
+
+Each device has two X25519 pairs for one session. From the *box* pair come the keys that seal shares; from the *mask*
+pair the pairwise masks. They can't be one: the mask pair's secret is handed to the server when its device is dead,
+and with it all keys that follow from it.
+
+Every derivation is HKDF-SHA256 (RFC 5869) over a tag with version and purpose, the digest of the terms (and thus the
+session), both ids in ascending order and both public keys in the same order. X25519 does not bind the public keys
+to the shared secret (RFC 7748, section 7), so the derivation does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.errors import BadKey, InvalidInput
+from fedhist.protocol.privacy.randomness import Source
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+MAX_ID = (1 << 64) - 1
+_TAG = b"fedhist/masking/1/"
+_IDS = struct.Struct("<QQ")
+_FIELD = (1 << 255) - 19
+_ORDER_8 = (
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+)
+# All u-coordinates of order 1, 2, 4 and 8 on the curve and its twist, with those that are not reduced.
+LOW_ORDER = frozenset(
+    point.to_bytes(KEY_BYTES, "little") for point in (0, 1, *_ORDER_8, _FIELD - 1, _FIELD, _FIELD + 1)
+)
+
+
+def draw_bytes(count: int, *, source: Source) -> bytes:
+    """The next `count` random bytes."""
+    return source.words(-(-count // 8)).tobytes()[:count]
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An X25519 pair. The library's object is kept, because making it costs as much as an agreement."""
+
+    secret: bytes = field(repr=False)
+    public: bytes
+    _key: X25519PrivateKey = field(repr=False, compare=False)
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> KeyPair:
+        """The pair of these 32 secret bytes."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - slow
+
+        if len(secret) != KEY_BYTES:
+            raise InvalidInput("a secret key of another length", allowed="32 bytes")
+        key = X25519PrivateKey.from_private_bytes(secret)
+        return cls(secret=secret, public=key.public_key().public_bytes_raw(), _key=key)
+
+    @classmethod
+    def draw(cls, *, source: Source) -> KeyPair:
+        """A fresh pair."""
+        return cls.from_secret(draw_bytes(KEY_BYTES, source=source))
+
+    def derive_for(
+        self, purpose: bytes, context: bytes, me: int, peers: Iterable[tuple[int, bytes]], size: int
+    ) -> Iterator[bytes]:
+        """For each peer (id, public key): `size` bytes that only the two of us can derive. The hot path."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey  # noqa: PLC0415 - slow
+
+        exchange, read, mine = self._key.exchange, X25519PublicKey.from_public_bytes, self.public
+        for peer, public in peers:
+            try:
+                shared = exchange(read(public))
+            except ValueError:  # of a wrong length, or the shared secret is all zero
+                raise BadKey("a public key that can't be agreed with") from None
+            first, second = ((me, mine), (peer, public)) if me < peer else ((peer, public), (me, mine))
+            pair = _IDS.pack(first[0], second[0]) + first[1] + second[1]
+            yield derive(shared, purpose, context + pair, size=size)
+
+
+def derive(secret: bytes, purpose: bytes, context: bytes, *, size: int = KEY_BYTES) -> bytes:
+    """HKDF-SHA256 of a uniform secret, bound to a purpose and a context of fixed length."""
+    hkdf, sha256 = _hkdf()
+    info = _TAG + purpose + b"\x00" + context
+    return hkdf(algorithm=sha256, length=size, salt=None, info=info).derive(secret)
+
+
+@cache
+def _hkdf() -> tuple[type[HKDF], SHA256]:
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - slow
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 - slow
+
+    return HKDF, SHA256()
+
+
+def check_public(public: bytes) -> None:
+    """BadKey unless these bytes may be an honest device's public key."""
+    if len(public) != KEY_BYTES:
+        raise BadKey(f"a public key of {len(public)} bytes; allowed: {KEY_BYTES}")
+    # X25519 ignores the highest bit.
+    if public[:-1] + bytes([public[-1] & 0x7F]) in LOW_ORDER:
+        raise BadKey("a public key of low order")
+
+
+def commit(seed: bytes, context: bytes, device: int) -> bytes:
+    """A commitment to a self-mask seed. It hides because a seed has 256 random bits."""
+    return hashlib.sha256(_TAG + b"commitment\x00" + context + device.to_bytes(8, "little") + seed).digest()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A device's lasting Ed25519 key, and the public keys of all devices that it knows, by id.
+
+    The directory must come from somewhere other than the server: it is what an active server can't forge.
+    """
+
+    secret: bytes = field(repr=False)
+    directory: Mapping[int, bytes] = field(repr=False)
+
+    @property
+    def public(self) -> bytes:
+        """The key to list in others' directories."""
+        return self._key().public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        """An Ed25519 signature."""
+        return self._key().sign(message)
+
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow
+
+        if len(self.secret) != KEY_BYTES:
+            raise InvalidInput("an identity of another length", allowed="32 bytes")
+        return Ed25519PrivateKey.from_private_bytes(self.secret)
+
+
+def verify(directory: Mapping[int, bytes], signer: int, signature: bytes, message: bytes) -> bool:
+    """Whether the directory's key of this signer made the signature."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - slow
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - slow
+
+    public = directory.get(signer)
+    if public is None:
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def advertisement_text(context: bytes, device: int, body: bytes) -> bytes:
+    """What a device signs when it advertises its keys."""
+    return _TAG + b"sign-advertisement\x00" + context + device.to_bytes(8, "little") + body
+
+
+def survivors_text(context: bytes, roster: bytes, survivors: bytes) -> bytes:
+    """What a device signs when it confirms the survivors: the session, everybody's keys, and the very set."""
+    return _TAG + b"sign-survivors\x00" + context + roster + hashlib.sha256(survivors).digest()
+
+
+def roster_digest(bodies: Mapping[int, bytes]) -> bytes:
+    """A digest of all devices' advertisements, in the order of their ids."""
+    digest = hashlib.sha256(_TAG + b"roster\x00")
+    for device in sorted(bodies):
+        digest.update(device.to_bytes(8, "little") + bodies[device])
+    return digest.digest()

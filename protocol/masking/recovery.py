@@ -1,0 +1,144 @@
+"""The server's last step: rebuild secrets from shares, and take the masks off.
+
+A rebuilt secret is checked against what its owner advertised: a seed against its commitment, a mask secret against its
+public key. If more shares came than are needed, other subsets of them are tried, so one liar does not spoil a sum.
+(X25519 ignores five bits of a secret; secrets that differ in these alone give the same masks.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations, islice
+from math import comb
+
+from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking.cohort import Cohort
+from fedhist.protocol.masking.device_session import MASK_PURPOSE, self_mask_key
+from fedhist.protocol.masking.encoding import to_integers
+from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
+from fedhist.protocol.masking.prg import MaskAdder, Residues
+from fedhist.protocol.masking.shamir import reconstruct
+from fedhist.protocol.masking.wire import OpenedShare
+
+MAX_SUBSETS = 600
+"""How many subsets of the shares of one secret are tried before it is given up."""
+
+PointShare = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class MaskedSum:
+    """The end: the sum over the included devices, and how many messages were ignored on the way, by reason."""
+
+    values: Integers = field(repr=False)
+    included: tuple[int, ...] = field(repr=False)
+    rejected: Mapping[str, int]
+
+
+class Recovery:
+    """Collects the opened shares of one session, by owner."""
+
+    def __init__(self, cohort: Cohort, masked: Residues, *, shared: set[int], included: set[int]) -> None:
+        self.cohort = cohort
+        self.shared = shared
+        self.included = included
+        self._masked = masked
+        self._shares: dict[int, list[PointShare]] = {device: [] for device in shared}
+
+    def keep(self, holder: int, opened: Sequence[OpenedShare]) -> None:
+        """Keep the shares of one holder; their kinds have been checked."""
+        for share in opened:
+            self._shares[share.owner].append((self.cohort.point(share.owner, holder), share.share))
+
+    def unmask(self, rejected: Mapping[str, int]) -> MaskedSum:
+        """The sum. Every secret is rebuilt and checked before the first mask is taken off."""
+        seeds, pairs = self._rebuild_all()
+        context = self.cohort.terms.digest
+        adder = MaskAdder(self._masked)
+        for device, seed in seeds.items():
+            adder.subtract(self_mask_key(seed, context, device))
+        for dead, pair in pairs.items():
+            survivors = [peer for peer in self.cohort.neighbours(dead) if peer in self.included]
+            peers = [(peer, self.cohort.advertisement(peer).mask_key) for peer in survivors]
+            keys = pair.derive_for(MASK_PURPOSE, context, dead, peers, KEY_BYTES)
+            for peer, key in zip(survivors, keys, strict=True):
+                # The survivor added the mask if its id is the smaller one.
+                if peer < dead:
+                    adder.subtract(key)
+                else:
+                    adder.add(key)
+        return MaskedSum(
+            values=to_integers(self._masked), included=tuple(sorted(self.included)), rejected=dict(rejected)
+        )
+
+    def _rebuild_all(self) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
+        context, threshold = self.cohort.terms.digest, self.cohort.parameters.threshold
+        seeds: dict[int, bytes] = {}
+        pairs: dict[int, KeyPair] = {}
+        corrupt = 0
+        for device in sorted(self.shared):
+            shares, advert = self._shares.pop(device), self.cohort.advertisement(device)
+            alive = device in self.included
+            if not alive and not any(peer in self.included for peer in self.cohort.neighbours(device)):
+                continue  # in nobody's masks
+            if len(shares) < threshold:
+                raise TooFewSurvivors(
+                    "unmasking", alive=len(shares), needed=threshold, of="shares of a secret"
+                )
+            if alive:
+                seed = rebuild(shares, threshold, partial(_is_seed, context, device, advert.commitment))
+                if seed is not None:
+                    seeds[device] = seed
+                corrupt += seed is None
+            else:
+                secret = rebuild(shares, threshold, partial(_is_secret, advert.mask_key))
+                if secret is not None:
+                    pairs[device] = KeyPair.from_secret(secret)
+                corrupt += secret is None
+        if corrupt:
+            raise CorruptShares(secrets=corrupt)
+        return seeds, pairs
+
+
+def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
+    return commit(seed, context, device) == commitment
+
+
+def _is_secret(public: bytes, secret: bytes) -> bool:
+    return KeyPair.from_secret(secret).public == public
+
+
+def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:
+    """The secret that `accept` knows, or None if no subset that is tried gives it."""
+    for subset in islice(_subsets(shares, threshold), MAX_SUBSETS):
+        points, values = zip(*subset, strict=True)
+        secret = reconstruct(points, values)
+        if secret is not None and accept(secret):
+            return secret
+    return None
+
+
+def _subsets(shares: Sequence[PointShare], threshold: int) -> Iterator[Sequence[PointShare]]:
+    """All subsets of `threshold` shares if they are few; else windows of neighbouring points, then pseudo-random ones.
+
+    Every share is outside some window, so a single liar is always left out sooner or later.
+    """
+    count = len(shares)
+    ordered = sorted(shares)
+    if comb(count, threshold) <= MAX_SUBSETS:
+        yield from combinations(ordered, threshold)
+        return
+    around = ordered + ordered
+    for begin in range(count):
+        yield around[begin : begin + threshold]
+    for attempt in range(MAX_SUBSETS):
+        ranked = sorted((_rank(attempt, point), point, value) for point, value in ordered)
+        yield [(point, value) for _, point, value in ranked[:threshold]]
+
+
+def _rank(attempt: int, point: int) -> bytes:
+    return hashlib.sha256(b"fedhist/masking/1/subset/%d/%d" % (attempt, point)).digest()

@@ -1,0 +1,369 @@
+"""The server's side of one masked sum, stage by stage. Each stage takes messages and closes into the next.
+
+    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingInputs ──────────────▶ CollectingOpenings ─▶ MaskedSum
+                                                          └─▶ CollectingConfirmations ─▲   signed mode
+
+    stage = CollectingAdvertisements(terms, source=source)
+    stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
+    stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
+
+A device that is silent or sends nonsense is a drop-out. When too few are left, `close` raises RoundFailed and no
+request to unmask was made, so that every input stays hidden. A stage is closed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from fedhist.protocol.errors import (
+    BadKey,
+    DecodeError,
+    InvalidInput,
+    RoundFailed,
+    TooFewSurvivors,
+    UnexpectedMessage,
+)
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.cohort import Cohort
+from fedhist.protocol.masking.encoding import read_residues, zeros
+from fedhist.protocol.masking.graph import parameters_for
+from fedhist.protocol.masking.keys import (
+    KEY_BYTES,
+    MAX_ID,
+    advertisement_text,
+    check_public,
+    draw_bytes,
+    roster_digest,
+    survivors_text,
+    verify,
+)
+from fedhist.protocol.masking.recovery import MaskedSum, Recovery
+from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
+from fedhist.protocol.masking.wire import Kind, ShareKind
+from fedhist.protocol.privacy.randomness import Source
+
+Messages = Iterator[tuple[int, bytes]]
+
+
+class Rejection(StrEnum):
+    """Why a message was ignored."""
+
+    DUPLICATE = "duplicate"
+    STRANGER = "stranger"
+    MALFORMED = "malformed"
+    BAD_KEY = "bad-key"
+    BAD_SIGNATURE = "bad-signature"
+    WRONG_RECEIVERS = "wrong-receivers"
+    WRONG_SHARES = "wrong-shares"
+    FULL = "full"
+
+
+class _Rejected(Exception):
+    def __init__(self, reason: Rejection) -> None:
+        self.reason = reason
+        super().__init__(reason.value)
+
+
+class _Stage:
+    """Takes each expected sender's message once, and counts what it ignores."""
+
+    name: ClassVar[str]
+
+    def __init__(self, terms: MaskingTerms, expected: set[int] | None, rejected: Counter[Rejection]) -> None:
+        self.terms = terms
+        self.rejected = rejected
+        self._expected = expected
+        self._heard: set[int] = set()
+        self._closed = False
+
+    @property
+    def waiting_for(self) -> int | None:
+        """How many expected devices have not answered; None while anybody may."""
+        return None if self._expected is None else len(self._expected) - len(self._heard)
+
+    def add(self, sender: int, message: bytes) -> bool:
+        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
+        if self._closed:
+            raise UnexpectedMessage(state=self, message=message)
+        try:
+            if self._expected is not None and sender not in self._expected:
+                raise _Rejected(Rejection.STRANGER)
+            if sender in self._heard:
+                raise _Rejected(Rejection.DUPLICATE)
+            self._take(sender, message)
+        except _Rejected as refused:
+            self.rejected[refused.reason] += 1
+            return False
+        except DecodeError:
+            self.rejected[Rejection.MALFORMED] += 1
+            return False
+        except BadKey:
+            self.rejected[Rejection.BAD_KEY] += 1
+            return False
+        self._heard.add(sender)
+        return True
+
+    def _take(self, sender: int, message: bytes) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        if self._closed:
+            raise UnexpectedMessage(state=self, message=None)
+        self._closed = True
+
+    def _need(self, alive: int, needed: int) -> None:
+        if alive < needed:
+            raise TooFewSurvivors(self.name, alive=alive, needed=needed)
+
+
+class CollectingAdvertisements(_Stage):
+    """Whoever advertises takes part. In signed mode `directory` has the devices' public keys, as on the devices."""
+
+    name = "advertising"
+
+    def __init__(
+        self, terms: MaskingTerms, *, source: Source, directory: Mapping[int, bytes] | None = None
+    ) -> None:
+        if terms.signed != (directory is not None):
+            raise InvalidInput(
+                "a directory and the mode do not go together", allowed="one in signed mode only"
+            )
+        super().__init__(terms, None if directory is None else set(directory), Counter())
+        self._salt = draw_bytes(KEY_BYTES, source=source)
+        self._directory = dict(directory or {})
+        self._bodies: dict[int, bytes] = {}
+        self._keys: set[bytes] = set()
+
+    def _take(self, sender: int, message: bytes) -> None:
+        if not 0 <= sender <= MAX_ID:
+            raise _Rejected(Rejection.STRANGER)
+        if len(self._bodies) == MAX_DEVICES:
+            raise _Rejected(Rejection.FULL)
+        body = bytes(wire.body_of(message, Kind.ADVERTISEMENT, self.terms))
+        advert = wire.read_advertisement(body, self.terms)
+        keys = {advert.box_key, advert.mask_key}
+        for key in keys:
+            check_public(key)
+        # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
+        if len(keys) != 2 or keys & self._keys:
+            raise _Rejected(Rejection.BAD_KEY)
+        text = advertisement_text(self.terms.digest, sender, advert.unsigned)
+        if self.terms.signed and not verify(self._directory, sender, advert.signature, text):
+            raise _Rejected(Rejection.BAD_SIGNATURE)
+        self._keys |= keys
+        self._bodies[sender] = body
+
+    def close(self) -> tuple[CollectingShares, Messages]:
+        """Draw the graph over all who advertised, and tell everybody their neighbours."""
+        self._close()
+        self._need(len(self._bodies), self.terms.minimum_survivors)
+        try:
+            parameters = parameters_for(len(self._bodies), self.terms)
+        except InvalidInput as error:
+            raise RoundFailed(str(error)) from None
+        cohort = Cohort(self.terms, self._bodies, parameters, self._salt)
+        return CollectingShares(self.terms, cohort, self._directory, self.rejected), self._rosters(cohort)
+
+    def _rosters(self, cohort: Cohort) -> Messages:
+        entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
+        for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
+            yield (
+                device,
+                wire.encode_roster(cohort.parameters, map(entries.__getitem__, row.tolist()), self.terms),
+            )
+
+
+class CollectingShares(_Stage):
+    """Boxes come from their senders and are sorted by receiver."""
+
+    name = "sharing"
+
+    def __init__(
+        self,
+        terms: MaskingTerms,
+        cohort: Cohort,
+        directory: Mapping[int, bytes],
+        rejected: Counter[Rejection],
+    ) -> None:
+        super().__init__(terms, set(cohort.ids), rejected)
+        self.cohort = cohort
+        self._directory = directory
+        self._boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in cohort.ids}
+
+    def _take(self, sender: int, message: bytes) -> None:
+        boxes = wire.decode_boxes(message, Kind.SHARES, self.terms)
+        if [receiver for receiver, _ in boxes] != self.cohort.neighbours(sender):
+            raise _Rejected(Rejection.WRONG_RECEIVERS)
+        for receiver, box in boxes:
+            self._boxes[receiver].append((sender, box))
+
+    def close(self) -> tuple[CollectingInputs, Messages]:
+        """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
+        self._close()
+        kept = self._with_enough_neighbours()
+        self._need(len(kept), max(self.terms.minimum_survivors, self.cohort.parameters.threshold + 1))
+        following = CollectingInputs(self.terms, self.cohort, self._directory, self.rejected, shared=kept)
+        return following, self._deliveries(kept)
+
+    def _with_enough_neighbours(self) -> set[int]:
+        """Leave out who has fewer than t neighbours that shared: nobody could rebuild its secrets. Until all have."""
+        kept = self.cohort.flags(self._heard)
+        while True:
+            enough = kept & (kept[self.cohort.adjacency].sum(axis=1) >= self.cohort.parameters.threshold)
+            if (enough == kept).all():
+                return {device for device, keep in zip(self.cohort.ids, kept.tolist(), strict=True) if keep}
+            kept = enough
+
+    def _deliveries(self, kept: set[int]) -> Messages:
+        for device in self.cohort.ids:
+            boxes = self._boxes.pop(device)
+            if device in kept:
+                delivered = sorted(box for box in boxes if box[0] in kept)
+                yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
+
+
+class CollectingInputs(_Stage):
+    """Masked inputs are added to one running sum as they come, and none is kept."""
+
+    name = "masking"
+
+    def __init__(
+        self,
+        terms: MaskingTerms,
+        cohort: Cohort,
+        directory: Mapping[int, bytes],
+        rejected: Counter[Rejection],
+        *,
+        shared: set[int],
+    ) -> None:
+        super().__init__(terms, shared, rejected)
+        self._cohort = cohort
+        self._directory = directory
+        self._shared = shared
+        self._sum = zeros(terms.length, terms.width)
+
+    def _take(self, sender: int, message: bytes) -> None:
+        residues = read_residues(wire.masked_body(message, self.terms), self.terms.width)
+        np.add(self._sum, residues, out=self._sum)
+
+    def close(self) -> tuple[CollectingConfirmations | CollectingOpenings, Messages]:
+        """Settle who survived. Ask for confirmations in signed mode, else for the shares that unmask."""
+        self._close()
+        self._need(len(self._heard), self.terms.minimum_survivors)
+        self._need_neighbours()
+        recovery = Recovery(self._cohort, self._sum, shared=self._shared, included=self._heard)
+        if not self.terms.signed:
+            return _ask_to_open(self.terms, recovery, b"", self._heard, self.rejected)
+        survivors = wire.id_list(sorted(self._heard))
+        message = wire.message(Kind.SURVIVORS, self.terms, survivors)
+        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.rejected)
+        return following, ((device, message) for device in sorted(self._heard))
+
+    def _need_neighbours(self) -> None:
+        """Everyone who is in a survivor's masks keeps t surviving neighbours, who hold the shares to undo that."""
+        cohort = self._cohort
+        alive = cohort.flags(self._heard)[cohort.adjacency].sum(axis=1)
+        masked_with = cohort.flags(self._shared) & ((alive > 0) | cohort.flags(self._heard))
+        fewest = int(alive[masked_with].min())
+        if fewest < cohort.parameters.threshold:
+            needed = cohort.parameters.threshold
+            raise TooFewSurvivors(self.name, alive=fewest, needed=needed, of="neighbours of some device")
+
+
+class CollectingConfirmations(_Stage):
+    """Signed mode: survivors sign the set of survivors."""
+
+    name = "confirming"
+
+    def __init__(
+        self,
+        terms: MaskingTerms,
+        recovery: Recovery,
+        directory: Mapping[int, bytes],
+        survivors: bytes,
+        rejected: Counter[Rejection],
+    ) -> None:
+        super().__init__(terms, recovery.included, rejected)
+        self._recovery = recovery
+        self._directory = directory
+        self._text = survivors_text(terms.digest, roster_digest(recovery.cohort.bodies), survivors)
+        self._signatures: dict[int, bytes] = {}
+
+    def _take(self, sender: int, message: bytes) -> None:
+        signature = wire.decode_confirmation(message, self.terms)
+        if not verify(self._directory, sender, signature, self._text):
+            raise _Rejected(Rejection.BAD_SIGNATURE)
+        self._signatures[sender] = signature
+
+    def close(self) -> tuple[CollectingOpenings, Messages]:
+        """Show the signatures to all who signed, and ask them to open shares."""
+        self._close()
+        # A signer needs t shares from others, so one more than t must be left.
+        self._need(len(self._heard), self._recovery.cohort.parameters.threshold + 1)
+        signatures = b"".join(wire.confirmation_entry(*entry) for entry in sorted(self._signatures.items()))
+        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.rejected)
+
+
+class CollectingOpenings(_Stage):
+    """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
+
+    name = "unmasking"
+
+    def __init__(
+        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], rejected: Counter[Rejection]
+    ) -> None:
+        super().__init__(terms, asked, rejected)
+        self._recovery = recovery
+
+    def _take(self, sender: int, message: bytes) -> None:
+        opened = wire.decode_opening(message, self.terms)
+        if [(share.owner, share.kind) for share in opened] != self._due(sender):
+            raise _Rejected(Rejection.WRONG_SHARES)
+        self._recovery.keep(sender, opened)
+
+    def _due(self, sender: int) -> list[tuple[int, ShareKind]]:
+        recovery = self._recovery
+        return [
+            (peer, ShareKind.SEED if peer in recovery.included else ShareKind.MASK_SECRET)
+            for peer in recovery.cohort.neighbours(sender)
+            if peer in recovery.shared
+        ]
+
+    def close(self) -> MaskedSum:
+        """Rebuild the secrets, take the masks off, and give the sum over the included."""
+        self._close()
+        return self._recovery.unmask({reason.value: count for reason, count in self.rejected.items()})
+
+
+def _ask_to_open(
+    terms: MaskingTerms,
+    recovery: Recovery,
+    confirmations: bytes,
+    asked: set[int],
+    rejected: Counter[Rejection],
+) -> tuple[CollectingOpenings, Messages]:
+    def requests() -> Messages:
+        for device in sorted(asked):
+            dead = [
+                peer
+                for peer in recovery.cohort.neighbours(device)
+                if peer in recovery.shared and peer not in recovery.included
+            ]
+            yield device, wire.encode_unmask(dead, confirmations, terms)
+
+    return CollectingOpenings(terms, recovery, asked, rejected), requests()
+
+
+ServerStage = (
+    CollectingAdvertisements
+    | CollectingShares
+    | CollectingInputs
+    | CollectingConfirmations
+    | CollectingOpenings
+)
+"""Where the server is in its session."""

@@ -1,0 +1,80 @@
+"""What both sides of a masked sum agree on before it starts; its digest is bound into every key and message."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedhist.protocol.errors import DecodeError, InvalidInput
+
+SESSION_BYTES = 32
+MAX_LENGTH = 1 << 28
+MAX_DEVICES = 1 << 24
+WIDTHS = (32, 64)
+_TAG = b"fedhist/masking/1/terms"
+_LAYOUT = struct.Struct("<32sIBddIB")
+TERMS_BYTES = _LAYOUT.size
+
+
+@dataclass(frozen=True)
+class MaskingTerms:
+    """The settings of one masked sum.
+
+    `session` is new for every round: derive it from the run's name, the round and the plan's digest. `width` is the
+    number of bits of a value, see `encoding.width_for`. `corrupt_share` and `dropout_share` are the parts of the
+    devices that may collude with the server and that may fall silent, for which the graph is made. Fewer than
+    `minimum_survivors` inputs are never unmasked. `signed` asks for the mode that withstands an active server.
+    """
+
+    session: bytes
+    length: int
+    width: int
+    corrupt_share: float = 0.05
+    dropout_share: float = 0.10
+    minimum_survivors: int = 2
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        _check(len(self.session) == SESSION_BYTES, "the session has another length", "32 bytes")
+        _check(1 <= self.length <= MAX_LENGTH, f"a vector of {self.length} values", f"1 to {MAX_LENGTH}")
+        _check(self.width in WIDTHS, f"values of {self.width} bits", "32 or 64")
+        for name in ("corrupt_share", "dropout_share"):
+            value = getattr(self, name)
+            _check(0 <= value < 0.5, f"{name} = {value}", "0 or more, and less than one half")
+        low = self.minimum_survivors
+        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors = {low}", f"2 to {MAX_DEVICES}")
+
+    def to_bytes(self) -> bytes:
+        """The terms in a fixed layout."""
+        return _LAYOUT.pack(
+            self.session,
+            self.length,
+            self.width,
+            self.corrupt_share,
+            self.dropout_share,
+            self.minimum_survivors,
+            self.signed,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> MaskingTerms:
+        """The terms in these bytes; DecodeError if they are none."""
+        try:
+            session, length, width, corrupt, dropout, minimum, signed = _LAYOUT.unpack(data)
+            if signed not in (0, 1):
+                raise DecodeError("the bytes are no terms of masking")
+            return cls(session, length, width, corrupt, dropout, minimum, bool(signed))
+        except (struct.error, InvalidInput):
+            raise DecodeError("the bytes are no terms of masking") from None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it."""
+        return hashlib.sha256(_TAG + self.to_bytes()).digest()
+
+
+def _check(holds: bool, problem: str, allowed: str) -> None:
+    if not holds:
+        raise InvalidInput(problem, allowed=allowed)

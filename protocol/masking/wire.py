@@ -1,0 +1,240 @@
+"""Every message as bytes.
+
+    magic "FM" · version u8 · kind u8 · digest of the terms 32 bytes · body, and nothing after it
+
+    ADVERTISEMENT   device   box key 32 · mask key 32 · commitment 32 [· signature 64]
+    ROSTER          server   devices u32 · neighbours u32 · threshold u32 · (id u64 · advertisement) each
+    SHARES          device   (receiver u64 · box 94) each
+    BOXES           server   (sender u64 · box 94) each
+    MASKED          device   residues, 4 or 8 bytes each
+    SURVIVORS       server   id u64 each                                        signed mode only
+    CONFIRMATION    device   signature 64                                       signed mode only
+    UNMASK          server   dead u32 · id u64 each [· (id u64 · signature 64) each]
+    OPENING         device   (id u64 · kind u8 · share 33) each
+
+All little-endian. In brackets: in signed mode, and only there. Lists ascend strictly by id, so that each message has
+one encoding and no list can hold an id twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from fedhist.protocol.errors import DecodeError
+from fedhist.protocol.masking.boxes import BOX_BYTES
+from fedhist.protocol.masking.graph import GraphParameters
+from fedhist.protocol.masking.keys import KEY_BYTES, SIGNATURE_BYTES
+from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
+from fedhist.protocol.masking.terms import MaskingTerms
+
+VERSION = 1
+MAGIC = b"FM"
+_HEADER = struct.Struct("<2sBB32s")
+HEADER_BYTES = _HEADER.size
+_ROSTER = struct.Struct("<III")
+_COUNT = struct.Struct("<I")
+_ID = struct.Struct("<Q")
+_BOX = struct.Struct(f"<Q{BOX_BYTES}s")
+_SIGNED_BY = struct.Struct(f"<Q{SIGNATURE_BYTES}s")
+_OPENED = struct.Struct(f"<QB{SHARE_BYTES}s")
+PLAIN_ADVERTISEMENT_BYTES = 3 * KEY_BYTES
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    ADVERTISEMENT = 1
+    ROSTER = 2
+    SHARES = 3
+    BOXES = 4
+    MASKED = 5
+    SURVIVORS = 6
+    CONFIRMATION = 7
+    UNMASK = 8
+    OPENING = 9
+
+
+class ShareKind(IntEnum):
+    """Of which secret a share is: the mask secret of a dead device, or the self-mask seed of a living one."""
+
+    MASK_SECRET = 1
+    SEED = 2
+
+
+class Advertisement(NamedTuple):
+    """A device's public keys for one session."""
+
+    box_key: bytes
+    mask_key: bytes
+    commitment: bytes
+    signature: bytes
+
+    @property
+    def unsigned(self) -> bytes:
+        """All but the signature: what is signed."""
+        return self.box_key + self.mask_key + self.commitment
+
+
+class UnmaskRequest(NamedTuple):
+    """The dead among a device's neighbours and, in signed mode, who confirmed the survivors."""
+
+    dead: tuple[int, ...]
+    confirmations: tuple[tuple[int, bytes], ...]
+
+
+class OpenedShare(NamedTuple):
+    """A share of one of the owner's secrets."""
+
+    owner: int
+    kind: ShareKind
+    share: bytes
+
+
+def message(kind: Kind, terms: MaskingTerms, body: bytes | memoryview) -> bytes:
+    """A body with its header."""
+    return b"".join((_HEADER.pack(MAGIC, VERSION, kind, terms.digest), body))
+
+
+def body_of(data: bytes, kind: Kind, terms: MaskingTerms) -> memoryview:
+    """What follows the header, refused unless the header says that it is this kind of message under these terms."""
+    if len(data) < HEADER_BYTES:
+        raise DecodeError(f"a message has at least {HEADER_BYTES} bytes, this one {len(data)}")
+    magic, version, number, digest = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise DecodeError("these bytes are no message of masking")
+    if version != VERSION:
+        raise DecodeError(f"a message of version {version}; this side speaks version {VERSION}")
+    if number != kind:
+        raise DecodeError(f"a message of kind {number} where {kind.name.lower()} ({kind.value}) is due")
+    if digest != terms.digest:
+        raise DecodeError("a message under other terms, or of another session")
+    return memoryview(data)[HEADER_BYTES:]
+
+
+def advertisement_bytes(terms: MaskingTerms) -> int:
+    """The length of an advertisement's body."""
+    return PLAIN_ADVERTISEMENT_BYTES + (SIGNATURE_BYTES if terms.signed else 0)
+
+
+def read_advertisement(body: bytes | memoryview, terms: MaskingTerms) -> Advertisement:
+    """The keys in the body of an advertisement."""
+    if len(body) != advertisement_bytes(terms):
+        raise DecodeError(f"an advertisement of {len(body)} bytes where {advertisement_bytes(terms)} are due")
+    raw = bytes(body)
+    return Advertisement(raw[:32], raw[32:64], raw[64:96], raw[96:])
+
+
+def roster_entry(device: int, body: bytes) -> bytes:
+    """One device in a roster."""
+    return _ID.pack(device) + body
+
+
+def encode_roster(parameters: GraphParameters, entries: Iterable[bytes], terms: MaskingTerms) -> bytes:
+    """The roster of these entries."""
+    head = _ROSTER.pack(parameters.devices, parameters.neighbours, parameters.threshold)
+    return message(Kind.ROSTER, terms, head + b"".join(entries))
+
+
+def decode_roster(data: bytes, terms: MaskingTerms) -> tuple[GraphParameters, dict[int, Advertisement]]:
+    """The claimed parameters, and the neighbours' advertisements in the order of their ids."""
+    body = body_of(data, Kind.ROSTER, terms)
+    if len(body) < _ROSTER.size:
+        raise DecodeError("a roster without its head")
+    parameters = GraphParameters(*_ROSTER.unpack_from(body))
+    entry = struct.Struct(f"<Q{advertisement_bytes(terms)}s")
+    entries = _entries(entry, body[_ROSTER.size :])
+    return parameters, {device: read_advertisement(advert, terms) for device, advert in entries}
+
+
+def encode_boxes(kind: Kind, boxes: Iterable[tuple[int, bytes]], terms: MaskingTerms) -> bytes:
+    """Boxes by the other side's id: SHARES names receivers, BOXES senders."""
+    return message(kind, terms, b"".join(_BOX.pack(device, box) for device, box in boxes))
+
+
+def box_entry(device: int, box: bytes) -> bytes:
+    """One box of such a message."""
+    return _BOX.pack(device, box)
+
+
+def decode_boxes(data: bytes, kind: Kind, terms: MaskingTerms) -> list[tuple[int, bytes]]:
+    """The boxes of a message of this kind."""
+    return _entries(_BOX, body_of(data, kind, terms))
+
+
+def masked_body(data: bytes, terms: MaskingTerms) -> memoryview:
+    """The residues' bytes of a masked input."""
+    body = body_of(data, Kind.MASKED, terms)
+    if len(body) != terms.length * terms.width // 8:
+        raise DecodeError(
+            f"a masked input of {len(body)} bytes where {terms.length * terms.width // 8} are due"
+        )
+    return body
+
+
+def id_list(ids: Iterable[int]) -> bytes:
+    """Ids in the order given."""
+    return b"".join(map(_ID.pack, ids))
+
+
+def decode_survivors(data: bytes, terms: MaskingTerms) -> tuple[int, ...]:
+    """The ids of a survivors message."""
+    return tuple(device for (device,) in _entries(_ID, body_of(data, Kind.SURVIVORS, terms)))
+
+
+def decode_confirmation(data: bytes, terms: MaskingTerms) -> bytes:
+    """The signature of a confirmation."""
+    body = body_of(data, Kind.CONFIRMATION, terms)
+    if len(body) != SIGNATURE_BYTES:
+        raise DecodeError(f"a confirmation of {len(body)} bytes where {SIGNATURE_BYTES} are due")
+    return bytes(body)
+
+
+def encode_unmask(dead: Sequence[int], confirmations: bytes, terms: MaskingTerms) -> bytes:
+    """A request to unmask; `confirmations` are `confirmation_entry`s by ascending id."""
+    return message(Kind.UNMASK, terms, _COUNT.pack(len(dead)) + id_list(dead) + confirmations)
+
+
+def confirmation_entry(device: int, signature: bytes) -> bytes:
+    """One confirmation in a request to unmask."""
+    return _SIGNED_BY.pack(device, signature)
+
+
+def decode_unmask(data: bytes, terms: MaskingTerms) -> UnmaskRequest:
+    """The dead, and the confirmations."""
+    body = body_of(data, Kind.UNMASK, terms)
+    if len(body) < _COUNT.size:
+        raise DecodeError("a request to unmask without its count")
+    end = _COUNT.size + _COUNT.unpack_from(body)[0] * _ID.size
+    if len(body) < end or (len(body) != end and not terms.signed):
+        raise DecodeError(f"a request to unmask of {len(body)} bytes where {end} are due")
+    dead = tuple(device for (device,) in _entries(_ID, body[_COUNT.size : end]))
+    return UnmaskRequest(dead, tuple(_entries(_SIGNED_BY, body[end:])))
+
+
+def encode_opening(opened: Iterable[tuple[int, ShareKind, bytes]], terms: MaskingTerms) -> bytes:
+    """The shares that a device gives to the server, by ascending id of their owners."""
+    return message(Kind.OPENING, terms, b"".join(_OPENED.pack(*entry) for entry in opened))
+
+
+def decode_opening(data: bytes, terms: MaskingTerms) -> list[OpenedShare]:
+    """The shares of an opening."""
+    found = []
+    for owner, kind, share in _entries(_OPENED, body_of(data, Kind.OPENING, terms)):
+        if kind not in (ShareKind.MASK_SECRET, ShareKind.SEED):
+            raise DecodeError(f"a share of unknown kind {kind}")
+        check_share(share)
+        found.append(OpenedShare(owner, ShareKind(kind), share))
+    return found
+
+
+def _entries(layout: struct.Struct, body: bytes | memoryview) -> list[tuple[Any, ...]]:
+    if len(body) % layout.size:
+        raise DecodeError(f"a list of {len(body)} bytes; entries have {layout.size}")
+    entries = list(layout.iter_unpack(body))
+    if any(one[0] >= other[0] for one, other in pairwise(entries)):
+        raise DecodeError("a list that does not ascend strictly by id")
+    return entries

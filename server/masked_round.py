@@ -1,0 +1,49 @@
+"""A masked sum over a cohort: the stages of the masking session, over whatever carries the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.server_session import CollectingAdvertisements, ServerStage
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.privacy.randomness import Source
+
+
+class Exchange(Protocol):
+    """One exchange of messages with the cohort."""
+
+    def __call__(
+        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
+    ) -> Iterable[tuple[int, bytes]]:
+        """Send each participant its message, and yield the answers as they come, with who sent them.
+
+        Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.
+        """
+
+
+def masked_sum(
+    terms: MaskingTerms,
+    exchange: Exchange,
+    *,
+    source: Source,
+    directory: Mapping[int, bytes] | None = None,
+) -> MaskedSum:
+    """The sum over the participants that stayed. Raises RoundFailed when too few did; then nothing was unmasked.
+
+    Args:
+        terms: what both sides agree on.
+        exchange: carries the messages.
+        source: for the salt of the graph.
+        directory: in signed mode, the participants' public keys by id.
+    """
+    stage: ServerStage = CollectingAdvertisements(terms, source=source, directory=directory)
+    messages: Iterable[tuple[int, bytes]] | None = None
+    while True:
+        for sender, answer in exchange(stage.name, messages):
+            stage.add(sender, answer)
+        closed = stage.close()
+        if isinstance(closed, MaskedSum):
+            return closed
+        stage, messages = closed

@@ -1,0 +1,163 @@
+"""A masked round in this process: the users dealt to participants in order, each with a masking session of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhist.client.device import answer_population
+from fedhist.client.masked_device import with_noise
+from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
+from fedhist.protocol.identities import participant_number
+from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.graph import share_of
+from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request, Total
+from fedhist.server.collection import RoundReport, numbered
+from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
+from fedhist.simulations.engines.masked_watch import MaskedWatch
+
+_IN_MEMORY_BYTES = 1 << 28
+_MANY = 500
+"""From so many participants on, a second process pays for itself."""
+
+DROPOUT_STAGES = ("advertising", "sharing", "masking", "unmasking")
+
+
+@dataclass(frozen=True)
+class MaskedRound:
+    """A masked round's outcome: what the server saw, what only a simulation knows, and what it took."""
+
+    total: Total
+    exact: Total = field(repr=False)
+    run: CohortRun = field(repr=False)
+    report: RoundReport = field(repr=False)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Mean bytes that a participant sent."""
+        sent = np.sum([traffic.sent for traffic in self.run.traffic.values()], axis=0)
+        return round(float(sent[sent > 0].mean()))
+
+
+def masked_round(
+    request: Request, population: Population, *, source: Source, dropout: float, observe: Observer = ignore
+) -> MaskedRound:
+    """The round's total through masking sessions.
+
+    Args:
+        request: of a masked plan.
+        population: all users; participant i of P has the users from i n/P to (i+1) n/P.
+        source: for what users and sessions draw.
+        dropout: the share of participants that fall silent, at each stage in turn.
+        observe: told of every stage.
+    """
+    parts = request.plan.participants or 0
+    envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
+    draws = source.fork("masking", request.round.value)
+    with _table(parts, vector_length(request)) as vectors:
+        for number, part in enumerate(parts_of(population, parts)):
+            vectors[number] = to_vector(
+                answer_population(request, part, source=source), request, labels_of(population)
+            )
+        terms = terms_of(envelope)
+        watch = MaskedWatch(observe, envelope, terms, parts)
+        gone = dropouts(parts, dropout, source=draws.fork("drop-outs"))
+        run = run_cohort(
+            terms,
+            parts,
+            lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
+            source=draws,
+            dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
+            identities=identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None,
+            cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
+            watch=watch,
+        )
+        labels = labels_of(population)
+        known = range(population.domain_size) if labels is None else labels
+        watch.view(vectors, known)
+        exact = np.zeros(vector_length(request), dtype=np.int64)
+        for number in run.included:
+            exact += vectors[number]
+
+    def read(values: Integers) -> Total:
+        return numbered(to_total(values, request, participants=len(run.included)), known)
+
+    total = read(run.values)
+    report = watch.report(included=len(run.included), users=total.users)
+    return MaskedRound(total=total, exact=read(exact), run=run, report=report)
+
+
+def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:
+    """Exactly that share of the participants, drawn at random, dealt to stages in turn, by the server's names of them.
+
+    One that falls silent at the last stage is in the sum all the same.
+    """
+    order = np.argsort(source.words(participants), kind="stable")
+    gone = order[: share_of(participants, share)].tolist()
+    return {stage: gone[place :: len(DROPOUT_STAGES)] for place, stage in enumerate(DROPOUT_STAGES)}
+
+
+def identities(participants: int, *, source: Source) -> dict[int, Identity]:
+    """Keys for signed masking, and the directory of them all; in a simulation nobody else has to make them."""
+    secrets = [draw_bytes(KEY_BYTES, source=source) for _ in range(participants)]
+    directory = {number: Identity(secret, {}).public for number, secret in enumerate(secrets)}
+    return {number: Identity(secret, directory) for number, secret in enumerate(secrets)}
+
+
+def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
+    """The same for participants that are known by their keys, as on Flower."""
+    publics = [Identity(secret, {}).public for secret in secrets]
+    directory = {participant_number(public): public for public in publics}
+    return [Identity(secret, directory) for secret in secrets]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some consecutive users, in as many pieces as the shards they lie in."""
+
+    pieces: Sequence[Histograms] = field(repr=False)
+    domain_size: int
+    labels: Sequence[str | int] | None = field(repr=False)
+
+    @property
+    def users(self) -> int:
+        """How many users these are."""
+        return sum(piece.users for piece in self.pieces)
+
+    def shards(self) -> Iterator[Histograms]:
+        """The pieces."""
+        return iter(self.pieces)
+
+
+def parts_of(population: Population, parts: int) -> Iterator[Population]:
+    """The users of each of so many participants, in one pass over the shards."""
+    ends = [(number + 1) * population.users // parts for number in range(parts)]
+    labels, pieces, seen, number = labels_of(population), list[Histograms](), 0, 0
+    for shard in population.shards():
+        start = 0
+        while number < parts and ends[number] <= seen + shard.users:
+            stop = ends[number] - seen
+            yield _Part([*pieces, shard.rows(start, stop)], population.domain_size, labels)
+            pieces, start, number = [], stop, number + 1
+        if start < shard.users:
+            pieces.append(shard.rows(start, shard.users))
+        seen += shard.users
+
+
+@contextmanager
+def _table(rows: int, columns: int) -> Iterator[Integers]:
+    """A vector for each participant; in a temporary file when they are large."""
+    if 8 * rows * columns <= _IN_MEMORY_BYTES:
+        yield np.zeros((rows, columns), dtype=np.int64)
+        return
+    with tempfile.TemporaryFile(prefix="fedhist-vectors-") as file:
+        yield np.memmap(file, dtype=np.int64, mode="w+", shape=(rows, columns))

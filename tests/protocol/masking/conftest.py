@@ -1,0 +1,111 @@
+"""A masked sum that a test can stop at any stage, to see or send what it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import DeviceState
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+
+
+class Play:
+    """Devices 10, 13, 16, ... and a server. Each stage leaves the messages for the next one in `inbox`."""
+
+    def __init__(
+        self,
+        devices: int = 5,
+        *,
+        signed: bool = False,
+        session: int = 1,
+        minimum: int = 2,
+        seed: int | None = 0,
+        length: int = 4,
+        width: int = 32,
+    ) -> None:
+        self.terms = MaskingTerms(
+            session=bytes([session]) * 32,
+            length=length,
+            width=width,
+            minimum_survivors=minimum,
+            signed=signed,
+        )
+        self.source: Source = SystemSource() if seed is None else SeededSource(seed)
+        self.ids = [10 + 3 * number for number in range(devices)]
+        secrets = {device: self.source.fork("identity", device).words(4).tobytes() for device in self.ids}
+        publics = {device: Identity(secret, {}).public for device, secret in secrets.items()}
+        self.identities = {device: Identity(secret, publics) for device, secret in secrets.items()}
+        self.server: Any = CollectingAdvertisements(
+            self.terms, source=self.source.fork("server"), directory=publics if signed else None
+        )
+        self.states: dict[int, DeviceState] = {}
+        self.inbox: dict[int, bytes] = {}
+        self.outbox: dict[int, bytes] = {}
+
+    def vector(self, device: int) -> Integers:
+        return np.arange(self.terms.length, dtype=np.int64) * device - 20
+
+    def total(self, devices: Collection[int]) -> Integers:
+        return sum((self.vector(device) for device in devices), np.zeros(self.terms.length, dtype=np.int64))
+
+    def peek(
+        self, device: int, message: bytes, state: DeviceState | None = None
+    ) -> tuple[DeviceState, bytes]:
+        """What a device would answer, without its having happened."""
+        state = self.states[device] if state is None else state
+        source = self.source.fork("device", device, type(state).__name__)
+        return advance(state, message, source=source, vector=self.vector(device))
+
+    def advertise(self, *, without: Collection[int] = ()) -> Play:
+        for device in self.ids:
+            if device not in without:
+                identity = self.identities[device] if self.terms.signed else None
+                source = self.source.fork("device", device)
+                self.states[device], self.outbox[device] = start(
+                    self.terms, device, source=source, identity=identity
+                )
+        self.deliver()
+        return self
+
+    def answer(self, *, without: Collection[int] = ()) -> Play:
+        """Every device that was sent something answers, and the server closes the stage."""
+        for device, message in self.inbox.items():
+            if device not in without:
+                self.states[device], reply = self.peek(device, message)
+                if reply:
+                    self.outbox[device] = reply
+        self.deliver()
+        return self
+
+    def deliver(self) -> None:
+        for device, message in self.outbox.items():
+            self.server.add(device, message)
+        self.outbox = {}
+        following = self.server.close()
+        if isinstance(following, MaskedSum):
+            self.result, self.inbox = following, {}
+        else:
+            self.server, messages = following
+            self.inbox = dict(messages)
+
+    def until(self, stage: str) -> Play:
+        """Go on until the devices' inboxes hold these messages: roster, boxes, survivors, unmask, or result."""
+        stages = ["roster", "boxes", *(["survivors"] if self.terms.signed else []), "unmask", "result"]
+        self.advertise()
+        for _ in range(stages.index(stage)):
+            self.answer()
+        return self
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[..., Play]:
+    return Play

@@ -1,0 +1,197 @@
+"""How many neighbours, and who: against known values, high precision, and brute force."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking.graph import Graph, GraphParameters, parameters_for, share_of
+from fedhist.protocol.masking.terms import MaskingTerms
+
+KNOWN = {100: (16, 6), 1_000: (36, 19), 10_000: (42, 22), 100_000: (46, 23), 1_000_000: (50, 25)}
+
+
+def terms(corrupt: float = 0.05, dropout: float = 0.10, *, signed: bool = False) -> MaskingTerms:
+    return MaskingTerms(bytes(32), 1, 32, corrupt_share=corrupt, dropout_share=dropout, signed=signed)
+
+
+def pair(devices: int, *shares: float, signed: bool = False) -> tuple[int, int]:
+    found = parameters_for(devices, terms(*shares, signed=signed))
+    return found.neighbours, found.threshold
+
+
+def at_least(count: int, *, marked: int, others: int, drawn: int) -> mpmath.mpf:
+    """P[a draw without replacement holds `count` or more marked ones]."""
+    ways = mpmath.binomial(others, drawn)
+    hits = range(count, min(marked, drawn) + 1)
+    return mpmath.fsum(
+        mpmath.binomial(marked, hit) * mpmath.binomial(others - marked, drawn - hit) / ways for hit in hits
+    )
+
+
+def failures(n: int, k: int, t: int, corrupt: int, silent: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
+    """The probabilities of the three conditions, in the form of the docstring."""
+    removed = corrupt + silent
+    shares = n * at_least(t, marked=corrupt, others=n - 1, drawn=k)
+    apart = mpmath.mpf(n) * (n - k + 1) / 2
+    for i in range(k):
+        apart *= mpmath.mpf(max(removed - i, 0)) / (n - i)
+    return shares, apart, n * at_least(k - t + 1, marked=silent, others=n - 1, drawn=k)
+
+
+class TestParameters:
+    @pytest.mark.parametrize("devices", KNOWN)
+    def test_the_known_values(self, devices: int) -> None:
+        assert pair(devices) == KNOWN[devices]
+
+    @pytest.mark.parametrize("shares", [(0.05, 0.10), (0.01, 0.30), (0.20, 0.05)])
+    @pytest.mark.parametrize("devices", [100, 317, 1_000])
+    def test_in_high_precision_they_hold_and_nothing_smaller_does(
+        self, devices: int, shares: tuple[float, float]
+    ) -> None:
+        corrupt, silent = (share_of(devices, share) for share in shares)
+        k, t = pair(devices, *shares)
+        limits = (mpmath.mpf(2) ** -41, mpmath.mpf(2) ** -41, mpmath.mpf(2) ** -20)
+
+        def holds(k: int, t: int) -> bool:
+            found = failures(devices, k, t, corrupt, silent)
+            return all(one < limit for one, limit in zip(found, limits, strict=True))
+
+        with mpmath.workdps(60):
+            assert holds(k, t)
+            assert not any(holds(k, lower) for lower in range(-(-k // 3), t))
+            # Two neighbours fewer would not do, whatever the threshold.
+            assert not any(holds(k - 2, other) for other in range(-(-(k - 2) // 3), k - 1))
+
+    @pytest.mark.parametrize("devices", KNOWN)
+    def test_the_known_values_in_high_precision(self, devices: int) -> None:
+        k, t = KNOWN[devices]
+        corrupt, silent = share_of(devices, 0.05), share_of(devices, 0.10)
+        with mpmath.workdps(60):
+            shares, apart, lost = failures(devices, k, t, corrupt, silent)
+            assert max(shares, apart) < mpmath.mpf(2) ** -41
+            assert lost < mpmath.mpf(2) ** -20
+            assert failures(devices, k, t - 1, corrupt, silent)[0] > mpmath.mpf(2) ** -41
+
+    @pytest.mark.parametrize(("devices", "threshold"), [(3, 2), (4, 2), (10, 5), (50, 25), (99, 50)])
+    def test_small_cohorts_are_complete_with_a_majority(self, devices: int, threshold: int) -> None:
+        assert pair(devices) == (devices - 1, threshold)
+
+    @pytest.mark.parametrize("devices", [3, 10, 100, 512])
+    def test_two_confirmed_sets_share_an_honest_device_in_signed_mode(self, devices: int) -> None:
+        k, t = pair(devices, signed=True)
+        assert k == devices - 1
+        assert 2 * t > devices + share_of(devices, 0.05)
+
+    def test_signed_mode_ends_at_512(self) -> None:
+        with pytest.raises(
+            InvalidInput, match="513 devices in a masked sum with signatures; allowed: 3 to 512"
+        ):
+            pair(513, signed=True)
+
+    @pytest.mark.parametrize("devices", [0, 2, 1 << 25])
+    def test_too_few_and_too_many(self, devices: int) -> None:
+        with pytest.raises(InvalidInput):
+            pair(devices)
+
+    def test_shares_that_nothing_can_bear(self) -> None:
+        with pytest.raises(InvalidInput, match="can't rebuild"):
+            pair(10, 0.4, 0.49, signed=True)
+        with pytest.raises(InvalidInput, match="no graph"):
+            pair(5_000, 0.45, 0.45)
+
+    def test_no_share_is_a_whole_secret_even_when_nobody_is_corrupt(self) -> None:
+        k, t = pair(1_000, 0.0, 0.10)
+        assert t >= k / 3 > 1
+
+    def test_shares_of_devices_are_read_as_decimals(self) -> None:
+        """0.07 * 100 is 7.000000000000001 in floating point and 0.29 * 100 is 28.999999999999996."""
+        assert [share_of(100, share) for share in (0.07, 0.29, 0.05, 0.0)] == [7, 29, 5, 0]
+
+
+def test_the_table_in_the_documentation_is_this_one() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "masking.md").read_text(encoding="utf-8")
+    heading = re.search(r"^\| n \| (.*) \|$", page, re.MULTILINE)
+    assert heading
+    columns = [tuple(map(float, re.findall(r"0\.\d+", cell))) for cell in heading[1].split("|")]
+    rows = re.findall(r"^\| ([\d,]+) \| (\d+/\d+.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 7
+    for devices, cells in rows:
+        shown = [tuple(map(int, cell.split("/"))) for cell in cells.split("|")]
+        assert shown == [pair(int(devices.replace(",", "")), *shares) for shares in columns]
+
+
+class TestGraph:
+    def graph(self, devices: int, neighbours: int, salt: bytes = b"s" * 32) -> Graph:
+        return Graph(GraphParameters(devices, neighbours, 1), salt)
+
+    @pytest.mark.parametrize(
+        ("devices", "neighbours"), [(100, 16), (101, 16), (7, 2), (9, 8), (8, 7), (1000, 36)]
+    )
+    def test_it_is_regular_symmetric_and_without_loops(self, devices: int, neighbours: int) -> None:
+        rows = self.graph(devices, neighbours).all_neighbours()
+        assert rows.shape == (devices, neighbours)
+        linked = np.zeros((devices, devices), dtype=bool)
+        linked[np.arange(devices)[:, None], rows] = True
+        assert (linked.sum(axis=1) == neighbours).all()
+        assert (linked == linked.T).all()
+        assert not linked.diagonal().any()
+        assert (np.diff(rows, axis=1) > 0).all()
+
+    def test_one_device_s_neighbours_without_the_others(self) -> None:
+        graph = self.graph(100, 16)
+        assert [graph.neighbours(device).tolist() for device in range(100)] == graph.all_neighbours().tolist()
+
+    def test_the_salt_decides(self) -> None:
+        one, two = (self.graph(100, 16, salt).all_neighbours() for salt in (b"a" * 32, b"b" * 32))
+        assert np.array_equal(one, self.graph(100, 16, b"a" * 32).all_neighbours())
+        assert not np.array_equal(one, two)
+
+    def test_every_pair_is_linked_equally_often(self) -> None:
+        """Over 2,000 salts each of the 10 pairs of 5 devices in a ring is an edge half of the time."""
+        counts = np.zeros((5, 5))
+        for salt in range(2_000):
+            rows = self.graph(5, 2, salt.to_bytes(32, "little")).all_neighbours()
+            counts[np.arange(5)[:, None], rows] += 1
+        pairs = counts[np.triu_indices(5, 1)]
+        assert abs(pairs - 1_000).max() < 5 * np.sqrt(500)
+
+    def test_it_falls_apart_only_where_two_runs_are_removed(self) -> None:
+        """The lemma behind the second condition, for every set of removed devices of a small ring."""
+        devices, neighbours = 10, 4
+        graph = self.graph(devices, neighbours)
+        rows, ring = graph.all_neighbours(), graph._ring.tolist()
+        apart = 0
+        for removed in all_subsets(devices, at_most=6):
+            gone = [place in removed for place in range(devices)]
+            runs = sum(
+                all(gone[(place + i) % devices] for i in range(2)) and not gone[place - 1]
+                for place in range(devices)
+            )
+            alive = {ring[place] for place in range(devices)} - {ring[place] for place in removed}
+            if not connected(alive, rows):
+                apart += 1
+                assert runs >= 2
+        assert apart > 0
+
+
+def all_subsets(devices: int, *, at_most: int) -> Iterator[tuple[int, ...]]:
+    for count in range(at_most + 1):
+        yield from combinations(range(devices), count)
+
+
+def connected(alive: set[int], rows: np.ndarray) -> bool:
+    reached, edge = set(), [min(alive)]
+    while edge:
+        device = edge.pop()
+        if device not in reached:
+            reached.add(device)
+            edge += [peer for peer in rows[device].tolist() if peer in alive]
+    return reached == alive

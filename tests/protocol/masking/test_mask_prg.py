@@ -1,0 +1,52 @@
+"""Masks: the keystream of AES-256-CTR, added and taken off modulo 2^width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.masking.encoding import zeros
+from fedhist.protocol.masking.prg import MaskAdder
+
+KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+
+
+def mask(key: bytes, length: int, width: int) -> np.ndarray:
+    residues = zeros(length, width)
+    MaskAdder(residues).add(key)
+    return residues
+
+
+def reference(key: bytes, length: int, width: int) -> np.ndarray:
+    """Counter mode by hand: the encrypted big-endian counters 0, 1, 2, ..."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    blocks = b"".join(counter.to_bytes(16, "big") for counter in range(-(-length * width // 128)))
+    stream = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(blocks)  # noqa: S305
+    return np.frombuffer(stream, dtype=f"<u{width // 8}")[:length]
+
+
+@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8191, 16384, 16385, 40000])
+def test_it_is_aes_in_counter_mode(length: int, width: int) -> None:
+    assert np.array_equal(mask(KEY, length, width), reference(KEY, length, width))
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_what_is_added_can_be_taken_off_in_any_order(width: int) -> None:
+    residues = zeros(20_000, width)
+    residues += np.arange(20_000, dtype=residues.dtype)
+    expected = residues.copy()
+    adder = MaskAdder(residues)
+    keys = [bytes([number]) * 32 for number in range(4)]
+    for key in keys:
+        adder.add(key)
+    assert not np.array_equal(residues, expected)
+    for key in reversed(keys):
+        adder.subtract(key)
+    assert np.array_equal(residues, expected)
+
+
+def test_a_longer_mask_begins_like_a_shorter_one_and_keys_differ() -> None:
+    assert np.array_equal(mask(KEY, 100, 32), mask(KEY, 30_000, 32)[:100])
+    assert not np.array_equal(mask(KEY, 100, 32), mask(KEY[::-1], 100, 32))

@@ -1,0 +1,190 @@
+"""Secrets stay where they are: in no repr, no error, no log; fresh in every round; and masked bytes look random."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import FedhistError
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import start
+from fedhist.protocol.masking.device_states import Advertised, DeviceState, Masked, Shared
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.privacy.randomness import SystemSource
+
+
+def secrets_of(state: DeviceState) -> list[bytes]:
+    """Everything in a state that nobody else may see."""
+    match state:
+        case Advertised():
+            found = [state.box_pair.secret, state.mask_pair.secret, state.seed]
+        case Shared():
+            found = [state.mask_pair.secret, state.seed, *state.receiving_keys.values()]
+        case Masked():
+            found = [share for pair in state.shares.values() for share in pair]
+        case _:
+            found = []
+    identity = getattr(state, "identity", None)
+    return found + ([identity.secret] if identity else [])
+
+
+def leaks(text: str, secrets: list[bytes]) -> bool:
+    """Whether a secret, or an eighth of one, shows in any of the usual spellings."""
+    for secret in secrets:
+        for begin in range(0, 32, 8):
+            piece = secret[begin : begin + 8]
+            spellings = (
+                piece.hex(),
+                repr(piece)[2:-1],
+                str(int.from_bytes(secret, "little")),
+                str(list(piece))[1:-1],
+            )
+            if any(spelling in text for spelling in spellings):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_no_state_shows_its_secrets(play: Any, signed: bool) -> None:
+    cohort = play(signed=signed).advertise()
+    seen = 0
+    while cohort.inbox:
+        for state in cohort.states.values():
+            secrets = secrets_of(state)
+            seen += len(secrets)
+            assert not leaks(f"{state!r} {state} {[state]}", secrets)
+        cohort.answer()
+    assert seen > 50
+
+
+def test_the_scan_sees_a_secret() -> None:
+    secret = bytes(range(100, 132))
+    for text in (f"key={secret!r}", secret.hex(), str(list(secret)), str(int.from_bytes(secret, "little"))):
+        assert leaks(text, [secret])
+
+
+def test_no_error_or_log_shows_a_secret(play: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    cohort = play(signed=True).advertise()
+    told: list[str] = []
+    secrets: list[bytes] = []
+    while cohort.inbox:
+        for device, message in cohort.inbox.items():
+            state = cohort.states[device]
+            secrets += secrets_of(state)
+            for wrong in (message[:-1], message[:40], bytes(300)):
+                told.append(repr(cohort.peek(device, wrong)))
+            with pytest.raises(FedhistError) as caught:
+                restore(save(state)[:-1])
+            told.append("".join(traceback.format_exception(caught.value)) + repr(caught.value.args))
+        cohort.answer()
+    told.append(repr(cohort.result))
+    assert not leaks(" ".join(told) + caplog.text, secrets)
+
+
+def test_no_secret_travels_in_the_clear(play: Any) -> None:
+    """Before unmasking, no message holds a share, a seed or a secret key."""
+    cohort = play().advertise()
+    secrets = [secret for state in cohort.states.values() for secret in secrets_of(state)]
+    for _ in range(2):
+        sent = b"".join(cohort.inbox.values())
+        cohort.answer()
+        secrets += [secret for state in cohort.states.values() for secret in secrets_of(state)]
+        assert not any(secret[:16] in sent for secret in secrets)
+    assert len(secrets) > 40
+
+
+def test_two_rounds_share_nothing(play: Any) -> None:
+    """Same devices, same operating system, two sessions: no key, seed, commitment, salt, box or mask comes twice."""
+    seen: set[bytes] = set()
+    count = 0
+    for session in (1, 2):
+        cohort = play(6, seed=None, session=session)
+        pieces = [cohort.server._salt]
+        cohort.advertise()
+        for state in cohort.states.values():
+            pieces += [state.box_pair.public, state.mask_pair.public, *secrets_of(state)]
+        for message in cohort.inbox.values():
+            _, neighbours = wire.decode_roster(message, cohort.terms)
+            pieces += {advert.commitment for advert in list(neighbours.values())[:1]}
+        cohort.answer()
+        pieces += [key for state in cohort.states.values() for key in state.receiving_keys.values()]
+        masked = [cohort.peek(device, message)[1] for device, message in cohort.inbox.items()]
+        pieces += [data[wire.HEADER_BYTES :] for data in masked]
+        pieces = list(dict.fromkeys(pieces))
+        seen |= set(pieces)
+        count += len(pieces)
+    assert len(seen) == count
+
+
+def test_the_session_changes_every_derived_key_even_if_the_randomness_repeats(play: Any) -> None:
+    """Two seeded sessions draw the same key pairs; nothing that is derived from them is the same."""
+    one, two = play(session=1).until("boxes"), play(session=2).until("boxes")
+    for device in one.ids:
+        first, second = one.states[device], two.states[device]
+        assert first.mask_pair == second.mask_pair
+        assert not set(first.receiving_keys.values()) & set(second.receiving_keys.values())
+        first_masked, second_masked = (
+            np.frombuffer(cohort.peek(device, cohort.inbox[device])[1][wire.HEADER_BYTES :], np.uint32)
+            for cohort in (one, two)
+        )
+        assert not (first_masked == second_masked).any()
+
+
+def byte_chi_square(data: bytes) -> float:
+    counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
+    expected = len(data) / 256
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+class TestUniformity:
+    """Chi-square of the bytes with 255 degrees of freedom: 255 on average, and 400 once in a hundred million."""
+
+    LENGTH = 50_000
+
+    def masked(self, play: Any) -> tuple[Any, dict[int, bytes]]:
+        cohort = play(4, length=self.LENGTH).until("boxes")
+        replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
+        return cohort, {device: reply[wire.HEADER_BYTES :] for device, reply in replies.items()}
+
+    def test_masked_bytes_pass(self, play: Any) -> None:
+        _, masked = self.masked(play)
+        for body in masked.values():
+            assert byte_chi_square(body) < 400
+            # The difference to the next number must not show anything either.
+            assert byte_chi_square(np.diff(np.frombuffer(body, np.uint32)).tobytes()) < 400
+
+    def test_sums_of_some_devices_pass_and_that_of_all_without_self_masks_would_not(self, play: Any) -> None:
+        _, masked = self.masked(play)
+        bodies = [np.frombuffer(body, np.uint32) for body in masked.values()]
+        for part in (bodies[:2], bodies[:3], bodies):
+            assert byte_chi_square(np.sum(part, axis=0, dtype=np.uint32).tobytes()) < 400
+
+    @pytest.mark.parametrize("broken", ["no mask", "15 of 16 bits", "short period"])
+    def test_the_check_rejects_broken_masks(self, play: Any, broken: str) -> None:
+        cohort, masked = self.masked(play)
+        good = np.frombuffer(masked[10], np.uint32)
+        data = {
+            "no mask": cohort.vector(10).astype(np.uint32),
+            "15 of 16 bits": good & np.uint32(0xFFFF7FFF),
+            "short period": np.resize(good[:500], self.LENGTH),
+        }[broken]
+        assert byte_chi_square(data.tobytes()) > 400
+
+
+def test_an_identity_does_not_show_its_key() -> None:
+    identity = Identity(bytes(range(100, 132)), {})
+    assert not leaks(repr(identity), [identity.secret])
+
+
+def test_the_operating_system_gives_distinct_advertisements(play: Any) -> None:
+    terms = play().terms
+    messages = {start(terms, 1, source=SystemSource())[1] for _ in range(5)}
+    assert len(messages) == 5
+    assert all(message[3] == Kind.ADVERTISEMENT for message in messages)

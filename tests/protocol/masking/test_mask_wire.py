@@ -1,0 +1,155 @@
+"""The bytes of every message: known transcripts, and bad messages that must be refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import DecodeError, InvalidInput
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import Kind
+
+VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "masking"
+DECODERS: dict[Kind, Callable[[bytes, MaskingTerms], object]] = {
+    Kind.ADVERTISEMENT: lambda data, terms: wire.read_advertisement(
+        wire.body_of(data, Kind.ADVERTISEMENT, terms), terms
+    ),
+    Kind.ROSTER: wire.decode_roster,
+    Kind.SHARES: lambda data, terms: wire.decode_boxes(data, Kind.SHARES, terms),
+    Kind.BOXES: lambda data, terms: wire.decode_boxes(data, Kind.BOXES, terms),
+    Kind.MASKED: wire.masked_body,
+    Kind.SURVIVORS: wire.decode_survivors,
+    Kind.CONFIRMATION: wire.decode_confirmation,
+    Kind.UNMASK: wire.decode_unmask,
+    Kind.OPENING: wire.decode_opening,
+}
+
+
+def read(name: str) -> Any:
+    return json.loads((VECTORS / name).read_text(encoding="utf-8"))
+
+
+def transcript(play: Any, *, signed: bool) -> dict[str, Any]:
+    """All messages of a small seeded session, in their order; device 16 falls silent before it masks."""
+    cohort = play(6, signed=signed, seed=2024, length=3)
+    messages: list[list[Any]] = []
+
+    def record(direction: str, sent: dict[int, bytes]) -> None:
+        messages.extend([direction, device, Kind(data[3]).name, data.hex()] for device, data in sent.items())
+
+    deliver = cohort.deliver
+
+    def delivered() -> None:
+        record("device", cohort.outbox)
+        deliver()
+        record("server", cohort.inbox)
+
+    cohort.deliver = delivered
+    cohort.advertise().answer()
+    cohort.answer(without=[16])
+    while cohort.inbox:
+        cohort.answer()
+    return {
+        "terms": cohort.terms.to_bytes().hex(),
+        "messages": messages,
+        "included": list(cohort.result.included),
+        "sum": cohort.result.values.tolist(),
+    }
+
+
+@pytest.mark.parametrize("mode", ["plain", "signed"])
+def test_a_seeded_session_sends_the_known_bytes(play: Any, mode: str) -> None:
+    known = read(f"transcript-{mode}.json")
+    assert transcript(play, signed=mode == "signed") == known
+    kinds = {kind for _, _, kind, _ in known["messages"]}
+    assert len(kinds) == (9 if mode == "signed" else 7)
+
+
+@pytest.mark.parametrize("mode", ["plain", "signed"])
+def test_every_known_message_is_read(mode: str) -> None:
+    known = read(f"transcript-{mode}.json")
+    terms = MaskingTerms.from_bytes(bytes.fromhex(known["terms"]))
+    for _, _, kind, data in known["messages"]:
+        DECODERS[Kind[kind]](bytes.fromhex(data), terms)
+
+
+@pytest.mark.parametrize(
+    "case", read("bad-messages.json"), ids=lambda case: f"{case['kind']}-{case['fault']}"
+)
+def test_a_bad_message_is_refused(case: dict[str, str]) -> None:
+    terms = MaskingTerms.from_bytes(bytes.fromhex(case["terms"]))
+    with pytest.raises(DecodeError, match=case["error"]):
+        DECODERS[Kind[case["kind"]]](bytes.fromhex(case["data"]), terms)
+
+
+@pytest.mark.parametrize("mode", ["plain", "signed"])
+def test_every_kind_refuses_every_other_and_left_over_bytes(mode: str) -> None:
+    known = read(f"transcript-{mode}.json")
+    terms = MaskingTerms.from_bytes(bytes.fromhex(known["terms"]))
+    samples = {kind: bytes.fromhex(data) for _, _, kind, data in known["messages"]}
+    for kind, data in samples.items():
+        for other in samples:
+            if other != kind:
+                with pytest.raises(DecodeError, match="a message of kind"):
+                    DECODERS[Kind[other]](data, terms)
+        for wrong in (data + b"\x00", data[:-1]):
+            with pytest.raises(DecodeError):
+                DECODERS[Kind[kind]](wrong, terms)
+
+
+@given(st.sampled_from(Kind), st.booleans(), st.binary(max_size=300), st.booleans())
+def test_any_bytes_are_read_or_refused(kind: Kind, signed: bool, body: bytes, with_header: bool) -> None:
+    terms = MaskingTerms(bytes(32), 4, 32, signed=signed)
+    data = wire.message(kind, terms, body) if with_header else body
+    with suppress(DecodeError):
+        DECODERS[kind](data, terms)
+
+
+class TestTerms:
+    def test_bytes_and_back(self) -> None:
+        terms = MaskingTerms(b"x" * 32, 7, 64, 0.01, 0.2, 9, True)
+        assert MaskingTerms.from_bytes(terms.to_bytes()) == terms
+
+    def test_every_setting_is_in_the_digest(self) -> None:
+        base = {"session": bytes(32), "length": 7, "width": 32}
+        changes: list[dict[str, Any]] = [
+            {},
+            {"session": b"x" * 32},
+            {"length": 8},
+            {"width": 64},
+            {"corrupt_share": 0.06},
+            {"dropout_share": 0.11},
+            {"minimum_survivors": 3},
+            {"signed": True},
+        ]
+        assert len({MaskingTerms(**(base | change)).digest for change in changes}) == len(changes)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"session": bytes(31)},
+            {"length": 0},
+            {"width": 16},
+            {"corrupt_share": 0.5},
+            {"dropout_share": -0.1},
+            {"dropout_share": float("nan")},
+            {"minimum_survivors": 1},
+        ],
+        ids=str,
+    )
+    def test_impossible_ones(self, change: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput):
+            MaskingTerms(**({"session": bytes(32), "length": 7, "width": 32} | change))
+
+    @pytest.mark.parametrize("data", [b"", bytes(58), bytes(57), bytes(59)], ids=len)
+    def test_bytes_that_are_none(self, data: bytes) -> None:
+        with pytest.raises(DecodeError):
+            MaskingTerms.from_bytes(data)

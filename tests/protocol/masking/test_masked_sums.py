@@ -1,0 +1,188 @@
+"""Whole masked sums through both sessions: exact whoever falls silent and when, and never a sum over too few."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from random import Random
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
+from fedhist.protocol.histograms import Integers, Words
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
+
+LENGTH = 7
+PLAIN_STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK)
+
+
+def terms(*, signed: bool = False, width: int = 32, minimum: int = 2, session: int = 1) -> MaskingTerms:
+    return MaskingTerms(
+        session=bytes([session]) * 32, length=LENGTH, width=width, minimum_survivors=minimum, signed=signed
+    )
+
+
+def vector_of(device: int) -> Integers:
+    """Numbers of both signs that differ between devices and places."""
+    return (np.arange(LENGTH, dtype=np.int64) - 3) * (device * device + 1)
+
+
+def total_of(devices: Collection[int]) -> Integers:
+    return sum((vector_of(device) for device in devices), np.zeros(LENGTH, dtype=np.int64))
+
+
+@cache
+def identities(devices: int) -> dict[int, Identity]:
+    secrets = {
+        device: SeededSource(7).fork("identity", device).words(4).tobytes() for device in range(devices)
+    }
+    publics = {device: Identity(secret, {}).public for device, secret in secrets.items()}
+    return {device: Identity(secret, publics) for device, secret in secrets.items()}
+
+
+def run(
+    devices: int,
+    dropouts: Mapping[Stage, Collection[int]] | None = None,
+    *,
+    signed: bool = False,
+    width: int = 32,
+    minimum: int = 2,
+    cores: int = 1,
+) -> CohortRun:
+    return run_cohort(
+        terms(signed=signed, width=width, minimum=minimum),
+        devices,
+        vector_of,
+        source=SeededSource(devices),
+        dropouts=dropouts,
+        identities=identities(devices) if signed else None,
+        cores=cores,
+    )
+
+
+def included(devices: int, dropouts: Mapping[Stage, Collection[int]]) -> set[int]:
+    """Whoever sent a masked input."""
+    gone = {d for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.MASK) for d in dropouts.get(stage, ())}
+    return set(range(devices)) - gone
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("devices", [3, 12])
+def test_the_sum_is_exact(devices: int, width: int, signed: bool) -> None:
+    outcome = run(devices, width=width, signed=signed)
+    assert outcome.included == tuple(range(devices))
+    assert np.array_equal(outcome.values, total_of(range(devices)))
+    assert outcome.rejected == {}
+
+
+@given(st.lists(st.sampled_from([None] * 6 + list(PLAIN_STAGES)), min_size=14, max_size=14))
+@settings(max_examples=25, deadline=None)
+def test_any_mix_of_dropouts_gives_the_exact_sum_of_the_included_or_nothing(
+    stages: list[Stage | None],
+) -> None:
+    dropouts = {stage: [d for d, gone in enumerate(stages) if gone is stage] for stage in PLAIN_STAGES}
+    try:
+        outcome = run(len(stages), dropouts)
+    except RoundFailed:
+        # A majority of each device's neighbours must answer.
+        assert stages.count(None) <= 8
+        return
+    assert set(outcome.included) == included(len(stages), dropouts)
+    assert np.array_equal(outcome.values, total_of(outcome.included))
+
+
+@given(st.lists(st.sampled_from([None] * 6 + list(Stage)), min_size=9, max_size=9))
+@settings(max_examples=8, deadline=None)
+def test_any_mix_of_dropouts_in_signed_mode(stages: list[Stage | None]) -> None:
+    dropouts = {stage: [d for d, gone in enumerate(stages) if gone is stage] for stage in Stage}
+    try:
+        outcome = run(len(stages), dropouts, signed=True)
+    except RoundFailed:
+        assert stages.count(None) <= 6
+        return
+    assert set(outcome.included) == included(len(stages), dropouts)
+    assert np.array_equal(outcome.values, total_of(outcome.included))
+
+
+def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
+    dropouts = {
+        Stage.ADVERTISE: [0, 1],
+        Stage.SHARE: [10, 11, 12],
+        Stage.MASK: [20, 21, 22, 23],
+        Stage.UNMASK: [30, 31, 32],
+    }
+    outcome = run(112, dropouts)
+    assert set(outcome.included) == included(112, dropouts)
+    assert np.array_equal(outcome.values, total_of(outcome.included))
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 25))
+@settings(max_examples=3, deadline=None)
+def test_any_mix_of_dropouts_on_a_sparse_graph(random: Random, count: int) -> None:
+    gone = random.sample(range(104), count)
+    dropouts = {stage: gone[number::4] for number, stage in enumerate(PLAIN_STAGES)}
+    try:
+        outcome = run(104, dropouts)
+    except RoundFailed:
+        assert count > 10
+        return
+    assert set(outcome.included) <= included(104, dropouts)
+    assert np.array_equal(outcome.values, total_of(outcome.included))
+
+
+def test_worker_processes_give_the_same_sum() -> None:
+    dropouts = {Stage.MASK: [2, 5], Stage.UNMASK: [7]}
+    alone, forked = run(20, dropouts), run(20, dropouts, cores=2)
+    assert np.array_equal(alone.values, forked.values)
+    assert alone.included == forked.included
+    for stage in alone.traffic:
+        assert np.array_equal(alone.traffic[stage].sent, forked.traffic[stage].sent)
+        assert np.array_equal(alone.traffic[stage].received, forked.traffic[stage].received)
+
+
+class RecordingSource(SeededSource):
+    """Keeps every word that was drawn from it or from its forks."""
+
+    drawn: ClassVar[list[int]] = []
+
+    def words(self, count: int) -> Words:
+        found = super().words(count)
+        self.drawn.extend(found.tolist())
+        return found
+
+    def fork(self, *purpose: str | int) -> RecordingSource:
+        return RecordingSource(self._seed, _path=(*self._path, *purpose))
+
+
+def test_a_seeded_source_gives_two_sessions_nothing_in_common() -> None:
+    RecordingSource.drawn.clear()
+    for session in (1, 2):
+        run_cohort(terms(session=session), 5, vector_of, source=RecordingSource(3))
+    assert len(RecordingSource.drawn) > 100
+    assert len(set(RecordingSource.drawn)) == len(RecordingSource.drawn)
+
+
+def test_a_worker_that_fails_fails_the_round() -> None:
+    def broken(device: int) -> Integers:
+        raise SystemExit(1)
+
+    with pytest.raises(RoundFailed, match="a process with devices ended"):
+        run_cohort(terms(), 6, broken, source=SeededSource(1), cores=2)
+
+
+def test_fewer_survivors_than_agreed_stop_the_round() -> None:
+    with pytest.raises(TooFewSurvivors, match="after masking: 17 devices are left where 18"):
+        run(20, {Stage.MASK: [1, 2, 3]}, minimum=18)
+
+
+def test_a_device_that_kept_too_few_neighbours_stops_the_round() -> None:
+    with pytest.raises(TooFewSurvivors, match="neighbours of some device"):
+        run(20, {Stage.MASK: range(11)})

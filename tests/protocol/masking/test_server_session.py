@@ -1,0 +1,220 @@
+"""The server ignores what is wrong, says why, and unmasks the right sum or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import (
+    CorruptShares,
+    InvalidInput,
+    RoundFailed,
+    TooFewSurvivors,
+    UnexpectedMessage,
+)
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import start
+from fedhist.protocol.masking.server_session import CollectingAdvertisements, Rejection
+from fedhist.protocol.masking.shamir import PRIME, SHARE_BYTES
+from fedhist.protocol.masking.wire import Kind, ShareKind
+from fedhist.protocol.privacy.randomness import SeededSource
+
+
+def rejected(cohort: Any) -> dict[Rejection, int]:
+    return dict(cohort.server.rejected)
+
+
+def lies(cohort: Any, message: bytes, *, kind: ShareKind | None = None, owner: int | None = None) -> bytes:
+    """An opening with every share (of this kind, or of this owner) replaced by another one."""
+    opened = []
+    for share in wire.decode_opening(message, cohort.terms):
+        wrong = (7 * int.from_bytes(share.share, "little") + 1) % PRIME
+        hit = (kind is None or share.kind is kind) and (owner is None or share.owner == owner)
+        opened.append(
+            (share.owner, share.kind, wrong.to_bytes(SHARE_BYTES, "little") if hit else share.share)
+        )
+    return wire.encode_opening(opened, cohort.terms)
+
+
+class TestIgnored:
+    def test_duplicates_count_once(self, play: Any) -> None:
+        cohort = play().until("boxes")
+        for device, message in cohort.inbox.items():
+            _, reply = cohort.peek(device, message)
+            assert cohort.server.add(device, reply)
+            assert not cohort.server.add(device, reply)
+        assert rejected(cohort) == {Rejection.DUPLICATE: 5}
+
+    def test_strangers_at_every_stage_but_the_first(self, play: Any) -> None:
+        for stage in ("roster", "boxes", "unmask"):
+            cohort = play().until(stage)
+            _, reply = cohort.peek(10, cohort.inbox[10])
+            assert not cohort.server.add(999, reply)
+            assert rejected(cohort) == {Rejection.STRANGER: 1}
+
+    @pytest.mark.parametrize("stage", ["roster", "boxes", "unmask"])
+    def test_a_wrong_size_and_the_device_may_try_again(self, play: Any, stage: str) -> None:
+        cohort = play().until(stage)
+        _, reply = cohort.peek(10, cohort.inbox[10])
+        for wrong in (reply[:-1], reply + b"\x00", reply[:20], b"", cohort.inbox[10]):
+            assert not cohort.server.add(10, wrong)
+        assert rejected(cohort) == {Rejection.MALFORMED: 5}
+        assert cohort.server.add(10, reply)
+
+    def test_an_advertisement_with_bad_keys(self, play: Any) -> None:
+        cohort = play()
+        server = cohort.server
+        _, good = start(cohort.terms, 1, source=SeededSource(1))
+        body = good[wire.HEADER_BYTES :]
+        for keys in (bytes(32) + body[32:64], body[:32] * 2):
+            assert not server.add(2, wire.message(Kind.ADVERTISEMENT, cohort.terms, keys + body[64:]))
+        assert server.add(1, good)
+        assert not server.add(2, good)
+        assert rejected(cohort) == {Rejection.BAD_KEY: 3}
+
+    def test_boxes_for_others_than_the_neighbours(self, play: Any) -> None:
+        cohort = play().until("roster")
+        _, reply = cohort.peek(10, cohort.inbox[10])
+        boxes = wire.decode_boxes(reply, Kind.SHARES, cohort.terms)
+        for wrong in (boxes[:-1], [*boxes, (999, boxes[0][1])], []):
+            assert not cohort.server.add(10, wire.encode_boxes(Kind.SHARES, wrong, cohort.terms))
+        assert rejected(cohort) == {Rejection.WRONG_RECEIVERS: 3}
+
+    def test_shares_of_the_kind_that_was_not_asked_for(self, play: Any) -> None:
+        cohort = play(9).until("boxes").answer(without=[13])
+        _, reply = cohort.peek(10, cohort.inbox[10])
+        opened = wire.decode_opening(reply, cohort.terms)
+        turned = [(share.owner, ShareKind(3 - share.kind), share.share) for share in opened]
+        for wrong in (turned, opened[:-1], []):
+            assert not cohort.server.add(10, wire.encode_opening(wrong, cohort.terms))
+        assert rejected(cohort) == {Rejection.WRONG_SHARES: 3}
+
+    def test_they_are_in_the_result(self, play: Any) -> None:
+        cohort = play().until("unmask")
+        cohort.server.add(999, b"")
+        cohort.answer()
+        assert cohort.result.rejected == {"stranger": 1}
+
+
+class TestLies:
+    """Of nine devices any five neighbours rebuild a secret; device 13 is dead."""
+
+    def openings(self, play: Any) -> tuple[Any, dict[int, bytes]]:
+        cohort = play(9).until("boxes").answer(without=[13])
+        return cohort, {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
+
+    @pytest.mark.parametrize("kind", [*ShareKind, None])
+    @pytest.mark.parametrize("liars", [[10], [34], [16, 31]])
+    def test_a_few_do_not_spoil_the_sum(self, play: Any, liars: list[int], kind: ShareKind | None) -> None:
+        cohort, openings = self.openings(play)
+        cohort.outbox = openings | {liar: lies(cohort, openings[liar], kind=kind) for liar in liars}
+        cohort.deliver()
+        assert np.array_equal(cohort.result.values, cohort.total(set(cohort.ids) - {13}))
+
+    @pytest.mark.parametrize(("owner", "secrets"), [(13, 1), (16, 1), (None, 9)])
+    def test_too_many_stop_the_round_and_are_counted(
+        self, play: Any, owner: int | None, secrets: int
+    ) -> None:
+        cohort, openings = self.openings(play)
+        cohort.outbox = {device: lies(cohort, reply, owner=owner) for device, reply in openings.items()}
+        with pytest.raises(CorruptShares, match="mask secrets") as caught:
+            cohort.deliver()
+        assert caught.value.secrets == secrets
+
+    def test_no_spare_share_leaves_no_choice(self, play: Any) -> None:
+        cohort, openings = self.openings(play)
+        kept = dict(list(openings.items())[:6])
+        kept[10] = lies(cohort, kept[10])
+        cohort.outbox = kept
+        with pytest.raises(CorruptShares):
+            cohort.deliver()
+
+
+class TestNothingIsAskedOfTooFew:
+    def test_nobody_came(self, play: Any) -> None:
+        with pytest.raises(TooFewSurvivors, match="after advertising: 0 devices"):
+            play().server.close()
+
+    def test_two_are_too_few_for_any_graph(self, play: Any) -> None:
+        with pytest.raises(RoundFailed, match="2 devices in a masked sum"):
+            play(2).advertise()
+
+    def test_too_few_shared(self, play: Any) -> None:
+        with pytest.raises(TooFewSurvivors, match="after sharing"):
+            play(9).advertise().answer(without=[10, 13, 16, 19])
+
+    def test_too_few_masked(self, play: Any) -> None:
+        cohort = play(9).until("boxes")
+        with pytest.raises(TooFewSurvivors, match="after masking"):
+            cohort.answer(without=[10, 13, 16, 19])
+
+    def test_too_few_opened(self, play: Any) -> None:
+        cohort = play(9).until("unmask")
+        with pytest.raises(TooFewSurvivors, match="shares of a secret"):
+            cohort.answer(without=[10, 13, 16, 19])
+
+    def test_more_signers_than_the_complete_graph_allows(self, play: Any) -> None:
+        cohort = play(signed=True)
+        cohort.server._bodies = dict.fromkeys(range(513), b"")
+        with pytest.raises(
+            RoundFailed, match="513 devices in a masked sum with signatures; allowed: 3 to 512"
+        ):
+            cohort.server.close()
+
+
+def test_a_closed_stage_takes_nothing(play: Any) -> None:
+    cohort = play().advertise()
+    stage = cohort.server
+    stage_messages = cohort.inbox
+    cohort.answer()
+    with pytest.raises(UnexpectedMessage):
+        stage.add(10, stage_messages[10])
+    with pytest.raises(UnexpectedMessage):
+        stage.close()
+
+
+def test_a_request_names_the_dead_only(play: Any) -> None:
+    cohort = play(9).until("boxes").answer(without=[13, 22])
+    for device, message in cohort.inbox.items():
+        assert device not in (13, 22)
+        assert wire.decode_unmask(message, cohort.terms).dead == (13, 22)
+
+
+def test_a_device_whose_neighbours_did_not_share_is_left_out_and_the_rest_is_exact(play: Any) -> None:
+    cohort = play(9).advertise().answer(without=[10, 13]).answer().answer()
+    assert cohort.result.included == tuple(cohort.ids[2:])
+    assert np.array_equal(cohort.result.values, cohort.total(cohort.ids[2:]))
+
+
+def test_a_device_that_lost_most_of_its_neighbours_is_left_out_of_a_sparse_graph(play: Any) -> None:
+    cohort = play(100).advertise()
+    neighbours = {device: set(cohort.server.cohort.neighbours(device)) for device in cohort.ids}
+    silent = sorted(neighbours[10])[:11]
+    expected = set(cohort.ids) - set(silent)
+    while lonely := {device for device in expected if len(neighbours[device] & expected) < 6}:
+        expected -= lonely
+    assert 10 not in expected
+    assert len(expected) > 75
+    cohort.answer(without=silent).answer().answer()
+    assert set(cohort.result.included) == expected
+    assert np.array_equal(cohort.result.values, cohort.total(expected))
+
+
+def test_no_masked_input_is_kept(play: Any) -> None:
+    """Ten thousand inputs of 80 kB must never be in memory together."""
+    cohort = play(length=50_000).until("boxes")
+    replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
+    for device, reply in replies.items():
+        cohort.server.add(device, reply)
+    held = [value for value in vars(cohort.server).values() if isinstance(value, np.ndarray)]
+    assert [array.nbytes for array in held] == [200_000]
+    assert not any(np.shares_memory(held[0], np.frombuffer(reply, np.uint8)) for reply in replies.values())
+
+
+def test_a_directory_goes_with_signatures_only(play: Any) -> None:
+    with pytest.raises(InvalidInput):
+        CollectingAdvertisements(play(signed=True).terms, source=SeededSource(1))
+    with pytest.raises(InvalidInput):
+        CollectingAdvertisements(play().terms, source=SeededSource(1), directory={})

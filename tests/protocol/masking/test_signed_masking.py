@@ -1,0 +1,198 @@
+"""Signed mode: a server that deviates gets aborts instead of sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidInput, TooFewSurvivors
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import start
+from fedhist.protocol.masking.device_states import Aborted, AbortReason, Confirmed, Finished
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.server_session import Rejection
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.privacy.randomness import SeededSource
+
+ME = 10
+
+
+def reason_of(outcome: tuple[Any, bytes]) -> AbortReason:
+    state, reply = outcome
+    assert isinstance(state, Aborted)
+    assert reply == b""
+    return state.reason
+
+
+def roster_with(cohort: Any, body_of_13: bytes) -> bytes:
+    parameters, neighbours = wire.decode_roster(cohort.inbox[ME], cohort.terms)
+    bodies = {peer: advert.unsigned + advert.signature for peer, advert in neighbours.items()} | {
+        13: body_of_13
+    }
+    entries = [wire.roster_entry(peer, bodies[peer]) for peer in sorted(bodies)]
+    return wire.encode_roster(parameters, entries, cohort.terms)
+
+
+def survivors(cohort: Any, *devices: int) -> bytes:
+    return wire.message(Kind.SURVIVORS, cohort.terms, wire.id_list(devices))
+
+
+class TestAdvertisements:
+    def test_one_signed_by_somebody_else(self, play: Any) -> None:
+        cohort = play(signed=True).until("roster")
+        forger = Identity(SeededSource(99).words(4).tobytes(), {})
+        _, forged = start(cohort.terms, 13, source=SeededSource(5), identity=forger)
+        message = roster_with(cohort, forged[wire.HEADER_BYTES :])
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_one_that_the_device_signed_in_another_session(self, play: Any) -> None:
+        cohort, other = (
+            play(signed=True).until("roster"),
+            play(signed=True, session=2, seed=0).until("roster"),
+        )
+        _, neighbours = wire.decode_roster(other.inbox[ME], other.terms)
+        message = roster_with(cohort, neighbours[13].unsigned + neighbours[13].signature)
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_one_of_another_device(self, play: Any) -> None:
+        """The server can't put one device in twice under two names."""
+        cohort = play(signed=True).until("roster")
+        _, other = start(cohort.terms, 16, source=SeededSource(5), identity=cohort.identities[16])
+        message = roster_with(cohort, other[wire.HEADER_BYTES :])
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_one_of_a_device_that_nobody_knows(self, play: Any) -> None:
+        cohort = play(signed=True).until("roster")
+        state = cohort.states[ME]
+        known = {device: key for device, key in state.identity.directory.items() if device != 13}
+        narrow = type(state)(**(vars(state) | {"identity": Identity(state.identity.secret, known)}))
+        assert reason_of(cohort.peek(ME, cohort.inbox[ME], narrow)) is AbortReason.BAD_SIGNATURE
+
+    def test_the_server_leaves_forgers_out(self, play: Any) -> None:
+        cohort = play(signed=True)
+        forger = Identity(SeededSource(99).words(4).tobytes(), {})
+        _, forged = start(cohort.terms, 13, source=SeededSource(5), identity=forger)
+        assert not cohort.server.add(13, forged)
+        assert cohort.server.rejected == {Rejection.BAD_SIGNATURE: 1}
+        cohort.until("result")
+        assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
+
+    def test_an_identity_is_needed_and_only_here(self, play: Any) -> None:
+        with pytest.raises(InvalidInput):
+            start(play(signed=True).terms, ME, source=SeededSource(1))
+        with pytest.raises(InvalidInput):
+            start(play().terms, ME, source=SeededSource(1), identity=Identity(bytes(32), {}))
+
+
+class TestSurvivors:
+    @pytest.mark.parametrize(
+        ("listed", "reason"),
+        [
+            ((13, 16, 19, 22, 25, 28), AbortReason.WRONG_SURVIVORS),
+            ((10, 13, 16, 19, 22, 25, 28, 999), AbortReason.WRONG_SURVIVORS),
+            ((10, 13, 16, 19), AbortReason.TOO_FEW),
+            ((10, 13, 13, 16, 19, 22), AbortReason.MALFORMED),
+        ],
+        ids=["not-me", "stranger", "few", "twice"],
+    )
+    def test_a_wrong_set_is_not_signed(self, play: Any, listed: tuple[int, ...], reason: AbortReason) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        assert reason_of(cohort.peek(ME, survivors(cohort, *listed))) is reason
+
+    def test_fewer_than_agreed(self, play: Any) -> None:
+        cohort = play(7, signed=True, minimum=7).until("survivors")
+        assert reason_of(cohort.peek(ME, survivors(cohort, *cohort.ids[:6]))) is AbortReason.TOO_FEW
+
+    def test_a_device_signs_one_set_only(self, play: Any) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        state, _ = cohort.peek(ME, survivors(cohort, *cohort.ids))
+        assert isinstance(state, Confirmed)
+        assert reason_of(cohort.peek(ME, survivors(cohort, *cohort.ids[:6]), state)) is AbortReason.MALFORMED
+
+    def test_unmasking_is_refused_before_it(self, play: Any) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        message = wire.encode_unmask((), b"", cohort.terms)
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.MALFORMED
+
+
+class TestConfirmations:
+    """Seven devices, threshold four."""
+
+    def confirmed(self, play: Any, **settings: Any) -> tuple[Any, dict[int, bytes]]:
+        cohort = play(7, signed=True, **settings).until("survivors")
+        signatures = {}
+        for device, message in cohort.inbox.items():
+            cohort.states[device], reply = cohort.peek(device, message)
+            signatures[device] = wire.decode_confirmation(reply, cohort.terms)
+        return cohort, signatures
+
+    def unmask(self, cohort: Any, signatures: dict[int, bytes], *dead: int) -> bytes:
+        entries = b"".join(wire.confirmation_entry(*entry) for entry in sorted(signatures.items()))
+        return wire.encode_unmask(dead, entries, cohort.terms)
+
+    def test_enough_of_them_open_the_shares(self, play: Any) -> None:
+        cohort, signatures = self.confirmed(play)
+        assert isinstance(cohort.peek(ME, self.unmask(cohort, signatures))[0], Finished)
+        four = {device: signatures[device] for device in cohort.ids[:4]}
+        assert isinstance(cohort.peek(ME, self.unmask(cohort, four))[0], Finished)
+
+    def test_missing_ones(self, play: Any) -> None:
+        cohort, signatures = self.confirmed(play)
+        three = {device: signatures[device] for device in cohort.ids[:3]}
+        for few in (three, {}):
+            assert reason_of(cohort.peek(ME, self.unmask(cohort, few))) is AbortReason.TOO_FEW
+
+    @pytest.mark.parametrize("place", [0, 31, 32, 63])
+    def test_a_forged_one(self, play: Any, place: int) -> None:
+        cohort, signatures = self.confirmed(play)
+        forged = bytearray(signatures[13])
+        forged[place] ^= 1
+        message = self.unmask(cohort, signatures | {13: bytes(forged)})
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_one_of_another_device(self, play: Any) -> None:
+        cohort, signatures = self.confirmed(play)
+        message = self.unmask(cohort, signatures | {13: signatures[16]})
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_those_of_another_session(self, play: Any) -> None:
+        cohort, _ = self.confirmed(play)
+        _, others = self.confirmed(play, session=2)
+        assert reason_of(cohort.peek(ME, self.unmask(cohort, others))) is AbortReason.BAD_SIGNATURE
+
+    def test_one_of_a_device_that_is_no_survivor(self, play: Any) -> None:
+        cohort, signatures = self.confirmed(play)
+        message = self.unmask(cohort, signatures | {999: signatures[16]})
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_a_dead_list_that_was_not_confirmed(self, play: Any) -> None:
+        cohort, signatures = self.confirmed(play)
+        message = self.unmask(cohort, signatures, 13)
+        assert reason_of(cohort.peek(ME, message)) is AbortReason.WRONG_SURVIVORS
+
+    def test_two_sets_shown_to_two_halves_unmask_neither(self, play: Any) -> None:
+        """The attack on unsigned masking: device 28 is alive to some and dead to others, for both kinds of share."""
+        cohort = play(7, signed=True).until("survivors")
+        sets = {device: cohort.ids if device in (10, 13, 16) else cohort.ids[:6] for device in cohort.ids[:6]}
+        signatures = {}
+        for device, shown in sets.items():
+            cohort.states[device], reply = cohort.peek(device, survivors(cohort, *shown))
+            signatures[device] = wire.decode_confirmation(reply, cohort.terms)
+        for device, shown in sets.items():
+            same = {other: signatures[other] for other in sets if sets[other] == shown}
+            dead = sorted(set(cohort.ids) - set(shown))
+            assert reason_of(cohort.peek(device, self.unmask(cohort, same, *dead))) is AbortReason.TOO_FEW
+            everyone = self.unmask(cohort, signatures, *dead)
+            assert reason_of(cohort.peek(device, everyone)) is AbortReason.BAD_SIGNATURE
+
+    def test_the_server_ignores_forged_ones(self, play: Any) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        assert not cohort.server.add(ME, wire.message(Kind.CONFIRMATION, cohort.terms, bytes(64)))
+        assert cohort.server.rejected == {Rejection.BAD_SIGNATURE: 1}
+
+    def test_the_server_stops_when_too_few_confirm(self, play: Any) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        with pytest.raises(TooFewSurvivors, match="after confirming: 4 devices are left where 5"):
+            cohort.answer(without=cohort.ids[:3])

@@ -1,0 +1,88 @@
+"""States survive being stored, and damage does not."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import DecodeError
+from fedhist.protocol.masking.device_states import Aborted, AbortReason, DeviceState
+from fedhist.protocol.masking.state_codec import restore, save
+
+
+def every_state(play: Any, *, signed: bool) -> list[DeviceState]:
+    cohort = play(signed=signed).advertise()
+    found = [cohort.states[10]]
+    while cohort.inbox:
+        cohort.answer()
+        found.append(cohort.states[10])
+    return [*found, Aborted(cohort.terms, 10, AbortReason.BAD_BOX)]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_state_comes_back_the_same(play: Any, signed: bool) -> None:
+    states = every_state(play, signed=signed)
+    assert len({type(state) for state in states}) == (6 if signed else 5)
+    for state in states:
+        assert restore(save(state)) == state
+        assert save(restore(save(state))) == save(state)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_session_that_is_stored_after_each_message_is_the_same_session(play: Any, signed: bool) -> None:
+    plain, stored = play(signed=signed).until("result"), play(signed=signed).advertise()
+    while stored.inbox:
+        stored.states = {device: restore(save(state)) for device, state in stored.states.items()}
+        stored.answer()
+    assert np.array_equal(stored.result.values, plain.result.values)
+
+
+@pytest.fixture(scope="module")
+def signed_states(play: Any) -> list[DeviceState]:
+    return every_state(play, signed=True)
+
+
+@given(data=st.data())
+def test_damage_is_noticed(signed_states: list[DeviceState], data: st.DataObject) -> None:
+    state = data.draw(st.sampled_from(signed_states))
+    saved = bytearray(save(state))
+    place = data.draw(st.integers(0, len(saved) - 1))
+    saved[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DecodeError):
+        restore(bytes(saved))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_cut_or_followed_by_something(play: Any, signed: bool) -> None:
+    for state in every_state(play, signed=signed):
+        saved = save(state)
+        for wrong in (b"", saved[:10], saved[:-1], saved + b"\x00", saved[1:]):
+            with pytest.raises(DecodeError):
+                restore(wrong)
+
+
+def resealed(content: bytes) -> bytes:
+    return content + hashlib.sha256(b"fedhist/masking/1/state\x00" + content).digest()
+
+
+@pytest.mark.parametrize("change", ["version", "kind", "longer", "shorter", "terms"])
+def test_even_with_a_right_digest_the_content_must_fit(play: Any, change: str) -> None:
+    for state in every_state(play, signed=False):
+        content = bytearray(save(state)[:-32])
+        if change == "version":
+            content[2] = 2
+        elif change == "kind":
+            content[3] = 6
+        elif change == "longer":
+            content += b"\x00"
+        elif change == "terms":
+            content[4 + 32 + 4] = 33
+        else:
+            content = content[:-1]
+        with pytest.raises(DecodeError):
+            restore(resealed(bytes(content)))

@@ -1,0 +1,269 @@
+"""Masked rounds on a Flower grid that copies messages: good cohorts, bad nodes, and a server that asks too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message
+from flwr.clientapp import ClientApp
+
+from fedhist.client.app import mount, recall
+from fedhist.client.policy import Policy
+from fedhist.protocol.envelope import MASKED_STAGES, MASKING
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.identities import participant_number
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Round
+from fedhist.server.app import run_on_grid
+from fedhist.server.collection import RoundReport
+from fedhist.simulations.engines.masked_in_process import numbered_identities
+from fedhist.simulations.simulation import simulate
+
+STAGES = tuple(stage for stage in MASKED_STAGES if stage != "confirming")
+
+
+def plan_of(**settings: Any) -> Plan:
+    """Sixty users on twelve nodes, of which two may vanish."""
+    usual = {"users": 60, "items": 6, "masking": "secagg", "participants": 12, "dropout_share": 0.2}
+    return Plan(**(usual | settings))
+
+
+def at(stage: str, wrong: Callable[[Message, Any], list[Message]]) -> Callable[[Message, Any], list[Message]]:
+    """A node that is as it should be but for one stage of each round."""
+
+    def fault(message: Message, node: Any) -> list[Message]:
+        if message.metadata.message_type == f"query.{stage}":
+            return wrong(message, node)
+        return [node.answer(message)]
+
+    return fault
+
+
+class Reports(dict[Round, RoundReport]):
+    def __call__(self, report: RoundReport) -> None:
+        self[report.round] = report
+
+
+class TestAGoodCohort:
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("domain", ["closed", "open"])
+    def test_it_releases_what_the_in_process_engine_does(self, lab: Any, domain: str, named: bool) -> None:
+        whole = lab.population(named=named)
+        settings = {} if domain == "closed" else {"domain": "open", "items": None, "table_capacity": 9}
+        plan = plan_of(epsilon=8.0, max_threshold=60, candidates=8, buckets=16, **settings)
+        there = run_on_grid(
+            lab.grid(whole, 12, seed=5), plan, source=SeededSource(5), labels=whole.labels if named else None
+        )
+        here = simulate(whole, plan, seed=5, truth=False).release
+        assert there.threshold == here.threshold
+        assert there.histogram.tolist() == here.histogram.tolist()
+        assert (there.labels is None) == (here.labels is None)
+        if there.labels is not None:
+            assert list(map(str, there.labels)) == list(map(str, here.labels or ()))
+
+    def test_no_message_of_a_node_shows_its_values(self, lab: Any) -> None:
+        """The same users without masks send bytes of which no eight in a row are in what the masked node sends."""
+        whole, settings = lab.population(), {"selector": "fixed", "threshold": 50.0}
+        plain, masked = lab.grid(whole, 12), lab.grid(whole, 12)
+        run_on_grid(plain, Plan(users=60, items=6, **settings))
+        run_on_grid(masked, plan_of(**settings))
+        open_bytes = lab.data(plain.nodes[103].replies[0])[-6 * 8 :]
+        sent = b"".join(lab.data(reply) for reply in masked.nodes[103].replies)
+        assert np.count_nonzero(np.frombuffer(open_bytes, dtype=np.uint8))
+        assert all(open_bytes[i : i + 8] not in sent for i in range(0, len(open_bytes) - 7))
+
+    def test_more_nodes_than_participants_are_not_all_asked(self, lab: Any) -> None:
+        grid, reports = lab.grid(lab.population(), 12), Reports()
+        run_on_grid(grid, plan_of(participants=8), on_report=reports)
+        assert [reports[round_].nodes for round_ in Round] == [8, 8]
+
+
+class TestSigned:
+    def identities(self) -> list[Identity]:
+        return numbered_identities([bytes([number]) * 32 for number in range(12)])
+
+    def grid(self, lab: Any, identities: list[Identity], plan: Plan) -> Any:
+        whole = lab.population()
+        apps = [
+            mount(
+                ClientApp(),
+                lambda context, place=place: lab.part(whole, place, 12),
+                identity=lambda context, place=place: identities[place],
+            )
+            for place in range(12)
+        ]
+        return lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
+
+    def test_it_releases(self, lab: Any) -> None:
+        identities, plan = self.identities(), plan_of(masking="secagg-signed")
+        reports = Reports()
+        run_on_grid(
+            self.grid(lab, identities, plan), plan, directory=identities[0].directory, on_report=reports
+        )
+        assert reports[Round.RELEASE].answered == 12
+
+    def test_a_node_that_nobody_registered_is_left_out(self, lab: Any) -> None:
+        """It has a key, and the others' directory does not list it."""
+        identities, plan = self.identities(), plan_of(masking="secagg-signed")
+        stranger = Identity(b"\xee" * 32, identities[0].directory)
+        reports = Reports()
+        run_on_grid(
+            self.grid(lab, [*identities[:11], stranger], plan),
+            plan,
+            directory=identities[0].directory,
+            on_report=reports,
+        )
+        assert reports[Round.SELECT].answered == 11
+
+    def test_a_server_that_slips_in_a_key_of_its_own_gets_nothing(self, lab: Any) -> None:
+        """The server's directory lists a key that the devices' directory does not: every device gives up."""
+        identities, plan = self.identities(), plan_of(masking="secagg-signed")
+        invented = Identity(b"\xee" * 32, {})
+        directory = {**identities[0].directory, participant_number(invented.public): invented.public}
+        grid = self.grid(lab, [*identities[:11], Identity(b"\xee" * 32, directory)], plan)
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, plan, directory=directory)
+
+
+class TestNodesThatFail:
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_silent_at_any_stage(self, lab: Any, stage: str) -> None:
+        reports = Reports()
+        grid = lab.grid(lab.population(), 12, faults={3: at(stage, lambda message, node: [])})
+        run_on_grid(grid, plan_of(), on_report=reports)
+        report = reports[Round.RELEASE]
+        assert report.answered == (12 if stage == "unmasking" else 11)
+        assert report.users == 5 * report.answered
+        assert {fault.value: count for fault, count in report.faults.items()} == {"no-answer": 1}
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_answering_twice_or_with_an_error(self, lab: Any, stage: str) -> None:
+        reports = Reports()
+        faults = {
+            1: at(stage, lambda message, node: [node.answer(message)] * 2),
+            4: at(stage, lambda message, node: [lab.error(message, 1)]),
+        }
+        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
+        report = reports[Round.SELECT]
+        assert report.answered == (12 if stage == "unmasking" else 11)
+        assert {fault.value: count for fault, count in report.faults.items()} == {"duplicate": 1, "error": 1}
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_garbage_at_any_stage_is_a_drop_out(self, lab: Any, stage: str) -> None:
+        faults = {7: at(stage, lambda message, node: [lab.with_data(node.answer(message), b"garbage")])}
+        reports = Reports()
+        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
+        assert reports[Round.RELEASE].answered == (12 if stage == "unmasking" else 11)
+
+    def test_a_node_that_takes_the_number_of_another_is_left_out(self, lab: Any) -> None:
+        def impostor(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            return [lab.with_data(reply, (100).to_bytes(8, "little") + lab.data(reply)[8:])]
+
+        reports = Reports()
+        grid = lab.grid(lab.population(), 12, faults={5: at("advertising", impostor)})
+        run_on_grid(grid, plan_of(), on_report=reports)
+        assert reports[Round.SELECT].answered == 11
+        assert {fault.value for fault in reports[Round.SELECT].faults} == {"malformed"}
+
+    @pytest.mark.parametrize("stage", STAGES[:3])
+    def test_more_than_tolerated_release_nothing(self, lab: Any, stage: str) -> None:
+        faults = dict.fromkeys(range(3), at(stage, lambda message, node: []))
+        grid, ledger, reports = lab.grid(lab.population(), 12, faults=faults), Ledger(), Reports()
+        with pytest.raises(RoundFailed, match="are needed"):
+            run_on_grid(grid, plan_of(), ledger=ledger, on_report=reports)
+        assert ledger.entries == ()
+        assert reports[Round.SELECT].answered == 0
+        asked = {message.metadata.message_type for message in grid.asked}
+        assert "query.unmasking" not in asked
+
+
+class TestWhatADeviceRefuses:
+    def reasons(self, grid: Any) -> set[str]:
+        return {
+            str(reply.content.config_records["fedhist"]["reason"])
+            for node in grid.nodes.values()
+            for reply in node.replies
+        } - {""}
+
+    def test_a_masked_plan_in_a_message_without_masks(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), 12)
+        run_on_grid(grid, plan_of())
+        first = next(
+            message for message in grid.asked if message.metadata.message_type == "query.advertising"
+        )
+        plain = Message(first.content, first.metadata.dst_node_id, "query.select")
+        node = lab.grid(lab.population(), 12).nodes[100]
+        reply = node.answer(plain)
+        assert reply.content.config_records["fedhist"]["reason"] == "not-masked"
+        assert "fedhist-answer" not in reply.content.array_records
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_any_message_a_second_time(self, lab: Any, stage: str) -> None:
+        """Sent again after the round, each message gets a refusal and no bytes."""
+        grid = lab.grid(lab.population(), 12)
+        run_on_grid(grid, plan_of())
+        again = [
+            message
+            for message in grid.asked
+            if message.metadata.message_type == f"query.{stage}" and message.metadata.dst_node_id == 103
+        ]
+        replies = [grid.nodes[103].answer(message) for message in again]
+        assert len(replies) == 2
+        for reply in replies:
+            assert reply.content.config_records["fedhist"]["status"] == "refused"
+            assert "fedhist-answer" not in reply.content.array_records
+
+    def test_no_masking_where_it_demands_it(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), 12, policy=Policy(require_masking=True))
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, Plan(users=60, items=6))
+        assert self.reasons(grid) == {"not-masked"}
+        run_on_grid(grid, plan_of())
+
+    def test_a_plan_over_its_budget_before_any_key_is_made(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), 12, policy=Policy(max_epsilon=0.5))
+        with pytest.raises(RoundFailed):
+            run_on_grid(grid, plan_of())
+        assert self.reasons(grid) == {"over-budget"}
+        assert all(MASKING not in node.context.state.config_records for node in grid.nodes.values())
+
+    def test_a_later_message_without_a_session(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), 12)
+        run_on_grid(grid, plan_of())
+        boxes = next(message for message in grid.asked if message.metadata.message_type == "query.masking")
+        fresh = lab.grid(lab.population(), 12).nodes[boxes.metadata.dst_node_id]
+        assert fresh.answer(boxes).content.config_records["fedhist"]["reason"] == "no-session"
+
+    def test_a_damaged_session(self, lab: Any) -> None:
+        def damage(message: Message, node: Any) -> list[Message]:
+            state = bytes(node.context.state.config_records[MASKING]["state"])
+            node.context.state.config_records[MASKING] = ConfigRecord({"state": state[:-1]})
+            return [node.answer(message)]
+
+        grid = lab.grid(lab.population(), 12, faults={2: at("masking", damage)})
+        run_on_grid(grid, plan_of())
+        assert self.reasons(grid) == {"no-session"}
+
+    def test_each_round_is_charged_once(self, lab: Any) -> None:
+        grid = lab.grid(lab.population(), 12)
+        run_on_grid(grid, plan_of())
+        spent = recall(grid.nodes[105].context).spent
+        assert spent.epsilon == pytest.approx(1.1)
+
+
+def test_signed_masking_without_keys_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    from fedhist.protocol.errors import InvalidInput
+    from fedhist.server.grid_settings import read_settings
+
+    config = {"users": 60, "items": 6, "masking": "secagg-signed", "participants": 12}
+    with pytest.raises(InvalidInput, match="directory"):
+        read_settings(config)
+    assert read_settings(config | {"directory": str(tmp_path / "keys")}).plan.is_signed

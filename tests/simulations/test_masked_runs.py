@@ -1,0 +1,195 @@
+"""Whole runs under masking, in process: what the server learns is the sum and nothing changes but that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidPlan, RoundFailed
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Round
+from fedhist.server.coordinator import run_rounds
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.engines.contract import engine_named
+from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
+from fedhist.simulations.simulation import simulate
+
+POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
+OPEN = {"domain": "open", "epsilon": 4.0, "max_threshold": 60, "candidates": 16, "buckets": 32}
+MODES: dict[str, dict[str, Any]] = {
+    "weighted quantile": {"items": 12},
+    "dpsgd": {"items": 12, "selector": "dpsgd"},
+    "output perturbation": {"items": 12, "selector": "output-perturbation"},
+    "m-quantile": {"items": 12, "selector": "m-quantile"},
+    "fixed": {"items": 12, "selector": "fixed", "threshold": 20.0},
+    "laplace": {"items": 12, "mechanism": "laplace"},
+    "laplace quantile": {"items": 12, "mechanism": "laplace", "selector": "quantile"},
+    "replacement": {"items": 12, "neighbours": "replace"},
+    "debiased": {"items": 12, "debias": "poisson"},
+    "open": OPEN | {"table_capacity": 40},
+    "open, sharp": OPEN | {"table_capacity": 40, "selector": "exponential-sharp"},
+}
+
+
+def plans(mode: str, **masking: Any) -> tuple[Plan, Plan]:
+    """The mode's plan without masks and with them."""
+    settings = {"users": 400} | MODES[mode]
+    statistic = {"statistic": "bucketed"} if "domain" in settings else {}
+    unmasked = {name: value for name, value in settings.items() if name != "table_capacity"} | statistic
+    return Plan(**unmasked), Plan(**settings, **{"masking": "secagg", "participants": 9} | masking)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_masks_change_nothing_in_the_release(mode: str) -> None:
+    plain, masked = (simulate(POPULATION, plan, seed=8, truth=False).release for plan in plans(mode))
+    assert masked.threshold == plain.threshold
+    assert masked.histogram.tolist() == plain.histogram.tolist()
+    assert masked.charges == plain.charges
+    if plain.labels is not None:
+        assert list(masked.labels or ()) == list(plain.labels)
+
+
+@pytest.mark.parametrize("mode", ["weighted quantile", "open"])
+def test_signatures_change_nothing_either(mode: str) -> None:
+    plain, masked = plans(mode, masking="secagg-signed")
+    releases = [simulate(POPULATION, plan, seed=8, truth=False).release for plan in (plain, masked)]
+    assert releases[0].histogram.tolist() == releases[1].histogram.tolist()
+
+
+@pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
+def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str) -> None:
+    """Two of twenty fall silent in each round; whoever fell silent before masking has its users left out."""
+    plan = Plan(users=400, items=12, masking=masking, participants=20)
+    with engine_named("in-process", dropout=0.1)(POPULATION, seed=5) as transport:
+        run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(5))
+        for round_ in Round:
+            total = transport.totals[round_]
+            gone = dropouts(20, 0.1, source=SeededSource(5).fork("masking", round_.value, "drop-outs"))
+            absent = {number for stage, numbers in gone.items() if stage != "unmasking" for number in numbers}
+            assert sum(map(len, gone.values())) == 2
+            assert total.users == 400 - 20 * len(absent)
+            assert total.shares == 20 - len(absent)
+    stayed = [part for number, part in enumerate(parts_of(POPULATION, 20)) if number not in absent]
+    assert sum(part.users for part in stayed) == total.users
+
+
+def test_more_drop_outs_than_tolerated_release_nothing() -> None:
+    plan = Plan(users=400, items=12, masking="secagg", participants=20)
+    ledger = Ledger()
+    with (
+        engine_named("in-process", dropout=0.25)(POPULATION, seed=5) as transport,
+        pytest.raises(RoundFailed, match="18 are needed"),
+    ):
+        run_rounds(plan, transport, ledger=ledger, source=SeededSource(5))
+    assert ledger.entries == ()
+
+
+def test_a_table_that_is_too_small_releases_nothing_and_says_what_to_do() -> None:
+    plan = Plan(users=1000, **OPEN, masking="secagg", participants=9, table_capacity=2)
+    population = HeavyTailedPopulation(users=1000, items=200, seed=2)
+    with pytest.raises(RoundFailed, match=r"raise .*capacity to about"):
+        simulate(population, plan, seed=8, truth=False)
+
+
+def test_every_user_belongs_to_one_participant() -> None:
+    """Blocks of the population and participants do not end at the same users."""
+    population = HeavyTailedPopulation(users=9000, items=5, seed=2)
+    parts = list(parts_of(population, 7))
+    assert [part.users for part in parts] == [(i + 1) * 9000 // 7 - i * 9000 // 7 for i in range(7)]
+    numbers = np.concatenate([shard.user_numbers() for part in parts for shard in part.shards()])
+    assert numbers.tolist() == list(range(9000))
+
+
+class TestNoiseFromDevices:
+    PLANS = (
+        {"items": 400, "masking": "secagg", "participants": 20, "noise_from": "devices"},
+        {
+            "items": 400,
+            "masking": "secagg",
+            "participants": 20,
+            "noise_from": "devices",
+            "mechanism": "laplace",
+        },
+    )
+
+    @pytest.mark.parametrize("settings", PLANS, ids=["gaussian", "laplace"])
+    def test_the_noise_in_the_release_is_what_its_standard_error_says(self, settings: dict[str, Any]) -> None:
+        """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
+        population = HeavyTailedPopulation(users=600, items=400, seed=4)
+        plan = Plan(users=600, **settings)
+        with engine_named("in-process", dropout=0.1)(population, seed=6) as transport:
+            release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
+            exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
+        noise = release.histogram - exact
+        assert abs(noise.mean()) < 4 * release.standard_error / 20
+        assert noise.std() == pytest.approx(release.standard_error, rel=0.2)
+        assert [charge.round for charge in release.charges] == ["select", "release"]
+
+    def test_the_ledger_tells_both_guarantees(self) -> None:
+        plan = Plan(users=600, **self.PLANS[0])
+        population = HeavyTailedPopulation(users=600, items=400, seed=4)
+        for charge in simulate(population, plan, seed=1, truth=False).release.charges:
+            assert charge.parameters["noise_shares"] == 17
+            assert charge.parameters["epsilon_without_corrupt"] < charge.epsilon
+
+
+class TestCommand:
+    def test_it_prints_what_masking_takes(self, fedhist: Any, tmp_path: Path) -> None:
+        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--seed", "1",
+                       "--out", tmp_path / "r")  # fmt: skip
+        assert done.code == 0, done.err
+        assert (
+            "100 participants, each linked to 16, 6 shares open a secret, at least 90 must stay" in done.out
+        )
+
+    def test_masked_and_unmasked_runs_print_the_same_loss(self, fedhist: Any) -> None:
+        flags = ("run", "--users", "500", "--items", "5", "--seed", "1", "--json")
+        plain, masked = (
+            json.loads(fedhist(*flags, *more).out) for more in ((), ("--masking", "secagg", "--nodes", "10"))
+        )
+        assert masked["relative_loss"] == plain["relative_loss"]
+        assert masked["masking"] == {
+            "participants": 10,
+            "neighbours": 9,
+            "share_threshold": 5,
+            "minimum_survivors": 9,
+            "noise_shares": 0,
+        }
+
+    @pytest.mark.parametrize(
+        ("flags", "told"),
+        [
+            (("--dropout", "0.1"), "--dropout without masking"),
+            (("--masking", "secagg", "--dropout", "1"), "--dropout is 1"),
+            (("--masking", "secagg", "--nodes", "2"), "2 participants"),
+            (
+                ("--masking", "secagg", "--domain", "open", "--statistic", "plain"),
+                "plain statistic under masking",
+            ),
+            (("--noise-from", "devices"), "noise from without masking"),
+            (("--nodes", "5"), "has no nodes"),
+        ],
+    )
+    def test_mistakes_are_told(self, fedhist: Any, flags: tuple[str, ...], told: str) -> None:
+        done = fedhist("run", "--users", "500", "--items", "5", "--json", *flags)
+        assert done.code == 2
+        assert told in done.err
+
+    def test_too_many_drop_outs_end_with_their_own_code(self, fedhist: Any, tmp_path: Path) -> None:
+        out = tmp_path / "r"
+        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--nodes", "20",
+                       "--dropout", "0.3", "--out", out)  # fmt: skip
+        assert done.code == 4
+        assert "are needed" in done.err
+        assert not out.exists()
+
+
+def test_a_plan_that_no_graph_fits_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InvalidPlan, match="can't rebuild"):
+        Plan(users=100, items=2, masking="secagg-signed", participants=4, dropout_share=0.3)
