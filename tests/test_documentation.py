@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
-RUNNABLE = [README, ROOT / "docs" / "api.md", OPEN_DOMAIN, ROOT / "docs" / "masking.md"]
+RUNNABLE = [README, *(ROOT / "docs" / name for name in ("api.md", "masking.md", "trace.md")), OPEN_DOMAIN]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
