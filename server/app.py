@@ -136,7 +136,11 @@ class GridTransport:
         included, users = 0, 0
         try:
             outcome = masked_sum(
-                terms_of(envelope), exchange, source=SystemSource(), directory=self.directory
+                terms_of(envelope),
+                exchange,
+                source=SystemSource(),
+                directory=self.directory,
+                on_ignored=lambda: exchange.drop(Fault.MALFORMED),
             )
             included = len(outcome.included)
             total = numbered(to_total(outcome.values, envelope.request, participants=included), known)
@@ -213,7 +217,7 @@ class _GridExchange:
         watch.asked({node: len(payload or b"") for node, payload in payloads})
 
         def drop(fault: Fault, node: int | None) -> None:
-            self.faults[fault] += 1
+            self.drop(fault)
             watch.dropped(node, fault)
 
         participant_of = {node: participant for participant, node in self.node_of.items()}
@@ -225,7 +229,7 @@ class _GridExchange:
                 fault = Fault.MALFORMED
             watch.answered(node, data, fault, refusal_in(fields))
             if fault is not None:
-                self.faults[fault] += 1
+                self.drop(fault)
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
             self.size += len(data)
@@ -241,6 +245,10 @@ class _GridExchange:
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
         signed = self.envelope.request.plan.is_signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
+
+    def drop(self, fault: Fault) -> None:
+        """Count something that adds nothing."""
+        self.faults[fault] += 1
 
 
 def run_on_grid(

@@ -87,7 +87,7 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
             return _choose(plan, None, ledger, source)
         case Selecting(request=request), Total():
             _check_total(request, event)
-            return _choose(request.plan, _read_statistic(request.plan, event), ledger, source)
+            return _choose(request.plan, read_statistic(request.plan, event), ledger, source)
         case Releasing(request=request, selection=selection), Total():
             _check_total(request, event)
             draws = source.fork("server", "release")
@@ -135,7 +135,8 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     return (*selector_for(plan).charges(plan), release_charge(plan, None))
 
 
-def _read_statistic(plan: Plan, total: Total) -> Statistic:
+def read_statistic(plan: Plan, total: Total) -> Statistic:
+    """The sum of round 1 as the plan's selector reads it."""
     if plan.noise_by_devices:
         return read_noisy_tail(total.values, plan, users=total.users, shares=total.shares)
     if plan.per_item:

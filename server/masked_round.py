@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from fedhist.protocol.masking.recovery import MaskedSum
@@ -29,6 +29,7 @@ def masked_sum(
     *,
     source: Source,
     directory: Mapping[int, bytes] | None = None,
+    on_ignored: Callable[[], None] = lambda: None,
 ) -> MaskedSum:
     """The sum over the participants that stayed. Raises RoundFailed when too few did; then nothing was unmasked.
 
@@ -37,12 +38,14 @@ def masked_sum(
         exchange: carries the messages.
         source: for the salt of the graph.
         directory: in signed mode, the participants' public keys by id.
+        on_ignored: called for each answer that the session does not take.
     """
     stage: ServerStage = CollectingAdvertisements(terms, source=source, directory=directory)
     messages: Iterable[tuple[int, bytes]] | None = None
     while True:
         for sender, answer in exchange(stage.name, messages):
-            stage.add(sender, answer)
+            if not stage.add(sender, answer):
+                on_ignored()
         closed = stage.close()
         if isinstance(closed, MaskedSum):
             return closed

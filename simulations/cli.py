@@ -19,6 +19,10 @@ EPILOG = "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a roun
 
 COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
+    "plan": (
+        "ahead_command:plan",
+        "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
+    ),
     "demo-deployment": (
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",

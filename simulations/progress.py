@@ -26,6 +26,7 @@ PHASES = {
     "truth": "measuring against the truth",
     "write": "writing the result",
     "report": "writing the report",
+    "predict": "predicting runs",
 }
 
 

@@ -20,7 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
-RUNNABLE = [README, *(ROOT / "docs" / name for name in ("api.md", "masking.md", "trace.md")), OPEN_DOMAIN]
+PLAN_AHEAD = ROOT / "docs" / "plan-ahead.md"
+RUNNABLE = [
+    README,
+    OPEN_DOMAIN,
+    PLAN_AHEAD,
+    *(ROOT / "docs" / name for name in ("api.md", "masking.md", "trace.md")),
+]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -194,6 +200,18 @@ def test_a_session_in_the_readme_looks_like_a_run(domain, tmp_path, monkeypatch)
     beginning = shlex.join(["$", "fedhist", "run", *domain, "--seed"]).replace("'$'", "$")
     session = next(text for _, text in blocks(README, "console") if text.startswith(beginning))
     assert row_labels(session) == row_labels(run.output)
+
+
+def test_the_sessions_on_planning_ahead_are_what_the_command_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    sessions = [text for _, text in blocks(PLAN_AHEAD, "console")]
+    assert sessions
+    for session in sessions:
+        command, _, printed = session.partition("\n")
+        run = CliRunner().invoke(cli, shlex.split(command.removeprefix("$ fedhist ")))
+        assert run.exit_code == 0, run.output
+        assert [line.rstrip() for line in run.output.splitlines()] == printed.splitlines()
 
 
 def row_labels(output: str) -> list[str]:

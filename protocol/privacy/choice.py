@@ -11,7 +11,10 @@ import operator
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.privacy.noise import bernoulli_exp, uniform_below
 from fedhist.protocol.privacy.randomness import Source
 
@@ -68,6 +71,22 @@ def exponential_mechanism(
         index = uniform_below(len(gammas), source=source)
         if bernoulli_exp(gammas[index], source=source):
             return index
+
+
+def exponential_probabilities(
+    scores: Integers, *, sensitivity: int, epsilon: float, log_base_measure: Floats | None = None
+) -> Floats:
+    """The probability of each index that `exponential_mechanism` draws with these arguments, in doubles.
+
+    Differences of scores are taken as whole numbers, so that scores of any size keep their digits. A function of the
+    exact scores, and so as little private as they are: for public data and for tests.
+    """
+    logarithms = (scores - scores.max()) * (epsilon / (2 * sensitivity))
+    if log_base_measure is not None:
+        logarithms = logarithms + log_base_measure
+    weights = np.exp(logarithms - logarithms.max())
+    probabilities: Floats = weights / weights.sum()
+    return probabilities
 
 
 def permute_and_flip(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.noisy_tail import NoisyTail
 from fedhist.protocol.open_statistics import OpenTail
 from fedhist.protocol.per_item import ItemTail
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.protocol.privacy.randomness import Source
@@ -38,6 +39,44 @@ class Selection:
     threshold: Threshold
     item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedChoice:
+    """An exponential mechanism over the plan's candidates that waits to be drawn.
+
+    Args:
+        plan: whose candidates they are.
+        scores: one a candidate, from the exact statistic: not private.
+        sensitivity, epsilon, log_base_measure: as `exponential_mechanism` takes them.
+    """
+
+    plan: Plan
+    scores: Integers = field(repr=False)
+    sensitivity: int
+    epsilon: float
+    log_base_measure: Floats | None = field(default=None, repr=False)
+
+    def draw(self, *, source: Source) -> Selection:
+        """The private choice."""
+        chosen = exponential_mechanism(
+            self.scores.tolist(),
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            log_base_measure=None if self.log_base_measure is None else self.log_base_measure.tolist(),
+            source=source,
+        )
+        steps = int(self.plan.candidate_steps[chosen])
+        return Selection(threshold=Threshold(steps=steps, bits=self.plan.grid_bits), scores=self.scores)
+
+    def probabilities(self) -> Floats:
+        """The chance of each candidate. Not private: for public data only."""
+        return exponential_probabilities(
+            self.scores,
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            log_base_measure=self.log_base_measure,
+        )
 
 
 class Selector(Protocol):
@@ -69,6 +108,14 @@ class Selector(Protocol):
         """Choose. The only step that touches the exact statistic; None when none is needed."""
 
 
+@runtime_checkable
+class ScoringSelector(Protocol):
+    """A selector that draws one candidate by score, so that the chances of its outputs can be computed."""
+
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """What `select` draws from."""
+
+
 def closed_tail(statistic: Statistic | None) -> Tail:
     """The statistic of a closed domain; anything else is a mistake of ours."""
     if not isinstance(statistic, Tail):
@@ -95,9 +142,8 @@ def mode_of(plan: Plan) -> Mode:
     return ("items" if plan.per_item else plan.domain, str(plan.mechanism))
 
 
-def at_candidates(plan: Plan, chosen: Integers) -> Selection:
-    """A bound for each item, by the numbers of the chosen candidates."""
-    steps = plan.candidate_steps[chosen]
+def at_steps(plan: Plan, steps: Integers) -> Selection:
+    """A bound for each item, in steps."""
     return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
 

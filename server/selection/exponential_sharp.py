@@ -13,8 +13,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, open_tail
-from fedhist.server.selection.exponential_v import choose_by_range, range_charge
+from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
+from fedhist.server.selection.exponential_v import choice_by_range, range_charge
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -60,5 +60,8 @@ class ExponentialSharp:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate."""
-        scores = -sharp_error(plan, open_tail(statistic))
-        return choose_by_range(plan, scores, sharp_range(plan), source)
+        return self.choice(plan, statistic).draw(source=source)
+
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """The scores and their range."""
+        return choice_by_range(plan, -sharp_error(plan, open_tail(statistic)), sharp_range(plan))

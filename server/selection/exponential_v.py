@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, open_tail
+from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
 
 
 def error_bound(plan: Plan, tail: OpenTail) -> Integers:
@@ -68,8 +66,11 @@ class ExponentialV:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate."""
-        scores = -error_bound(plan, open_tail(statistic))
-        return choose_by_range(plan, scores, score_range(plan), source)
+        return self.choice(plan, statistic).draw(source=source)
+
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """The scores and their range."""
+        return choice_by_range(plan, -error_bound(plan, open_tail(statistic)), score_range(plan))
 
 
 def range_charge(plan: Plan, change: float, *, score: str) -> Charge:
@@ -91,15 +92,11 @@ def range_charge(plan: Plan, change: float, *, score: str) -> Charge:
     )
 
 
-def choose_by_range(plan: Plan, scores: Integers, change: float, source: Source) -> Selection:
-    """Draw a candidate with probability proportional to exp(eps' score / range).
+def choice_by_range(plan: Plan, scores: Integers, change: float) -> WeightedChoice:
+    """A candidate's probability is proportional to exp(eps' score / range).
 
     Privacy: one user multiplies the weight of C by exp(-eps' f(C) / R) for an f whose range is at most R, so the
     weights' shares change by a factor of at most exp(eps').
     """
     half = -(-round(change * (1 << SHARE_BITS)) // 2)
-    chosen = exponential_mechanism(
-        scores.tolist(), sensitivity=half, epsilon=plan.epsilon_select, source=source
-    )
-    threshold = Threshold(steps=int(plan.candidate_steps[chosen]), bits=plan.grid_bits)
-    return Selection(threshold=threshold, scores=scores)
+    return WeightedChoice(plan=plan, scores=scores, sensitivity=half, epsilon=plan.epsilon_select)

@@ -21,7 +21,7 @@ from fedhist.server.selection.contract import (
     Mode,
     Selection,
     Statistic,
-    at_candidates,
+    at_steps,
     best_candidate,
     closed_tail,
     item_tail,
@@ -53,9 +53,8 @@ class Oracle:
         """Read the best candidate off the exact statistic."""
         if plan.per_item:
             inside = item_tail(statistic).counts <= plan.noise_price
-            return at_candidates(
-                plan, np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
-            )
+            chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
+            return at_steps(plan, plan.candidate_steps[chosen])
         if not plan.is_open:
             return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
         best = int(expected_loss(plan, open_tail(statistic)).argmin())
@@ -74,11 +73,11 @@ def expected_loss(plan: Plan, tail: OpenTail) -> Floats:
     bars = np.array([noise.bar for noise in noises])
     for piece in tail.expected.pieces():
         kept = np.ldexp(piece.astype(np.float64), -SHARE_BITS)
-        loss += item_loss(kept, kept[:, -1:], bars, scales).sum(axis=0)
+        loss += _item_loss(kept, kept[:, -1:], bars, scales).sum(axis=0)
     return loss
 
 
-def item_loss(kept: Floats, true: Floats, bars: Integers, scales: Floats) -> Floats:
+def _item_loss(kept: Floats, true: Floats, bars: Integers, scales: Floats) -> Floats:
     """N P(Z <= r) + E[|Z - g|; Z > r] for Laplace noise Z, r = bar - a and g = N - a."""
     least, gap = bars - kept, true - kept
     at_least, at_gap = np.exp(-np.abs(least) / scales), np.exp(-gap / scales)

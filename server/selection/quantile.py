@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import tail_count
 from fedhist.protocol.privacy.randomness import Source
@@ -21,7 +19,8 @@ from fedhist.server.selection.contract import (
     Mode,
     Selection,
     Statistic,
-    at_candidates,
+    WeightedChoice,
+    at_steps,
     closed_tail,
     item_tail,
 )
@@ -80,21 +79,20 @@ class Quantile:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if plan.per_item:
-            counts = item_tail(statistic).counts
-            draws = [_draw(plan, row, source.fork(item)) for item, row in enumerate(counts)]
-            return at_candidates(plan, np.array(draws))
-        counts = closed_tail(statistic).counts
-        threshold = Threshold(
-            steps=int(plan.candidate_steps[_draw(plan, counts, source)]), bits=plan.grid_bits
-        )
-        return Selection(threshold=threshold, scores=-np.abs(counts - target_rank(plan)))
+            rows = enumerate(item_tail(statistic).counts)
+            drawn = [_choice(plan, row).draw(source=source.fork(item)) for item, row in rows]
+            return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
+        return self.choice(plan, statistic).draw(source=source)
+
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """The scores of the one bound for all items."""
+        return _choice(plan, closed_tail(statistic).counts)
 
 
-def _draw(plan: Plan, counts: Integers, source: Source) -> int:
-    scores = -np.abs(counts - target_rank(plan))
-    return exponential_mechanism(
-        scores.tolist(),
+def _choice(plan: Plan, counts: Integers) -> WeightedChoice:
+    return WeightedChoice(
+        plan=plan,
+        scores=-np.abs(counts - target_rank(plan)),
         sensitivity=tail_count(neighbours=plan.neighbours).whole,
         epsilon=_epsilon_each(plan),
-        source=source,
     )

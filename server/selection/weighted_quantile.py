@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.choice import exponential_mechanism
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, tail_weight
 from fedhist.protocol.privacy.randomness import Source
@@ -18,6 +16,7 @@ from fedhist.server.selection.contract import (
     Mode,
     Selection,
     Statistic,
+    WeightedChoice,
     closed_tail,
     price_in_weights,
 )
@@ -66,14 +65,14 @@ class WeightedQuantile:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to C^-2 exp(-eps' |W(C) - M| / (2 sqrt(s)))."""
-        tail = closed_tail(statistic)
-        scores = -np.abs(tail.weights - price_in_weights(plan))
-        chosen = exponential_mechanism(
-            scores.tolist(),
+        return self.choice(plan, statistic).draw(source=source)
+
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """The scores and their weights."""
+        return WeightedChoice(
+            plan=plan,
+            scores=-np.abs(closed_tail(statistic).weights - price_in_weights(plan)),
             sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,
             epsilon=plan.epsilon_select,
-            log_base_measure=(BASE_MEASURE_POWER * np.log(plan.candidate_steps)).tolist(),
-            source=source,
+            log_base_measure=BASE_MEASURE_POWER * np.log(plan.candidate_steps),
         )
-        threshold = Threshold(steps=int(plan.candidate_steps[chosen]), bits=plan.grid_bits)
-        return Selection(threshold=threshold, scores=scores)

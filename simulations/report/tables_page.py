@@ -53,14 +53,18 @@ class Experiment:
 
 def is_experiment(folder: Path) -> bool:
     """Whether the folder looks like one of `fedhist compare` or `fedhist paper`."""
-    return (folder / MARK_FILE).is_file() and any(folder.glob("*.csv")) and not (folder / "result.json").exists()
+    return (
+        (folder / MARK_FILE).is_file() and any(folder.glob("*.csv")) and not (folder / "result.json").exists()
+    )
 
 
 def read_experiment(folder: Path) -> Experiment:
     """The tables and figures in this folder. InvalidFile, in one sentence, if one is damaged."""
     tables = {path.stem: _read_rows(path) for path in sorted(folder.glob("*.csv"))}
     comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
-    if comparison and not {"data", "selector", "loss_mean"} <= set(tables["table"][0] if tables["table"] else ()):
+    if comparison and not {"data", "selector", "loss_mean"} <= set(
+        tables["table"][0] if tables["table"] else ()
+    ):
         raise _damaged(folder / TABLE_FILE)
     figures = sorted(path for path in folder.glob("*.svg") if path.stat().st_size <= _FIGURE_BYTES)
     return Experiment(folder.resolve().name, tables, figures[:MAX_FIGURES], comparison)
@@ -93,7 +97,9 @@ def comparison_charts(rows: Sequence[Row]) -> Iterator[AnyChart]:
     """A chart for each data set and what else varies: lines along the first setting that varies, or bars."""
     varied = [name for name in AXES if len({row.get(name, "") for row in rows} - {""}) > 1]
     along = varied[0] if varied else None
-    others = [name for name in ("data", "release", *varied[1:]) if len({row.get(name, "") for row in rows}) > 1]
+    others = [
+        name for name in ("data", "release", *varied[1:]) if len({row.get(name, "") for row in rows}) > 1
+    ]
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(name, "") for name in others), []).append(row)
@@ -188,7 +194,9 @@ def _figures(experiment: Experiment) -> str:
 
 def _table(name: str, rows: Sequence[Row]) -> str:
     more = f"<p>{len(rows) - ROWS_SHOWN:,} more rows are in the file.</p>" if len(rows) > ROWS_SHOWN else ""
-    return section(f"table-{text(name)}", f"Table: {name}", f'<div class="panel long">{_rows(rows)}{more}</div>')
+    return section(
+        f"table-{text(name)}", f"Table: {name}", f'<div class="panel long">{_rows(rows)}{more}</div>'
+    )
 
 
 def _rows(rows: Sequence[Row]) -> str:
@@ -211,7 +219,9 @@ def _number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise InvalidFile("a loss in table.csv is not a number", allowed="the file as a run wrote it") from None
+        raise InvalidFile(
+            "a loss in table.csv is not a number", allowed="the file as a run wrote it"
+        ) from None
 
 
 def _read_rows(path: Path) -> list[Row]:

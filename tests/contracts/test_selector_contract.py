@@ -13,7 +13,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest, Total
-from fedhist.server.coordinator import _read_statistic
+from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import SELECTORS, selector_for
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
@@ -36,7 +36,7 @@ def statistic_of(make_histograms, plan, rows):
     """The statistic as it comes out of a device and goes into the server."""
     request = SelectRequest(plan=plan)
     sent = answer(request, make_histograms(rows), source=SeededSource(0))
-    return _read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    return read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
 
 
 def choose(make_histograms, plan, rows, seed=1):

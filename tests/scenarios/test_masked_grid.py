@@ -161,6 +161,9 @@ class TestNodesThatFail:
         reports = Reports()
         run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
         assert reports[Round.RELEASE].answered == (12 if stage == "unmasking" else 11)
+        assert {fault.value: count for fault, count in reports[Round.RELEASE].faults.items()} == {
+            "malformed": 1
+        }
 
     def test_a_node_that_takes_the_number_of_another_is_left_out(self, lab: Any) -> None:
         def impostor(message: Message, node: Any) -> list[Message]:

@@ -15,7 +15,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest, Total
-from fedhist.server.coordinator import _read_statistic
+from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.exponential_sharp import sharp_error, sharp_range
 from fedhist.server.selection.exponential_v import error_bound, score_range
@@ -68,7 +68,7 @@ def scores_of(make_histograms, plan, rows):
     request = SelectRequest(plan)
     table = bucket_table(plan, range(ITEMS))
     sent = answer(request, make_histograms(rows), source=SeededSource(0), bucket_of=table)
-    statistic = _read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    statistic = read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
     return SCORES[plan.selector][0](plan, statistic)
 
 
@@ -143,7 +143,7 @@ def test_the_selector_draws_with_these_chances(make_histograms, selector):
     error = scores_of(make_histograms, plan, rows)
     request = SelectRequest(plan)
     sent = answer(request, make_histograms(rows), source=SeededSource(0))
-    statistic = _read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    statistic = read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
     draws = 2000
     source = SeededSource(21)
     chosen = [

@@ -1,0 +1,175 @@
+"""A population made from a few guesses about users, for planning when there is no public data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedhist.client.populations import item_totals
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Floats, Histograms, Integers
+from fedhist.protocol.validation import without_repeats
+from fedhist.simulations.datasets.synthetic import BLOCK_USERS, block_generator, check_size
+
+MAX_USERS = 5_000_000
+LARGEST_TOTAL = 1e6
+DEFAULT_TAIL_INDEX = 1.5
+DEFAULT_MEAN_TOTAL = 60.0
+# Exponent of a user's number of different items in the user's total, as in HeavyTailedPopulation.
+_VARIETY = 0.75
+_SEARCH_STEPS = 24
+_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class GuessedPopulation:
+    """Users with Pareto totals over items of popularity 1/(rank + 2).
+
+    - Totals: user i of n has the quantile (i + 1/2)/n of a Pareto distribution, P(total > x) falling like
+      x^-tail_index, scaled to the mean; so there is no luck in who is the largest. Nobody has more than a million.
+    - Different items: a user's number of items is proportional to total^0.75, at most the total, with a factor that is
+      searched so that the mean over users is `distinct_items`. Items are drawn by popularity, so some coincide.
+    - Counts: one of each item, and the rest of the total spread in proportions 1, 1/2, 1/3, ...
+
+    Args:
+        users: how many users, up to MAX_USERS.
+        items: how many items the domain has.
+        seed: any integer; which items a user has.
+        mean_total: the mean of users' totals, at least 1.
+        distinct_items: the mean number of different items that a user has; None is mean_total^0.6.
+        tail_index: above 1; 1.2 is very uneven, 3 tame, 10 nearly alike.
+    """
+
+    users: int
+    items: int
+    seed: int
+    mean_total: float = DEFAULT_MEAN_TOTAL
+    distinct_items: float | None = None
+    tail_index: float = DEFAULT_TAIL_INDEX
+
+    labels = None
+
+    def __post_init__(self) -> None:
+        check_size(self.users, self.items)
+        if self.users > MAX_USERS:
+            raise InvalidInput(
+                f"{self.users:,} users were guessed at",
+                allowed=f"1 to {MAX_USERS:,}",
+                advice="the relative error of more is no larger",
+            )
+        if not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
+            raise InvalidInput(
+                f"the guessed mean total of a user is {self.mean_total:g}",
+                allowed=f"1 to {LARGEST_TOTAL / 10:,.0f}",
+            )
+        if not 1 < self.tail_index <= 100:
+            raise InvalidInput(
+                f"the tail index is {self.tail_index:g}",
+                allowed="more than 1 (at 1 and below, totals have no mean) and at most 100",
+                advice="1.2 is very uneven, 1.5 usual, 3 tame",
+            )
+        if not 1 <= self.wanted_items <= min(self.mean_total, self.items):
+            raise InvalidInput(
+                f"{self.wanted_items:g} different items a user contradict a mean total of {self.mean_total:g} over "
+                f"{self.items:,} items",
+                allowed=f"1 to {min(self.mean_total, self.items):g} different items a user",
+                advice="a user has at least one count of each item; raise --mean-total or lower --distinct-items",
+            )
+
+    @property
+    def wanted_items(self) -> float:
+        """The guessed mean number of different items."""
+        if self.distinct_items is not None:
+            return self.distinct_items
+        return float(min(self.mean_total**0.6, self.items))
+
+    @property
+    def domain_size(self) -> int:
+        """How many items the domain has."""
+        return self.items
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time."""
+        for number in range(-(-self.users // BLOCK_USERS)):
+            first = number * BLOCK_USERS
+            yield self._block(self._totals[first : first + BLOCK_USERS], self._factor, number)
+
+    def totals(self) -> Integers:
+        """The true histogram, in one pass."""
+        return item_totals(self)
+
+    @cached_property
+    def _totals(self) -> Integers:
+        """Every user's total, at least 1, in an order that spreads the large ones over the blocks."""
+        beyond = (np.arange(self.users) + 0.5) / self.users
+        tail = beyond ** (-1 / self.tail_index)
+        low, high = 0.0, float(self.mean_total)
+        # The scale for which totals cut to [1, LARGEST_TOTAL] have the mean: it grows with the scale, so by halves.
+        for _ in range(60):
+            middle = (low + high) / 2
+            too_low = float(_cut(middle * tail).mean()) < self.mean_total
+            low, high = (middle, high) if too_low else (low, middle)
+        whole = np.floor(np.cumsum(_cut(high * tail)) + 0.5)
+        totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
+        return block_generator("guessed/order", self.seed, 0).permutation(totals)
+
+    @cached_property
+    def _factor(self) -> float:
+        """The factor of total^0.75 that gives users the guessed number of different items, found on one block."""
+        totals = self._totals[:BLOCK_USERS]
+
+        def mean_items(factor: float) -> float:
+            return self._block(totals, factor, 0).nonzeros / len(totals)
+
+        low, high = 0.0, float(max(self.items, self.mean_total))
+        for _ in range(_SEARCH_STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if mean_items(middle) < self.wanted_items else (low, middle)
+        reached = mean_items(high)
+        if reached < (1 - _TOLERANCE) * self.wanted_items:
+            raise InvalidInput(
+                f"{self.wanted_items:g} different items a user can't be had of {self.items:,} items with these totals",
+                allowed=f"up to about {reached:.3g}",
+                advice="many users have fewer counts than the mean: lower --distinct-items, or raise --mean-total, "
+                "--tail-index or --items",
+            )
+        return high
+
+    def _block(self, totals: Integers, factor: float, number: int) -> Histograms:
+        generator = block_generator("guessed", self.seed, number)
+        wanted = factor * totals.astype(np.float64) ** _VARIETY
+        # One random number a user decides on rounding; it is drawn first, so that more items keep it.
+        chosen = np.floor(wanted + generator.random(len(totals)))
+        numbers = np.clip(chosen, 1, np.minimum(totals, 4 * self.items)).astype(np.int64)
+        offsets = np.concatenate(([0], np.cumsum(numbers)))
+        rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], numbers)
+        spread = (self.items + 2.0) / 2.0
+        popular = np.floor(2.0 * spread ** generator.random(len(rank)) - 2.0).astype(np.int64)
+        drawn = Histograms(
+            offsets=offsets,
+            items=np.minimum(popular, self.items - 1),
+            counts=1 + _spread(totals - numbers, numbers, rank, offsets),
+            domain_size=self.items,
+            first_user=number * BLOCK_USERS,
+        )
+        return without_repeats(drawn)
+
+
+def _cut(totals: Floats) -> Floats:
+    result: Floats = np.clip(totals, 1.0, LARGEST_TOTAL)
+    return result
+
+
+def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers) -> Integers:
+    """Each user's rest in proportions 1, 1/2, 1/3, ... as whole numbers that sum to it."""
+    weight = 1.0 / (rank + 1)
+    running = np.cumsum(weight)
+    before = np.concatenate(([0.0], running))[offsets[:-1]]
+    share = (running - np.repeat(before, numbers)) / np.repeat(running[offsets[1:] - 1] - before, numbers)
+    up_to = np.rint(share * np.repeat(rest, numbers)).astype(np.int64)
+    parts: Integers = np.diff(up_to, prepend=0)
+    parts[offsets[:-1]] = up_to[offsets[:-1]]
+    return parts
