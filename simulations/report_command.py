@@ -21,18 +21,29 @@ from fedhist.simulations.progress import progress_on
 def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
     """Write a result folder as one self-contained HTML page.
 
-    The page needs no network. What was computed from the truth, which only a simulation knows, is marked; the page of
-    a deployment shows what was released and what it cost, and nothing else.
+    FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. What was computed
+    from the truth, which only a simulation knows, is marked; the page of a deployment shows what was released and what
+    it cost, and nothing else.
     """
-    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
-
     target = folder / "report.html" if out is None else out
     with progress_on(sys.stderr, quiet=quiet) as progress:
         progress.phase("report")
-        data = read_run(folder)
-        check_new_file(target, force=force)
-        page = run_page(data).encode("utf-8")
+        if folder.is_dir():
+            check_new_file(target, force=force)
+        page = _page(folder).encode("utf-8")
         write_new_file(target, page, force=force)
     if not quiet:
         click.echo(f"written: {target} ({len(page):,} bytes)")
+
+
+def _page(folder: Path) -> str:
+    """The page that fits what the folder holds."""
+    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
+    from fedhist.simulations.report.tables_page import (  # noqa: PLC0415
+        experiment_page,
+        is_experiment,
+        read_experiment,
+    )
+
+    return experiment_page(read_experiment(folder)) if is_experiment(folder) else run_page(read_run(folder))

@@ -88,11 +88,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart(Chart):
-    """Horizontal bars. `mark_name` says what the mark beside a bar is."""
+    """Horizontal bars. `mark_name` says what the mark beside a bar is, `interval_name` what its whiskers are."""
 
     bars: tuple[Bar, ...]
     value_name: str = "value"
     mark_name: str = ""
+    interval_name: str = "95 % of the noise"
     unit: str = ""
 
 

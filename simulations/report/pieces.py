@@ -18,6 +18,7 @@ from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.svg import draw, legend
 
 BADGE = f'<span class="badge">{NOT_PRIVATE}</span>'
+_LONG_VALUE = 12
 _SWATCH = {
     "line": '<path class="{look}" d="M1 7H27"/>',
     "point chosen": '<circle class="{look}" cx="14" cy="7" r="5"/>',
@@ -39,12 +40,15 @@ class Tile:
 
 def tiles(shown: Iterable[Tile]) -> str:
     """The numbers at the top."""
-    drawn = (
+    return f'<dl class="tiles">{"".join(map(_tile, shown))}</dl>'
+
+
+def _tile(tile: Tile) -> str:
+    words = " class=words" if len(tile.value) > _LONG_VALUE else ""
+    return (
         f'<div class="tile{" truth" if tile.truth else ""}"><dt>{text(tile.name)}{BADGE if tile.truth else ""}</dt>'
-        f"<dd>{text(tile.value)}<small>{text(tile.note)}</small></dd></div>"
-        for tile in shown
+        f"<dd{words}>{text(tile.value)}<small>{text(tile.note)}</small></dd></div>"
     )
-    return f'<dl class="tiles">{"".join(drawn)}</dl>'
 
 
 def section(identity: str, title: str, *content: str, lead: str = "") -> str:

@@ -6,12 +6,14 @@ pointer or the keyboard is an element of class `hit` with its text in `data-tip`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from fedhist.simulations.report.axes import Axis, linear, logarithmic, tick_text
 from fedhist.simulations.report.charts import (
     AnyChart,
+    Bar,
     BarChart,
     BinChart,
     LineChart,
@@ -127,11 +129,20 @@ def _bar_chart(chart: BarChart) -> str:
         unit = f" {chart.unit}" if chart.unit else ""
         said = [bar.label, f"{chart.value_name} {number(bar.value)}{unit}"]
         if bar.high is not None:
-            said.append(f"95 % of the noise: ± {number(bar.high - bar.value)}")
+            said.append(f"{chart.interval_name}: {_interval(bar)}")
         if bar.mark is not None:
             said.append(f"{chart.mark_name} {number(bar.mark)}")
         parts.append(_hit(0, _TOP + row * _ROW, WIDTH, _ROW, lines(*said)))
     return _svg(chart, height, parts)
+
+
+def _interval(bar: Bar) -> str:
+    """Plus and minus where both sides are alike, else from and to."""
+    if bar.low is None or bar.high is None:
+        return ""
+    if math.isclose(bar.high - bar.value, bar.value - bar.low, rel_tol=1e-6):
+        return f"± {number(bar.high - bar.value)}"
+    return f"{number(bar.low)} to {number(bar.high)}"
 
 
 def _stack_chart(chart: StackChart) -> str:

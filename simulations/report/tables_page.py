@@ -87,7 +87,8 @@ def experiment_page(experiment: Experiment) -> str:
         lead = "Lower is better. A selector without a total epsilon reads the exact data."
         parts.append(section("losses", "Losses", f'<div class="grid">{drawn}</div>', lead=lead))
     parts.append(_verdicts(experiment))
-    parts.append(_figures(experiment))
+    # A comparison's figure shows what its charts show.
+    parts.append("" if charts else _figures(experiment))
     parts += [_table(name, rows) for name, rows in experiment.tables.items() if not name.endswith("-claims")]
     data = {"name": experiment.name, "charts": {chart.name: asdict(chart) for chart in charts}}
     return fill(title=f"fedhist: {experiment.name}", body="".join(parts), data=data)
@@ -189,7 +190,7 @@ def _figures(experiment: Experiment) -> str:
             f'<figure class="panel picture"><figcaption>{name} {BADGE}</figcaption>'
             f'<img alt="{name}" src="data:image/svg+xml;base64,{data}"></figure>'
         )
-    return section("figures", "Figures", f'<div class="grid">{"".join(drawn)}</div>') if drawn else ""
+    return section("figures", "Figures", f'<div class="grid wide">{"".join(drawn)}</div>') if drawn else ""
 
 
 def _table(name: str, rows: Sequence[Row]) -> str:

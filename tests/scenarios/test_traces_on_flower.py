@@ -42,13 +42,19 @@ def other_people(users: int = 60, items: int = 6) -> SparsePopulation:
     return SparsePopulation.from_scipy(csr_array(table))
 
 
+# fmt: off
 MODES: dict[str, dict[str, Any]] = {
     "gaussian": {},
     "laplace": {"mechanism": "laplace"},
     "debiased": {"debias": "poisson", "mechanism": "laplace"},
     "open": {"domain": "open", "items": None, "epsilon": 5.0},
     "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
+    "masked": {"masking": "secagg", "participants": 6},
+    "masked open": {
+        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "buckets": 16, "table_capacity": 64,
+    },
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -83,6 +89,29 @@ def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: p
     here = trace_of(lab.grid(lab.population()), tmp_path / "here")
     there = trace_of(lab.grid(other_people()), tmp_path / "there")
     assert [without_threshold(line) for line in here] != [without_threshold(line) for line in there]
+
+
+class TestMasking:
+    def test_every_stage_is_told_with_who_falls_silent_in_it(self, lab: Any, tmp_path: Path) -> None:
+        def late(message: Message, node: Any) -> list[Message]:
+            return [] if message.metadata.message_type == "query.masking" else [node.answer(message)]
+
+        grid = lab.grid(lab.population(), faults={3: late})
+        lines = trace_of(grid, tmp_path / "run", masking="secagg", participants=6, dropout_share=0.2)
+        stages = [
+            line["stage"] for line in lines if line.get("event") == "round" and line["round"] == "select"
+        ]
+        assert stages == ["advertising", "sharing", "masking", "unmasking", ""]
+        gone = [line for line in lines if line.get("event") == "drop-out"]
+        assert [(line["round"], line["stage"], line["participant"]) for line in gone] == [
+            ("select", "masking", "node 4"),
+            ("release", "masking", "node 4"),
+        ]
+        reports = json.loads((tmp_path / "run/result.json").read_text())["rounds"]
+        for report in reports.values():
+            assert {name: stage["answered"] for name, stage in report["stages"].items()} == {
+                "advertising": 6, "sharing": 6, "masking": 5, "unmasking": 5,
+            }  # fmt: skip
 
 
 class TestDropOuts:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.events import Charged, MessageSent, RoundEnded, Scored, StateEntered, Viewed
+from fedhist.protocol.events import Charged, DroppedOut, MessageSent, RoundEnded, Scored, StateEntered, Viewed
 from fedhist.server.trace_file import TRACE_FILE, read_trace
 
 Fedhist = Callable[..., Any]
@@ -82,6 +82,57 @@ class TestTheTrace:
         )
         assert failed.code != 0
         assert list(tmp_path.iterdir()) == []
+
+
+class TestMaskedRuns:
+    @pytest.fixture
+    def masked(self, fedhist: Fedhist, tmp_path: Path) -> Path:
+        masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.1)
+        outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
+        assert outcome.code == 0, outcome.err
+        return tmp_path / "r"
+
+    def test_stages_and_those_who_fall_silent_in_them_are_told(self, masked: Path) -> None:
+        events = read_trace(masked / TRACE_FILE).events
+        reports = json.loads((masked / "result.json").read_text())["rounds"]
+        for name, report in reports.items():
+            ended = [e for e in events if isinstance(e, RoundEnded) and e.round == name]
+            assert [e.stage for e in ended] == ["advertising", "sharing", "masking", "unmasking", ""]
+            gone = [e.stage for e in events if isinstance(e, DroppedOut) and e.round == name]
+            assert len(gone) == 2
+            for e in ended[:-1]:
+                stage = report["stages"][e.stage]
+                assert (stage["asked"], stage["answered"]) == (e.participants, e.answered)
+                assert gone.count(e.stage) == e.participants - e.answered
+            assert (ended[-1].answered, ended[-1].participants) == (report["answered"], 20)
+
+    def test_the_server_sees_noise_where_the_device_had_values(self, masked: Path) -> None:
+        views = [e for e in read_trace(masked / TRACE_FILE).events if isinstance(e, Viewed)]
+        assert [(view.round, view.masked) for view in views] == [("select", True), ("release", True)]
+        for view in views:
+            assert view.places[0] == "users"
+            assert view.had[0] == 15
+            far = [abs(seen - had) > 10_000 for had, seen in zip(view.had, view.seen, strict=True)]
+            assert sum(far) > 0.9 * len(far)
+
+    def test_the_report_steps_through_them(self, masked: Path) -> None:
+        page = (masked / "report.html").read_text()
+        for words in (
+            "Devices advertise fresh public keys",
+            "1 fell silent",
+            "unmasks the sum",
+            "noise to the server",
+        ):
+            assert words in page
+
+    def test_too_many_drop_outs_leave_a_trace_that_says_so(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.5)
+        outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
+        assert outcome.code == 4
+        (path,) = tmp_path.iterdir()
+        events = read_trace(path).events
+        assert [e for e in events if isinstance(e, DroppedOut)]
+        assert events[-1].kind == "end"
 
 
 class TestShow:
