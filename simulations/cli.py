@@ -27,6 +27,7 @@ COMMANDS = {
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
+    "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
     "report": ("report_command:report", "Write a result folder as one self-contained HTML page."),
     "figure": ("figure_command:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace_command:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
@@ -91,7 +92,7 @@ def _report(error: BaseException) -> int | None:
         case click.ClickException():
             return _misused(error)
         case click.Abort() | KeyboardInterrupt():
-            code, text = EXIT_INTERRUPTED, "interrupted; a result folder is written whole or not at all"
+            code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
             # The reader of our output has gone; keep the interpreter from complaining about it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

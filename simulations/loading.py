@@ -13,15 +13,24 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_items, read_population
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Population
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.protocol.histograms import Population, labels_of
+from fedhist.simulations.datasets.registry import (
+    DEFAULT_ITEMS,
+    DEFAULT_NAME,
+    DEFAULT_USERS,
+    PREFIX,
+    dataset_name,
+    is_synthetic,
+    make_population,
+)
+from fedhist.simulations.datasets.synthetic import materialise
+
+__all__ = ["DEFAULT_ITEMS", "DEFAULT_USERS", "NORMALISATIONS", "Loaded", "Wanted", "load"]
 
 NORMALISATIONS: dict[str, Callable[[str], str]] = {
     "nfc": lambda text: unicodedata.normalize("NFC", text),
     "casefold": lambda text: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()),
 }
-DEFAULT_USERS = 50_000
-DEFAULT_ITEMS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +38,7 @@ class Wanted:
     """Which population the user asks for.
 
     Args:
-        data: a file, or None for a synthetic population.
+        data: a file, or `synthetic:NAME?key=value` (see `datasets.registry`); None for the default synthetic one.
         items_file: the public domain of a data file.
         users, items: the size of the synthetic population.
         top_items: how many of the most frequent items to keep.
@@ -44,6 +53,20 @@ class Wanted:
     top_items: int | None = None
     open_domain: bool = False
     normalise: str | None = None
+
+    @property
+    def synthetic(self) -> str | None:
+        """The synthetic population asked for, as `synthetic:NAME?key=value`; None for a file."""
+        if self.data is None:
+            return PREFIX + DEFAULT_NAME
+        return str(self.data) if is_synthetic(str(self.data)) else None
+
+    @property
+    def label(self) -> str:
+        """What a ledger calls the data: a name without parameters or folders."""
+        if self.data is None:
+            return "synthetic"
+        return self.data.name if self.synthetic is None else PREFIX + dataset_name(self.synthetic)
 
 
 @dataclass(frozen=True)
@@ -60,18 +83,21 @@ class Loaded:
 def load(wanted: Wanted, seed: int) -> Loaded:
     """Read or make the population; a synthetic one is drawn from the seed."""
     start = perf_counter()
-    loaded = _synthetic(wanted, seed) if wanted.data is None else _from_file(wanted, wanted.data)
+    if wanted.synthetic is not None:
+        loaded = _synthetic(wanted, wanted.synthetic, seed)
+    else:
+        assert wanted.data is not None  # noqa: S101 - without data the population is synthetic
+        loaded = _from_file(wanted, wanted.data)
     return replace(loaded, seconds=perf_counter() - start)
 
 
-def _synthetic(wanted: Wanted, seed: int) -> Loaded:
-    made = HeavyTailedPopulation(
-        users=wanted.users or DEFAULT_USERS, items=wanted.items or DEFAULT_ITEMS, seed=seed
-    )
+def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
+    made = make_population(text, seed=seed, users=wanted.users, items=wanted.items)
+    name = f"synthetic, {dataset_name(text)}"
     if wanted.top_items is None:
-        return Loaded(made, "synthetic, heavy-tailed")
+        return Loaded(made, name, labels_of(made))
     kept = materialise(made).keep_top_items(wanted.top_items)
-    return Loaded(kept, "synthetic, heavy-tailed, top items")
+    return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
 def _from_file(wanted: Wanted, data: Path) -> Loaded:
@@ -97,9 +123,7 @@ def _normalised(
 ) -> SparsePopulation:
     """Items whose names are alike after renaming become one, and then are chosen from."""
     if population.labels is None:
-        raise InvalidInput(
-            "--normalise for items that have no names", allowed="csv, tsv or parquet data with names as text"
-        )
+        raise InvalidInput("--normalise for items that have no names", allowed="data with names as text")
     numbers: dict[str | int, int] = {}
     names = (rename(label) if isinstance(label, str) else label for label in population.labels)
     new_number = np.array([numbers.setdefault(name, len(numbers)) for name in names])

@@ -62,14 +62,15 @@ class Options(Wanted):
     "--data",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Population: .npz of scipy.sparse.save_npz (users x items), or .csv/.parquet with columns user, "
-    "item and optionally count. Without it, a synthetic heavy-tailed population.",
+    help="Population: .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or .csv/.tsv/.jsonl/"
+    ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
+    "Without it, a synthetic heavy-tailed population.",
 )
 @click.option(
     "--items-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The public domain for csv/parquet data, one item a line. Without it the items are read off "
+    help="The public domain for data with names, one item a line. Without it the items are read off "
     "the data, which is not private.",
 )
 @click.option(
@@ -257,7 +258,6 @@ def run(**flags: Any) -> None:
         check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
-        label = "synthetic" if options.data is None else options.data.name
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
         observe = to_all(
@@ -265,7 +265,7 @@ def run(**flags: Any) -> None:
         )
         with (
             kept_if_failed(recorder, failed, engine=options.engine),
-            charged(options.ledger, plan, label=label, trials=options.trials or 1) as journal,
+            charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
         ):
             results = list(_trials(options, plan, loaded, journal, progress, observe=observe))
             document = _document(options, results, loaded.notes)
@@ -294,17 +294,17 @@ def _target(options: Options, started: datetime) -> Path | None:
 
 
 def _check(options: Options, *, masked: bool) -> None:
-    if options.data is not None and (options.users is not None or options.items is not None):
+    if options.synthetic is None and (options.users is not None or options.items is not None):
         raise InvalidInput(
             "--users and --items shape the synthetic population and --data names a file",
             allowed="one or the other",
             advice="keep part of a file's items with --top-items",
         )
-    if options.normalise is not None and options.data is None:
+    if options.normalise is not None and options.synthetic is not None:
         raise InvalidInput(
-            "--normalise without --data", allowed="--normalise with a data file that has names"
+            "--normalise without --data FILE", allowed="--normalise with a data file that has names"
         )
-    if options.items_file is not None and (options.data is None or options.top_items is not None):
+    if options.items_file is not None and (options.synthetic is not None or options.top_items is not None):
         raise InvalidInput(
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
@@ -360,7 +360,7 @@ def _trials(
     for number in range(trials):
         progress.trial(number + 1, trials)
         seed = None if first is None else first + number
-        again = number > 0 and options.data is None
+        again = number > 0 and options.synthetic is not None
         trial = load(options, seed or 0) if again else loaded
         result = simulate(
             progress.watch(trial.population),

@@ -17,6 +17,7 @@ from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
+    MAX_MEAN,
     HeavyTailedPopulation,
     PoissonPopulation,
     block_generator,
@@ -29,6 +30,7 @@ Kind = Literal["iid", "non-iid"]
 MEAN_TOTAL = 100.0
 # The mean left over after so many sticks is 3^-34, below the rounding of a double.
 _STICKS = 34
+_RATES_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,26 @@ class PaperPopulation:
     | kind    | a user's rate              | a user's distribution over items | counts             |
     |---------|----------------------------|----------------------------------|--------------------|
     | iid     | 100                        | p                                | Poisson(rate p_j)  |
-    | non-iid | 200 Gamma(1/2), mean 100   | drawn from Dir(p/2)              | Poisson(rate p_ij) |
+    | non-iid | Gamma(1/2) of mean 100     | drawn from Dir(p/2)              | Poisson(rate p_ij) |
 
     Deviation: the paper prints rates of 100 Dir(2) over all users; only Dir(1/2) gives its median and 90 % columns.
     Such a Dirichlet is Gamma(1/2) variables over their own mean; here they are over the mean's expectation 1/2, so
     that a block of users needs no other. For 50,000 users the two have a standard deviation of 0.6 % between them.
+    `rate_shape=2` is the set as it is printed.
 
     Args:
         users: how many users.
         items: d.
         seed: any integer.
         kind: "iid" or "non-iid".
+        rate_shape: the Gamma shape of the rates of non-iid users.
     """
 
     users: int
     items: int
     seed: int
     kind: Kind
+    rate_shape: float = 0.5
 
     labels = None
 
@@ -62,6 +67,7 @@ class PaperPopulation:
         check_size(self.users, self.items)
         if self.kind not in get_args(Kind):
             raise InvalidInput(f"unknown kind {self.kind!r}", allowed=" or ".join(get_args(Kind)))
+        _check_shape(self.rate_shape)
 
     @property
     def domain_size(self) -> int:
@@ -94,7 +100,7 @@ class PaperPopulation:
         never vanish together, and the items of pieces that nothing was counted of need not be drawn.
         """
         generator = block_generator("paper/non-iid", self.seed, number)
-        rates = 2 * MEAN_TOTAL * generator.standard_gamma(0.5, BLOCK_USERS)
+        rates = MEAN_TOTAL / self.rate_shape * generator.standard_gamma(self.rate_shape, BLOCK_USERS)
         left = np.cumprod(generator.random((BLOCK_USERS, _STICKS - 1)) ** 2, axis=1)
         # The last piece is all that is left.
         weights = -np.diff(left, axis=1, prepend=1.0, append=0.0)
@@ -111,6 +117,63 @@ class PaperPopulation:
         )
         # Two pieces may be of the same item.
         return without_repeats(drawn)
+
+
+@dataclass(frozen=True)
+class RatesPopulation:
+    """Users with Poisson counts of one item whose rates are Gamma: the paper's set for debiasing single counts.
+
+    n rates of a Dirichlet distribution with parameter alpha, scaled to a mean, are Gamma(alpha) variables over their
+    own mean; here they are over the mean's expectation. The larger alpha is, the more users are alike.
+
+    Args:
+        users: how many users.
+        seed: any integer.
+        alpha: the Dirichlet's parameter.
+        mean: the mean count of a user.
+    """
+
+    users: int
+    seed: int
+    alpha: float
+    mean: float = 1.0
+
+    labels = None
+    domain_size = 1
+
+    def __post_init__(self) -> None:
+        check_size(self.users, 1)
+        _check_shape(self.alpha)
+        if not 0 < self.mean <= MAX_MEAN:
+            raise InvalidInput(
+                f"the mean count of a user is {self.mean}", allowed=f"more than 0 and at most {MAX_MEAN:,.0f}"
+            )
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time."""
+        return blocks(self.users, _RATES_BLOCK, self._block)
+
+    def totals(self) -> Integers:
+        """The true count, in one pass."""
+        return item_totals(self)
+
+    def _block(self, number: int) -> Histograms:
+        generator = block_generator("paper/rates", self.seed, number)
+        rates = self.mean / self.alpha * generator.standard_gamma(self.alpha, _RATES_BLOCK)
+        counts = generator.poisson(rates)
+        counted = np.flatnonzero(counts)
+        return Histograms(
+            offsets=np.searchsorted(counted, np.arange(_RATES_BLOCK + 1)),
+            items=np.zeros(len(counted), dtype=np.int32),
+            counts=counts[counted],
+            domain_size=1,
+            first_user=number * _RATES_BLOCK,
+        )
+
+
+def _check_shape(shape: float) -> None:
+    if not 0.001 <= shape <= 1e9:
+        raise InvalidInput(f"the shape of the rates is {shape}", allowed="a number from 0.001 to 1e9")
 
 
 @dataclass(frozen=True)
@@ -143,7 +206,7 @@ class NumberedLabels(Sequence[str]):
 
 @dataclass(frozen=True)
 class ZipfPopulation:
-    """The users of `HeavyTailedPopulation` over named items whose popularity falls like 1/(rank + 2).
+    """The users of `HeavyTailedPopulation` over named items whose popularity falls like (rank + 2)^-exponent.
 
     For domains that are too large to list: neither users nor names are ever all in memory.
 
@@ -151,14 +214,16 @@ class ZipfPopulation:
         users: how many users.
         items: how many items, up to ten million; the most popular first.
         seed: any integer.
+        exponent: 0 (all alike) to 4.
     """
 
     users: int
     items: int
     seed: int
+    exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        check_size(self.users, self.items)
+        self._unnamed()
 
     @property
     def domain_size(self) -> int:
@@ -172,8 +237,11 @@ class ZipfPopulation:
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time."""
-        return HeavyTailedPopulation(self.users, self.items, self.seed).shards()
+        return self._unnamed().shards()
 
     def totals(self) -> Integers:
         """The true histogram, in one pass."""
         return item_totals(self)
+
+    def _unnamed(self) -> HeavyTailedPopulation:
+        return HeavyTailedPopulation(self.users, self.items, self.seed, self.exponent)

@@ -22,8 +22,11 @@ from fedhist.protocol.validation import without_repeats
 MAX_USERS = 2**40
 MAX_ITEMS = 10_000_000
 MAX_MEAN = 10_000.0
+MAX_EXPONENT = 4.0
 
 BLOCK_USERS = 4096
+# Up to so many cells for each sample, counting in a dense table is faster than sorting.
+_DENSE_CELLS = 8
 
 _TAG = b"fedhist/1/population"
 
@@ -40,16 +43,20 @@ class HeavyTailedPopulation:
         users: how many users, up to MAX_USERS.
         items: how many items the domain has, up to MAX_ITEMS; the most popular first.
         seed: any integer.
+        exponent: the popularity falls like (rank + 2)^-exponent, from 0 (all alike) to MAX_EXPONENT.
     """
 
     users: int
     items: int
     seed: int
+    exponent: float = 1.0
 
     labels = None
 
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
+        if not 0 <= self.exponent <= MAX_EXPONENT:
+            raise InvalidInput(f"the exponent is {self.exponent}", allowed=f"0 to {MAX_EXPONENT:g}")
 
     @property
     def domain_size(self) -> int:
@@ -73,9 +80,7 @@ class HeavyTailedPopulation:
         rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], favourites)
         weight = 1.0 / (rank + 1)
         scale = activity / np.add.reduceat(weight, offsets[:-1])
-        # The distribution function of the density 1/(x + 2) on [0, items), turned round.
-        spread = (self.items + 2.0) / 2.0
-        popular = np.floor(2.0 * spread ** generator.random(len(rank)) - 2.0).astype(np.int64)
+        popular = np.floor(self._ranks(generator.random(len(rank)))).astype(np.int64)
         counts = generator.poisson(np.repeat(scale, favourites) * weight)
         kept = np.flatnonzero(counts)
         drawn = Histograms(
@@ -87,6 +92,15 @@ class HeavyTailedPopulation:
         )
         # The same item may be drawn as a favourite twice.
         return without_repeats(drawn)
+
+    def _ranks(self, uniforms: Floats) -> Floats:
+        """The distribution function of the density (x + 2)^-exponent on [0, items), turned round."""
+        spread = (self.items + 2.0) / 2.0
+        if self.exponent == 1:
+            return 2.0 * spread**uniforms - 2.0
+        power = 1.0 - self.exponent
+        ranks: Floats = 2.0 * (1.0 + uniforms * (spread**power - 1.0)) ** (1.0 / power) - 2.0
+        return ranks
 
 
 @dataclass(frozen=True)
@@ -142,19 +156,29 @@ class PoissonPopulation:
         """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
         generator = block_generator("poisson", self.seed, number)
         items = np.repeat(np.arange(self.items), generator.poisson(expected))
-        keys = generator.integers(block_users, size=len(items)) * self.items + items
-        keys.sort()
-        first = np.flatnonzero(
-            np.concatenate((np.ones(min(len(keys), 1), dtype=bool), keys[1:] != keys[:-1]))
+        cells, counts = _counted(
+            generator.integers(block_users, size=len(items)) * self.items + items, block_users * self.items
         )
-        rows, numbers = np.divmod(keys[first], self.items)
+        firsts = np.arange(block_users + 1) * self.items
+        offsets = np.searchsorted(cells, firsts)
         return Histograms(
-            offsets=np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=block_users)))),
-            items=numbers.astype(np.int32),
-            counts=np.diff(first, append=len(keys)).astype(np.int32),
+            offsets=offsets,
+            items=(cells - np.repeat(firsts[:-1], np.diff(offsets))).astype(np.int32),
+            counts=counts.astype(np.int32),
             domain_size=self.items,
             first_user=number * block_users,
         )
+
+
+def _counted(keys: Integers, space: int) -> tuple[Integers, Integers]:
+    """The different keys in rising order, and how often each is there."""
+    if space <= _DENSE_CELLS * len(keys):
+        dense = np.bincount(keys, minlength=space)
+        cells = np.flatnonzero(dense)
+        return cells, dense[cells]
+    keys.sort()
+    first = np.flatnonzero(np.concatenate((np.ones(min(len(keys), 1), dtype=bool), keys[1:] != keys[:-1])))
+    return keys[first], np.diff(first, append=len(keys))
 
 
 def materialise(population: Population) -> SparsePopulation:
@@ -185,12 +209,42 @@ def check_size(users: int, items: int) -> None:
         raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
 
 
-def blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Iterator[Histograms]:
-    """Blocks 0, 1, ... of the population. The last is made whole and cut: a user does not depend on n."""
-    for number in range(-(-users // block_users)):
-        block = make(number)
-        remaining = users - number * block_users
-        yield block if remaining >= block_users else block.rows(0, remaining)
+@dataclass
+class Blocks(Iterator[Histograms]):
+    """The blocks 0, 1, ... of a population one after the other, and any of them by its number.
+
+    Args:
+        users: how many users the population has.
+        block_users: how many a block has; the last is made whole and cut, so a user does not depend on n.
+        make: makes the block of this number, from the seed and the number alone.
+    """
+
+    users: int
+    block_users: int
+    make: Callable[[int], Histograms]
+    following: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return -(-self.users // self.block_users)
+
+    def at(self, number: int) -> Histograms:
+        """The block of this number, whichever were read before."""
+        block = self.make(number)
+        remaining = self.users - number * self.block_users
+        return block if remaining >= self.block_users else block.rows(0, remaining)
+
+    def __next__(self) -> Histograms:
+        if self.following >= self.count:
+            raise StopIteration
+        self.following += 1
+        return self.at(self.following - 1)
+
+
+def blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Blocks:
+    """The blocks of a population, from the first."""
+    return Blocks(users, block_users, make)
 
 
 def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:

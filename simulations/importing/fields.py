@@ -1,0 +1,55 @@
+"""Lines of text cut into fields, all lines at once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+QUOTE = '"'
+
+
+def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool = False) -> pl.DataFrame:
+    """The fields of each line in the columns "0", "1", ...; all of them null where a line has another number of them.
+
+    Args:
+        lines: lines of text.
+        separator: what stands between two fields.
+        columns: how many fields a line has.
+        quoted: whether a field may stand in double quotes, with a quote in it written twice. It ends in its own line.
+    """
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    names = [str(number) for number in range(columns)]
+    with_quotes = lines.str.contains(QUOTE, literal=True).fill_null(value=False)
+    if not quoted or not with_quotes.any():
+        return _split_plain(lines, separator, names)
+    plain = _split_plain(lines.set(with_quotes, None), separator, names)
+    among = _split_quoted(lines.set(~with_quotes, None), separator, names)
+    return pl.DataFrame([plain[name].zip_with(~with_quotes, among[name]) for name in names])
+
+
+def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    if len(names) == 1:
+        return pl.DataFrame({names[0]: lines})
+    fields = lines.str.splitn(separator, len(names)).struct.unnest()
+    fields.columns = names
+    # The last field holds whatever is left: nothing when there are too few, a separator when there are too many.
+    right = ~pl.col(names[-1]).str.contains(separator, literal=True)
+    return fields.select(pl.when(right).then(pl.col(names)))
+
+
+def _split_quoted(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    field = rf'(?:"((?:[^"]|"")*)"|([^"{re.escape(separator)}]*))'
+    groups = lines.str.extract_groups(f"^{re.escape(separator).join([field] * len(names))}$").struct.unnest()
+    first, second = groups.columns[0::2], groups.columns[1::2]
+    return groups.select(
+        pl.coalesce(pl.col(inside).str.replace_all('""', QUOTE, literal=True), pl.col(bare)).alias(name)
+        for name, inside, bare in zip(names, first, second, strict=True)
+    )

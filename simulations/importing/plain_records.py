@@ -1,0 +1,108 @@
+"""Any table of user, item and maybe count: CSV or TSV with a header, JSON lines, Parquet.
+
+Labels stay as they are written. A line with an empty user or item, or with a count that is no whole number from 0 up,
+is malformed; so is a field that goes on in the next line. Among JSON lines, one without a count is one observation.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedhist.client.record_tables import parquet_table
+from fedhist.simulations.importing.contract import LineReader, Parsed, counted
+from fedhist.simulations.importing.fields import QUOTE, split_fields
+from fedhist.simulations.importing.text_lines import Encoding
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class PlainRecords:
+    """Items by user, named by the columns of the file."""
+
+    name: str = "records"
+    shape: str = (
+        "the columns user, item and maybe count (a whole number from 0) that the first line names, or "
+        '{"user": "ana", "item": "park", "count": 2}'
+    )
+    encoding: Encoding = "utf-8"
+
+    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
+        """A file of JSON objects, or one whose first line names the columns."""
+        header = beginning[0] if beginning else ""
+        if header.lstrip().startswith("{"):
+            return LineReader(parse_json)
+        separator = "\t" if "\t" in header else ","
+        names = [name.strip().strip(QUOTE).lower() for name in header.split(separator)]
+        columns: tuple[str, ...] = ("user", "item", "count")
+        places = {name: str(names.index(name)) for name in columns if name in names}
+        # A first line that names no such columns may be data, which no error may quote.
+        if "user" not in places or "item" not in places or any(names.count(name) > 1 for name in places):
+            return None
+        parse = partial(parse_columns, separator=separator, columns=len(names), places=places)
+        return LineReader(parse, header=True)
+
+
+def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dict[str, str]) -> Parsed:
+    """The records of many lines of text.
+
+    Args:
+        lines: the lines.
+        separator: what stands between two fields.
+        columns: how many fields a line has.
+        places: the numbers of the columns user, item and maybe count.
+    """
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    fields = split_fields(lines, separator=separator, columns=columns, quoted=True)
+    ones = pl.Series([1.0]).new_from_index(0, len(lines))
+    counts = fields[places["count"]] if "count" in places else ones
+    if counts.dtype == pl.String:
+        counts = counts.str.strip_chars().cast(pl.Float64, strict=False)
+    return counted(fields[places["user"]], fields[places["item"]], counts)
+
+
+def parse_json(lines: pl.Series) -> Parsed:
+    """The records of many JSON objects."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    table = pl.concat(_objects(lines))
+    return counted(table["user"], table["item"], table["count"])
+
+
+def parse_parquet(path: Path) -> Parsed:
+    """The records of a Parquet file, whose rows are its lines."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    table = parquet_table(path)
+    # A count that is not a number is one that is missing.
+    count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
+    texts = table.select(pl.col("user").cast(pl.String), pl.col("item").cast(pl.String), count.alias("count"))
+    return counted(texts["user"], texts["item"], texts["count"])
+
+
+def _objects(lines: pl.Series) -> list[pl.DataFrame]:
+    """One row a line; a row of nulls for a line that is no such object.
+
+    The reader says of many lines only whether they are all right, so those that are not are halved until it is known
+    which lines it is.
+    """
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
+    try:
+        table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=schema)
+        if table.height == len(lines):
+            return [table.with_columns(pl.col("count").fill_null(1.0))]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        pass
+    if len(lines) == 1:
+        return [pl.DataFrame({"user": [None], "item": [None], "count": [None]}, schema=schema)]
+    middle = len(lines) // 2
+    return _objects(lines[:middle]) + _objects(lines[middle:])

@@ -1,0 +1,229 @@
+"""From a published file to a population: its format, its malformed lines, and whether these are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.tabulation import tabulated
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed
+from fedhist.simulations.importing.movielens import MovieLens
+from fedhist.simulations.importing.plain_records import PlainRecords, parse_parquet
+from fedhist.simulations.importing.sentiment140 import By, Sentiment140
+from fedhist.simulations.importing.snap import SnapCheckins
+from fedhist.simulations.importing.text_lines import CHUNK_BYTES, Encoding, Lines, line_chunks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMATS: dict[str, Format] = {
+    one.name: one for one in (Sentiment140(), SnapCheckins(), MovieLens(), PlainRecords())
+}
+"""In the order in which a file is tried."""
+
+MAX_MALFORMED = 0.001
+NAMED_LINES = 10
+_LOOK_LINES = 20
+_PARQUET = b"PAR1"
+
+
+@dataclass
+class Tally:
+    """How many lines were read, and which were malformed.
+
+    Args:
+        unit: what they are called: lines, or rows of a table.
+        lines: how many there were, without blank ones and the header.
+        malformed: how many of them did not follow the format.
+        named: the numbers of the first of these in the file.
+    """
+
+    unit: str = "line"
+    lines: int = 0
+    malformed: int = 0
+    named: list[int] = field(default_factory=list)
+
+    def add(self, good: pl.Series, numbers: pl.Series) -> None:
+        """Count some lines, of these numbers."""
+        self.lines += len(good)
+        self.malformed += len(good) - int(good.sum())
+        wrong = numbers.filter(~good).head(NAMED_LINES - len(self.named))
+        self.named += wrong.to_list()
+
+    def in_words(self) -> str:
+        """The count and the numbers of the malformed lines."""
+        if not self.malformed:
+            return f"no malformed {self.unit}s"
+        shown = ", ".join(f"{number:,}" for number in self.named)
+        more = ", ..." if self.malformed > len(self.named) else ""
+        verb = "is" if self.malformed == 1 else "are"
+        return (
+            f"{self.malformed:,} of {self.lines:,} {self.unit}s {verb} malformed ({self.unit} {shown}{more})"
+        )
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A population with how it was read."""
+
+    population: SparsePopulation
+    format: Format
+    tally: Tally
+
+
+def import_population(
+    path: Path,
+    *,
+    format_name: str = "auto",
+    by: By | None = None,
+    encoding: Encoding | None = None,
+    max_malformed: float = MAX_MALFORMED,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Imported:
+    """The population in a published file.
+
+    Args:
+        path: the file.
+        format_name: a name of FORMATS, or "auto" to tell it by the first lines.
+        by: whose words Sentiment140's are; None is the author's.
+        encoding: of the text; None is the format's own.
+        max_malformed: the share of malformed lines above which nothing is imported.
+        chunk_bytes: how much text is in work at a time.
+    """
+    _check(format_name, max_malformed)
+    if path.is_file() and (path.suffix.lower() == ".parquet" or _starts_with(path, _PARQUET)):
+        chosen, tally, tables = _read_rows(path, format_name)
+    else:
+        chosen, reader = _recognised(path, format_name, by, encoding)
+        tally = Tally()
+        tables = [
+            _read_chunk(chunk, reader, tally)
+            for chunk in line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
+        ]
+    if by is not None and chosen.name != "sentiment140":
+        raise InvalidInput(
+            f"--by {by} and a file of the format {chosen.name}", allowed="--by with sentiment140 alone"
+        )
+    if tally.malformed > max_malformed * tally.lines:
+        raise InvalidFile(
+            f"in {path}, read as {chosen.name}, {tally.in_words()}",
+            allowed=f"a share of at most {max_malformed:g} (--max-malformed) that are not {chosen.shape}",
+            advice="correct them, name another --format or --encoding, or raise --max-malformed",
+        )
+    return Imported(_populated(path, tables), chosen, tally)
+
+
+def _check(format_name: str, max_malformed: float) -> None:
+    if format_name not in ("auto", *FORMATS):
+        raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
+    if not 0 <= max_malformed <= 1:
+        raise InvalidInput(
+            f"--max-malformed is {max_malformed}",
+            allowed="a share from 0 to 1",
+            advice="0.001 is 0.1 percent",
+        )
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+def _recognised(
+    path: Path, format_name: str, by: By | None, encoding: Encoding | None
+) -> tuple[Format, LineReader]:
+    """The format and how this file is read."""
+    for name, known in FORMATS.items():
+        if format_name not in ("auto", name):
+            continue
+        one = Sentiment140(by=by) if by is not None and name == "sentiment140" else known
+        reader = one.reader(path, _beginning(path, encoding or one.encoding))
+        if reader is not None:
+            return one, reader
+    others = "name another --format, or write a CSV with the columns user and item"
+    if format_name == "auto":
+        raise InvalidFile(
+            f"the first lines of {path} are of no format that is known",
+            allowed="; ".join(f"{name}: {one.shape}" for name, one in FORMATS.items()),
+            advice=others,
+        )
+    raise InvalidFile(
+        f"the first lines of {path} are not of the format {format_name}",
+        allowed=FORMATS[format_name].shape,
+        advice=others,
+    )
+
+
+def _beginning(path: Path, encoding: Encoding) -> list[str]:
+    """The first lines, without blank ones and ones in another encoding."""
+    first = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
+    lines = [] if first is None else first.text.drop_nulls().head(2 * _LOOK_LINES).to_list()
+    return [line for line in lines if line.strip()][:_LOOK_LINES]
+
+
+def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
+    """The records of these lines. A line in another encoding is malformed, and no format sees it."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    numbered = pl.DataFrame({"text": chunk.text}).with_row_index("number", offset=chunk.first)
+    if reader.header and chunk.first == 1:
+        # Blank lines may stand before it.
+        header = numbered.filter(pl.col("text").str.strip_chars() != "").head(1)["number"]
+        numbered = numbered.filter(~pl.col("number").is_in(header.implode()))
+    numbered = numbered.filter(pl.col("text").is_null() | (pl.col("text").str.strip_chars() != ""))
+    readable = numbered["text"].is_not_null()
+    parsed = reader.parse(numbered["text"].filter(readable)) if readable.any() else None
+    good = readable if parsed is None else _spread(readable, parsed.good)
+    tally.add(good, numbered["number"])
+    if parsed is None:
+        return pl.DataFrame(schema={"user": pl.String, "item": pl.String, "count": pl.Int64})
+    return parsed.records
+
+
+def _spread(readable: pl.Series, good: pl.Series) -> pl.Series:
+    """What was found of the readable lines, for all lines."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    flags = readable.to_numpy().copy()
+    flags[flags] = good.to_numpy()
+    return pl.Series("good", flags)
+
+
+def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.DataFrame]]:
+    """A table, whose rows are numbered from 1."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    if format_name not in ("auto", "records"):
+        raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
+    parsed: Parsed = parse_parquet(path)
+    tally = Tally(unit="row")
+    tally.add(parsed.good, pl.Series(np.arange(1, len(parsed.good) + 1)))
+    return FORMATS["records"], tally, [parsed.records]
+
+
+def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
+    """The population of the records; users who are there and have nothing stand at the end."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    table = pl.concat(tables) if tables else pl.DataFrame({"item": []}, schema={"item": pl.String})
+    records = table.filter(pl.col("item").is_not_null())
+    if not records.height:
+        raise InvalidFile(
+            f"{path} has no records", allowed="a file with at least one", advice="check the file"
+        )
+    population = tabulated(records)
+    idle = table.filter(pl.col("item").is_null()).select("user").unique()
+    empty = idle.join(records.select("user").unique(), on="user", how="anti").height
+    rows = population.histograms
+    return SparsePopulation.from_arrays(
+        np.concatenate([rows.offsets, np.full(empty, rows.offsets[-1])]),
+        rows.items,
+        rows.counts,
+        domain_size=rows.domain_size,
+        labels=population.labels,
+    )

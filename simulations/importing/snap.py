@@ -1,0 +1,53 @@
+"""SNAP's check-ins (Gowalla, Brightkite): user, time, latitude, longitude and location, between tabs.
+
+A user's items are the locations, as their ids are written; a check-in is one observation. Brightkite's id of zeros, for
+a place that is not known, is an id like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedhist.simulations.importing.contract import LineReader, Parsed, observations
+from fedhist.simulations.importing.fields import split_fields
+from fedhist.simulations.importing.text_lines import Encoding
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_COLUMNS = 5
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+
+
+@dataclass(frozen=True)
+class SnapCheckins:
+    """Locations by user."""
+
+    name: str = "snap"
+    shape: str = "user, time (2010-07-03T23:55:27Z), latitude, longitude and location id between tabs"
+    encoding: Encoding = "utf-8"
+
+    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
+        """A file some line of which is a check-in."""
+        import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+        found = self.parse(pl.Series(beginning, dtype=pl.String)).good
+        return LineReader(self.parse) if found.any() else None
+
+    def parse(self, lines: pl.Series) -> Parsed:
+        """The users and locations of many check-ins."""
+        import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+        fields = split_fields(lines, separator="\t", columns=_COLUMNS)
+        place = pl.col("2", "3").str.strip_chars().cast(pl.Float64, strict=False)
+        right = (
+            pl.col("0").str.contains("^[0-9]+$")
+            & pl.col("1").str.contains(_TIME)
+            & pl.all_horizontal(place.is_finite())
+            & pl.col("4").str.contains(r"^\S+$")
+        )
+        good = fields.select(right.fill_null(value=False).alias("good")).to_series()
+        return observations(fields["0"], fields["4"], good)
