@@ -95,8 +95,9 @@ class RoundReport:
 
 def refusal_in(fields: Mapping[str, object]) -> str | None:
     """The reason that a refusing device gave, if it is one of the few that there are."""
-    reason = fields.get("reason")
-    return reason if fields.get("status") == Status.REFUSED and reason in set(Refusal) else None
+    if fields.get("status") != Status.REFUSED:
+        return None
+    return next((refusal.value for refusal in Refusal if refusal.value == fields.get("reason")), None)
 
 
 class LabelTable:

@@ -71,7 +71,8 @@ def styled() -> Iterator[None]:
     """Draw and save inside of this."""
     from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
 
-    with rc_context(dict(RC)):
+    settings: Any = dict(RC)
+    with rc_context(settings):
         yield
 
 
@@ -125,12 +126,24 @@ def whole_numbers(axis: Any, values: list[float]) -> None:
 
 
 def log_ticks(axis: Any) -> None:
-    """A logarithmic axis with plain numbers: 1, 2 and 5 of each decade, or the decades alone if there are many."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - loads when drawn
+    """A logarithmic axis with plain numbers, as many as there is room for, down to the decades alone."""
+    from matplotlib.ticker import (  # noqa: PLC0415 - loads when something is drawn
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+        NullLocator,
+    )
 
     low, high = sorted(axis.get_view_interval())
     decades = math.log10(high / low)
-    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 0.7 else (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    if decades < 0.5:
+        axis.set_major_locator(MaxNLocator(nbins=6))
+        axis.set_minor_locator(NullLocator())
+    else:
+        steps = (
+            (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 0.8 else (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
+        )
+        axis.set_major_locator(LogLocator(subs=steps, numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
