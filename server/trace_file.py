@@ -152,10 +152,16 @@ def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
 
 
 @contextmanager
-def kept_if_failed(recorder: Recorder, folder: Path | None, *, engine: str) -> Iterator[None]:
+def kept_if_failed(
+    recorder: Recorder,
+    folder: Path | None,
+    *,
+    engine: str,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[None]:
     """When the block fails, the trace beside the folder that is not written; nothing without a folder.
 
-    A run that fails leaves no result, and its trace is what tells why.
+    A run that fails leaves no result, and its trace is what tells why. `tell` hears where it lies.
     """
     try:
         yield
@@ -163,7 +169,9 @@ def kept_if_failed(recorder: Recorder, folder: Path | None, *, engine: str) -> I
         if folder is not None and recorder.lines:
             recorder(RunEnded(outcome="failed", reason=type(error).__name__))
             with undisturbed(), suppress(OSError):
-                write_trace(failed_trace(folder), recorder, engine=engine)
+                path = failed_trace(folder)
+                write_trace(path, recorder, engine=engine)
+                tell(f"the trace of the failed run: {path}")
         raise
 
 

@@ -264,7 +264,7 @@ def run(**flags: Any) -> None:
             recorder, progress.observe, narrate(plan, progress.say) if options.verbose else ignore
         )
         with (
-            kept_if_failed(recorder, failed, engine=options.engine),
+            kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
         ):
             results = list(_trials(options, plan, loaded, journal, progress, observe=observe))

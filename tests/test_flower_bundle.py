@@ -98,7 +98,8 @@ def test_the_bundle_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
         names = set(archive.namelist())
     ours = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     assert names == ours | {"LICENSE", "pyproject.toml", ".info/CONTENT"}
-    assert bundle.stat().st_size < 1_000_000
+    # Flower takes bundles of up to 10 MB.
+    assert bundle.stat().st_size < 2_000_000
 
 
 def test_an_unpacked_bundle_runs_uninstalled(tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ class TestOpening:
                 assert tab.js(CONTRAST, name, "--panel") >= 3.0, (name, dark)
 
 
+# How many tables and lists are higher than the box that they are printed in.
+SPILLING = """
+return [...document.querySelectorAll(".scroll, .steps")].filter((e) => e.scrollHeight > e.clientHeight + 2).length
+"""
 CONTRAST = """
 const style = getComputedStyle(document.documentElement);
 const light = (name) => {
@@ -244,6 +248,7 @@ class TestFitting:
         size = {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
         tab.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         assert tab.overflow() == 0
+        assert tab.js(SPILLING) == 0
         assert tab.js("return getComputedStyle(document.querySelector('.controls')).display") == "none"
         assert tab.js("return getComputedStyle(document.querySelector('g.step.later')).opacity") == "1"
         assert tab.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -130,6 +130,7 @@ class TestMaskedRuns:
         outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
         assert outcome.code == 4
         (path,) = tmp_path.iterdir()
+        assert outcome.err.splitlines()[0] == f"the trace of the failed run: {path.name}"
         events = read_trace(path).events
         assert [e for e in events if isinstance(e, DroppedOut)]
         assert events[-1].kind == "end"
