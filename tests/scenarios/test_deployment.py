@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.simulations.deployment.certificates import make_certificates, make_node_key
-from fedhist.simulations.deployment.demo import ITEMS, Demo, read_outcome, run_settings, write_data
+from fedhist.simulations.deployment.demo import ITEMS, Demo, read_outcome, run_demo, run_settings, write_data
 from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
 from fedhist.simulations.deployment.processes import (
     Programs,
@@ -177,6 +177,19 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
     assert [row["item"] for row in outcome.rows] == list(ITEMS)
     assert outcome.document["private"]
     assert not outcome.document["simulation_only"]
+    assert processes_of(tmp_path) == []
+
+
+@needs_proc
+def test_masked_rounds_between_processes(tmp_path: Path) -> None:
+    """Sessions live in Flower's state of a node between processes of one message each."""
+    demo = Demo(nodes=3, users=50, masking="secagg", seconds=LIMIT_SECONDS * 2)
+    outcome = run_demo(demo, tmp_path, out=tmp_path / "result", tell=lambda text: None)
+    for report in outcome.document["rounds"].values():
+        assert (report["answered"], report["faults"]) == (3, {})
+        assert 0 < report["users"] <= 150
+    assert outcome.document["masking"]["participants"] == 3
+    assert len(outcome.rows) == len(ITEMS)
     assert processes_of(tmp_path) == []
 
 
