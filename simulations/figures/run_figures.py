@@ -9,6 +9,7 @@ from warnings import catch_warnings, filterwarnings
 
 from fedhist.protocol.visible_text import visible
 from fedhist.simulations.figures.style import COLOURS, GREY, legend_below, panels, styled
+from fedhist.simulations.report.axes import headroom
 from fedhist.simulations.report.charts import (
     NOT_PRIVATE,
     AnyChart,
@@ -72,8 +73,8 @@ def _lines(axes: Axes, chart: LineChart) -> None:
         axes.plot(point.xs, point.ys, color=colour, marker=marker, linestyle="none", label=point.name)
     if chart.log_x:
         _log_axis(axes)
-    ordered = sorted(y for line in chart.lines for y in line.ys)
-    axes.set_ylim(min(0.0, ordered[0]), min(ordered[-1], 3 * max(ordered[len(ordered) // 2], 1e-9)) * 1.05)
+    ys = [y for line in chart.lines for y in line.ys]
+    axes.set_ylim(min(0.0, *ys), headroom(ys))
     _rules(axes, chart.rules)
     axes.set_ylabel(chart.y_label)
     axes.legend()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+# Shorter ranges have no ticks that doubles can tell apart.
+_SHORTEST = 1e-9
+_SMALLEST = 1e-100
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,12 @@ class Axis:
 
 
 def linear(low: float, high: float, start: float, stop: float) -> Axis:
-    """A linear axis that has some length even for a single value."""
-    if not high > low:
-        low, high = (0.0, 1.0) if low == 0 else (min(low, 0.0), max(low, 0.0))
+    """A linear axis. A range of next to no length is widened to zero, and next to nothing to one."""
+    size = max(abs(low), abs(high))
+    if high - low <= _SHORTEST * size:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < _SMALLEST:
+        high = low + 1.0
     return Axis(low, high, start, stop)
 
 
@@ -48,6 +55,16 @@ def logarithmic(low: float, high: float, start: float, stop: float) -> Axis:
     """A logarithmic axis; the range must be positive, and is widened if it is a point."""
     low = max(low, 1e-12)
     return Axis(low, high if high > low else low * 10, start, stop, log=True)
+
+
+def headroom(ys: Sequence[float]) -> float:
+    """The top of an axis: all of it, but not more than three times the middle of the values.
+
+    What lies far above everything of interest would press the rest to the floor.
+    """
+    ordered = sorted(ys)
+    top = min(ordered[-1], 3 * max(ordered[len(ordered) // 2], ordered[0], 0.0)) * 1.05
+    return top if top > 0 else 1.0
 
 
 def tick_text(value: float) -> str:
@@ -65,7 +82,7 @@ def _linear_ticks(low: float, high: float, about: int) -> list[float]:
     step = next(power * unit for unit in _STEPS if power * unit >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(place * step, 12) for place in range(first, last + 1)]
+    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
 def _log_ticks(low: float, high: float, about: int) -> list[float]:

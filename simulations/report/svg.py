@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from fedhist.simulations.report.axes import Axis, linear, logarithmic, tick_text
+from fedhist.simulations.report.axes import Axis, headroom, linear, logarithmic, tick_text
 from fedhist.simulations.report.charts import (
     AnyChart,
     Bar,
@@ -61,8 +61,7 @@ def _line_chart(chart: LineChart) -> str:
     ys = [y for line in (*chart.lines, *chart.points) for y in line.ys]
     make = logarithmic if chart.log_x else linear
     across = make(min(xs), max(xs), _LEFT, WIDTH - _RIGHT)
-    # What lies far above everything of interest would press the rest to the floor.
-    up = linear(min(0.0, *ys), _headroom(ys), _HEIGHT - _BOTTOM, _TOP)
+    up = linear(min(0.0, *ys), headroom(ys), _HEIGHT - _BOTTOM, _TOP)
     clip = f"clip-{text(chart.name)}"
     parts = [_clip(clip, across, up), _frame(chart, across, up)]
     parts += [f'<path class="tick-mark" d="M{across.place(x):.1f} {up.start:.1f}v4"/>' for x in chart.ticks]
@@ -259,9 +258,3 @@ def _whisker(low: float, high: float, y: float) -> str:
         f'<path class="whisker" d="M{low:.1f} {y:.1f}H{high:.1f}'
         f'M{low:.1f} {y - 3:.1f}v6M{high:.1f} {y - 3:.1f}v6"/>'
     )
-
-
-def _headroom(ys: Sequence[float]) -> float:
-    """The top of the axis: all of it, but not more than three times the middle of the values."""
-    ordered = sorted(ys)
-    return min(ordered[-1], 3 * max(ordered[len(ordered) // 2], ordered[0], 1e-9)) * 1.05

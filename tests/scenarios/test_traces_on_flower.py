@@ -169,3 +169,20 @@ class TestSettings:
     def test_it_is_true_or_false_and_needs_a_folder(self, config: dict[str, Any]) -> None:
         with pytest.raises(InvalidInput, match="trace"):
             read_settings({"users": 10, "items": 3} | config)
+
+
+class TestTheReportOfADeployment:
+    @pytest.mark.parametrize("mode", ["gaussian", "open", "masked", "debiased"])
+    def test_it_shows_what_is_released_and_nothing_else(self, lab: Any, tmp_path: Path, mode: str) -> None:
+        from fedhist.simulations import cli
+
+        trace_of(lab.grid(lab.population()), tmp_path / "run", **MODES[mode])
+        assert cli._run(["report", str(tmp_path / "run"), "--quiet"]) == 0
+        page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+        body = page.split("<main>")[1].split("</main>")[0]
+        assert "simulation only" not in body
+        assert "true count" not in body
+        data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+        assert set(data["charts"]) <= {"released", "budget", "bytes", "seconds"}
+        assert all(bar["mark"] is None for bar in data["charts"].get("released", {"bars": []})["bars"])
+        assert not (tmp_path / "run/simulation.json").exists()
