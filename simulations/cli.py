@@ -28,6 +28,14 @@ COMMANDS = {
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
     "data": ("data_commands:data", "Populations: import published files, look at them, list synthetic ones."),
+    "compare": (
+        "compare_command:compare",
+        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+    ),
+    "paper": (
+        "paper_command:paper",
+        "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
+    ),
     "report": ("report_command:report", "Write a result folder as one self-contained HTML page."),
     "figure": ("figure_command:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace_command:trace", "Show what happened in a run: states, messages, drop-outs, charges."),

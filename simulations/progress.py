@@ -150,3 +150,42 @@ def bar_columns() -> tuple[ProgressColumn, ...]:
     left = TimeRemainingColumn(compact=True)
     what = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
     return (*what, MofNCompleteColumn(), TextColumn("{task.fields[unit]}"), Rate(), TimeElapsedColumn(), left)
+
+
+class Counting:
+    """Counts finished pieces and says nothing. The form for pipes and files."""
+
+    def begin(self, total: int, left: int) -> None:
+        """So many pieces in all, so many of them still to do."""
+
+    def advance(self) -> None:
+        """One more is done."""
+
+
+class TerminalCounting(Counting):
+    """One bar with the time that is left, gone at the end."""
+
+    def __init__(self, bars: Bars, what: str) -> None:
+        self._bars = bars
+        self._task = bars.add_task(what, total=None, unit="")
+
+    def begin(self, total: int, left: int) -> None:
+        """Show the bar from where an earlier run stopped."""
+        self._bars.reset(self._task, total=total, completed=total - left)
+
+    def advance(self) -> None:
+        """Move the bar on."""
+        self._bars.advance(self._task)
+
+
+@contextmanager
+def counting_on(stream: TextIO, what: str) -> Iterator[Counting]:
+    """A counting bar on this stream if it is a terminal."""
+    if not stream.isatty():
+        yield Counting()
+        return
+    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+        yield TerminalCounting(bars, what)

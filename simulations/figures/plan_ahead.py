@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.simulations.ahead import FLATNESS, Split, Target
+from fedhist.simulations.figures.style import styled
 from fedhist.simulations.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -35,27 +36,26 @@ def draw_plan_ahead(
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, for figures only
 
-    figure = Figure(figsize=(9.6 if split else 6.0, 6.4), layout="constrained")
-    if split is None:
-        error, threshold = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    else:
-        panels = figure.subplot_mosaic([["error", "split"], ["threshold", "split"]], height_ratios=(3, 2))
-        error, threshold = panels["error"], panels["threshold"]
-        _draw_split(panels["split"], split)
-    label = "total epsilon, best split" if totals else "epsilon of the histogram"
-    _draw_error(error, epsilons, rows, target)
-    _draw_threshold(threshold, epsilons, rows)
-    threshold.set_xlabel(label)
-    if split is not None:
-        error.sharex(threshold)
+    with styled():
+        figure = Figure(figsize=(9.6 if split else 6.0, 6.4), layout="constrained")
+        if split is None:
+            error, threshold = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        else:
+            panels = figure.subplot_mosaic([["error", "split"], ["threshold", "split"]], height_ratios=(3, 2))
+            error, threshold = panels["error"], panels["threshold"]
+            _draw_split(panels["split"], split)
+        label = "total epsilon, best split" if totals else "epsilon of the histogram"
+        _draw_error(error, epsilons, rows, target)
+        _draw_threshold(threshold, epsilons, rows)
+        threshold.set_xlabel(label)
+        if split is not None:
+            error.sharex(threshold)
     return figure
 
 
 def write_figure(figure: Figure, path: Path) -> None:
     """As SVG or PNG, by the file's name; the same figure gives the same bytes."""
-    from matplotlib import rc_context  # noqa: PLC0415 - slow to import, for figures only
-
-    with rc_context({"svg.hashsalt": "fedhist"}):
+    with styled():
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         figure.savefig(path, dpi=150, metadata=metadata)
 

@@ -69,9 +69,10 @@ def look(name: str, number: int = 0) -> dict[str, Any]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw and save inside of this."""
+    from cycler import cycler  # noqa: PLC0415 - comes with matplotlib
     from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
 
-    settings: Any = dict(RC)
+    settings: Any = {**RC, "axes.prop_cycle": cycler(color=COLOURS)}
     with rc_context(settings):
         yield
 

@@ -12,7 +12,12 @@ import pytest
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Histograms, Population
 from fedhist.protocol.validation import checked
-from fedhist.simulations.datasets.paper_sets import NumberedLabels, PaperPopulation, ZipfPopulation
+from fedhist.simulations.datasets.paper_sets import (
+    NumberedLabels,
+    PaperPopulation,
+    RatesPopulation,
+    ZipfPopulation,
+)
 from fedhist.simulations.datasets.synthetic import PoissonPopulation, materialise
 
 Kind = Callable[..., Any]
@@ -190,3 +195,29 @@ class TestNumberedLabels:
     def test_one_name_and_none(self) -> None:
         assert list(NumberedLabels(1)) == ["item-0"]
         assert list(NumberedLabels(0)) == []
+
+
+class TestRatesOfOneItem:
+    @pytest.mark.parametrize(("alpha", "mean"), [(0.5, 1.0), (3.0, 10.0), (1e6, 2.0)])
+    def test_counts_have_the_mean_and_spread_of_a_gamma_poisson(self, alpha: float, mean: float) -> None:
+        counts = table_of(RatesPopulation(users=100_000, seed=4, alpha=alpha, mean=mean))[:, 0]
+        variance = mean + mean**2 / alpha
+        assert counts.mean() == pytest.approx(mean, abs=5 * (variance / len(counts)) ** 0.5)
+        assert counts.var() == pytest.approx(variance, rel=0.1)
+
+    def test_a_smaller_one_is_the_beginning_of_a_larger_one(self) -> None:
+        small, large = (table_of(RatesPopulation(users, 1, alpha=2.0)) for users in (70_000, 140_000))
+        assert (small == large[:70_000]).all()
+
+    @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"alpha": 1.0, "mean": 0.0}, {"alpha": float("nan")}])
+    def test_a_shape_or_mean_out_of_range_is_refused(self, wrong: dict[str, float]) -> None:
+        with pytest.raises(InvalidInput):
+            RatesPopulation(users=10, seed=1, **wrong)
+
+
+@pytest.mark.parametrize("shape", [0.5, 2.0])
+def test_the_shape_of_the_rates_sets_the_spread_of_totals(shape: float) -> None:
+    """Poisson totals with Gamma rates of mean 100 have the variance 100 + 100^2 / shape."""
+    totals = table_of(PaperPopulation(40_000, 50, seed=2, kind="non-iid", rate_shape=shape)).sum(axis=1)
+    assert totals.mean() == pytest.approx(100, rel=0.05)
+    assert totals.var() == pytest.approx(100 + 100**2 / shape, rel=0.1)

@@ -1,0 +1,347 @@
+"""`fedhist compare`: selectors side by side, over data sets, settings and trials."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_population
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan import DEFAULT_MECHANISM
+from fedhist.protocol.plan_checks import OPEN_RELEASES
+from fedhist.server.result_folder import NOT_PRIVATE_FILE
+from fedhist.simulations.experiments.comparison import (
+    NOT_PRIVATE,
+    Lists,
+    cells_of,
+    check_selectors,
+    checked_plans,
+    default_selectors,
+    rows_of,
+)
+from fedhist.simulations.experiments.journal import JOURNAL
+from fedhist.simulations.experiments.running import (
+    Experiment,
+    Group,
+    run_experiment,
+    working_folder,
+)
+from fedhist.simulations.experiments.tables import Row, interval_text, print_rows, write_csv, write_parquet
+from fedhist.simulations.experiments.trials import PAPER_DELTA
+from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
+from fedhist.simulations.experiments.workers import check_workers
+from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.simulations.progress import counting_on
+from fedhist.simulations.simulation import check_not_empty
+
+EXIT_INTERRUPTED = 130
+MAX_TRIALS = 100_000
+SHOWN = {
+    "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
+    "epsilon_select": "eps'", "max_threshold": "C_m", "loss_mean": "loss", "interval": "95 % interval",
+    "threshold_mean": "C", "epsilon_total": "total eps", "seconds_mean": "seconds",
+}  # fmt: skip
+
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    # Not a generic class before click 8.2.
+    ParamType = click.ParamType
+
+
+class ListOf(ParamType):
+    """Values with commas between them."""
+
+    name = "list"
+
+    def __init__(self, convert: Callable[[str], Any], what: str) -> None:
+        self._convert, self._what = convert, what
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        """Each part on its own, repeats left out."""
+        if not isinstance(value, str):
+            return tuple(value)
+        try:
+            return tuple(dict.fromkeys(self._convert(part.strip()) for part in value.split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is not {self._what} with commas between them.", param, ctx)
+
+
+def _delta(text: str) -> float | str:
+    if text.replace(" ", "").replace("(", "").replace(")", "") == PAPER_DELTA:
+        return PAPER_DELTA
+    return float(text)
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("empty")
+    return text
+
+
+NUMBERS = ListOf(float, "numbers")
+WHOLE = ListOf(int, "whole numbers")
+NAMES = ListOf(_name, "names")
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--data",
+    "data",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Population as for 'fedhist run'; may be given several times.",
+)
+@click.option(
+    "--synthetic",
+    multiple=True,
+    type=click.Choice(list(SYNTHETIC)),
+    help="Population made from the seed, anew for each trial; may be given several times. "
+    "[default: heavy-tailed, without --data]",
+)
+@click.option("--users", type=int, default=DEFAULT_USERS, metavar="N", help="Users of synthetic populations.")
+@click.option(
+    "--items", type=WHOLE, default=(DEFAULT_ITEMS,), metavar="D,...", help="Items of synthetic populations."
+)
+@click.option(
+    "--top-items",
+    type=WHOLE,
+    metavar="D,...",
+    help="Keep the D most frequent items of each file. [default: all]",
+)
+@click.option(
+    "--selectors",
+    type=NAMES,
+    metavar="NAME,...",
+    help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
+)
+@click.option(
+    "--domain", type=click.Choice(["closed", "open"]), default="closed", help="As in 'fedhist run'."
+)
+@click.option("--mechanism", type=click.Choice(["gaussian", "laplace"]), help="As in 'fedhist run'.")
+@click.option(
+    "--release",
+    type=NAMES,
+    metavar="NAME,...",
+    help=f"Releases of an open domain: {', '.join(OPEN_RELEASES)}. [default: truncated-laplace]",
+)
+@click.option("--epsilon", type=NUMBERS, default=(1.0,), metavar="E,...", help="Budgets of the histogram.")
+@click.option(
+    "--delta",
+    type=ListOf(_delta, "numbers or 1/2n"),
+    metavar="D,...",
+    help="Budgets of the histogram; 1/2n is one over twice the users. [default: 1e-6; 0 for laplace]",
+)
+@click.option(
+    "--epsilon-select", type=NUMBERS, default=(0.1,), metavar="E,...", help="Budgets of the choice."
+)
+@click.option(
+    "--delta-select",
+    type=ListOf(_delta, "numbers or 1/2n"),
+    metavar="D,...",
+    help="Budgets of the choice. [default: 1e-6]",
+)
+@click.option(
+    "--max-threshold",
+    type=NUMBERS,
+    default=(1500.0,),
+    metavar="CM,...",
+    help="Largest thresholds considered.",
+)
+@click.option("--threshold", type=NUMBERS, metavar="C,...", help="Thresholds of the selector fixed.")
+@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
+@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
+@click.option("--sparsity", type=int, metavar="S", help="As in 'fedhist run'.")
+@click.option(
+    "--neighbours",
+    type=click.Choice(["add-remove", "replace"]),
+    default="add-remove",
+    help="As in 'fedhist run'.",
+)
+@click.option(
+    "--calibration",
+    type=click.Choice(["analytic", "classic"]),
+    default="analytic",
+    help="As in 'fedhist run'.",
+)
+@click.option(
+    "--statistic", type=click.Choice(["plain", "bucketed"]), default="plain", help="As in 'fedhist run'."
+)
+@click.option("--buckets", type=int, default=4096, metavar="B", help="As in 'fedhist run'.")
+@click.option(
+    "--score-sensitivity", type=click.Choice(["range", "paper"]), default="range", help="As in 'fedhist run'."
+)
+@click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
+@click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
+@click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the journal, table.csv, table.parquet and the figure; the same command with the same folder goes "
+    "on where it was stopped. [default: fedhist-compare-TIME; none with --json]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the rows as a JSON array on stdout and nothing else."
+)
+def compare(**flags: Any) -> None:
+    """Compare selectors over data sets, settings and trials, with intervals and a figure.
+
+    An experiment on data that you may look at: it reads the truth, charges no ledger, and is NOT private. Every
+    combination of the lists is a row. Trial i of a row depends on --seed, the row and i alone.
+    """  # fmt: skip
+    run_comparison(flags)
+
+
+def run_comparison(flags: dict[str, Any]) -> None:
+    """Check everything, run what is left, write and print."""
+    workers = check_workers(flags.pop("workers"))
+    trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
+    if not 1 <= trials <= MAX_TRIALS:
+        raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+    out: Path | None = flags.pop("out")
+    if out is None and not as_json:
+        out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
+    sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
+    lists = _lists(flags)
+    digests = {path: file_digest(path) for path in sources["data"]}
+    loaded = _load(sources, digests)
+    cells = cells_of(lists, loaded.sets)
+    plans = checked_plans(cells, loaded.sizes)
+    experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
+    with working_folder(out) as folder, resumable(out):
+        with counting_on(sys.stderr, "trials") as counting:
+            results = run_experiment(
+                experiment, folder, loaded.populations, workers=workers, counting=counting
+            )
+        rows = rows_of(cells, plans, results, loaded.sizes)
+        if out is not None:
+            _write(folder, rows)
+    if as_json:
+        click.echo(json.dumps(rows, allow_nan=False))
+    else:
+        _print(rows, trials, out)
+
+
+class resumable:  # noqa: N801 - reads as a phrase in a with statement
+    """Ctrl-C inside leaves the journal as it is, says how to go on, and exits."""
+
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
+
+    def __enter__(self) -> None:
+        """Nothing to set up."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not issubclass(kind, KeyboardInterrupt):
+            return
+        if self._out is None:
+            click.echo("interrupted; nothing is kept without --out", err=True)
+        else:
+            click.echo(
+                f"interrupted; finished trials are kept: to go on, give the same command with --out {self._out}",
+                err=True,
+            )
+        click.get_current_context().exit(EXIT_INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    sets: list[UserSet]
+    populations: dict[UserSet, SparsePopulation]
+    sizes: dict[str, tuple[int, int]]
+
+
+def _lists(flags: dict[str, Any]) -> Lists:
+    mechanism = flags.pop("mechanism")
+    domain = flags["domain"]
+    if mechanism is None and domain == "closed" and flags["delta"] == (0.0,):
+        mechanism = "laplace"
+    mechanism = mechanism or DEFAULT_MECHANISM[domain]
+    selectors = flags.pop("selectors") or default_selectors(domain=domain, mechanism=mechanism)
+    check_selectors(selectors, domain=domain, mechanism=mechanism)
+    if "fixed" in selectors and not flags["threshold"]:
+        raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
+    if flags["threshold"] and "fixed" not in selectors:
+        raise InvalidInput(
+            "--threshold without the selector fixed", allowed="--threshold with --selectors fixed,..."
+        )
+    for name in flags["release"] or ():
+        if domain != "open" or name not in OPEN_RELEASES:
+            raise InvalidInput(
+                f"the release {name} over {domain} domains",
+                allowed=f"--domain open with {', '.join(OPEN_RELEASES)}",
+            )
+    varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
+    fixed = {name: value for name, value in flags.items() if name not in varied and value is not None}
+    return Lists(selectors=selectors, varied=varied, fixed=fixed | {"mechanism": mechanism})
+
+
+def _load(sources: Mapping[str, Any], digests: Mapping[Path, str]) -> _Loaded:
+    """All sets; a file is read once, whatever is kept of it."""
+    for flag, values in (("--items", sources["items"]), ("--top-items", sources["top_items"] or ())):
+        if min(values, default=1) < 1:
+            raise InvalidInput(f"{flag} holds {min(values)}", allowed="whole numbers of at least 1")
+    loaded = _Loaded([], {}, {})
+    for path, digest in digests.items():
+        whole = read_population(path)
+        check_not_empty(whole)
+        for top in sources["top_items"] or (None,):
+            users = UserSet(kind=FILE, name=path.stem, content=digest, top_items=top)
+            population = whole if top is None else whole.keep_top_items(top)
+            loaded.sets.append(users)
+            loaded.populations[users] = population
+            loaded.sizes[users.key] = (population.users, population.domain_size)
+    kinds: Sequence[str] = sources["synthetic"] or (() if digests else ("heavy-tailed",))
+    for kind in dict.fromkeys(kinds):
+        for items in sources["items"]:
+            users = UserSet(kind=kind, name=kind, users=sources["users"], items=items)
+            loaded.sets.append(users)
+            loaded.sizes[users.key] = (users.users, items)
+    return loaded
+
+
+def _write(folder: Path, rows: Sequence[Row]) -> None:
+    from fedhist.simulations.figures.comparison import draw_comparison  # noqa: PLC0415 - loads matplotlib
+
+    write_csv(folder / "table.csv", rows)
+    write_parquet(folder / "table.parquet", rows)
+    draw_comparison(rows, folder / "figure")
+    (folder / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
+
+
+def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:
+    always = (
+        "data",
+        "items",
+        "selector",
+        "loss_mean",
+        "interval",
+        "threshold_mean",
+        "epsilon_total",
+        "seconds_mean",
+    )
+    shown = {
+        name: heading
+        for name, heading in SHOWN.items()
+        if name in always or len({row[name] for row in rows}) > 1
+    }
+    title = f"mean relative loss over {trials} trials with its 95 % interval"
+    printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in rows]
+    print_rows(title, printed, shown, text=("data", "selector", "release"))
+    click.echo("a row without total eps reads the exact data")
+    click.echo(NOT_PRIVATE)
+    if out is not None:
+        click.echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {JOURNAL}")

@@ -1,0 +1,144 @@
+"""`compare` as a function: the cells of every combination, and one tidy row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.coordinator import check_runnable, planned_charges
+from fedhist.server.selection import SELECTORS
+from fedhist.simulations.experiments.running import Results
+from fedhist.simulations.experiments.tables import Row
+from fedhist.simulations.experiments.trials import Cell
+from fedhist.simulations.experiments.user_sets import UserSet
+
+NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
+VARIED = ("release", "epsilon", "delta", "epsilon_select", "delta_select", "max_threshold", "threshold")
+MAX_CELLS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lists:
+    """What is varied, each a list; every combination is a cell.
+
+    Args:
+        selectors: names of SELECTORS.
+        varied: values by name of a field of Plan.
+        fixed: the other fields of Plan.
+    """
+
+    selectors: tuple[str, ...]
+    varied: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
+    """Refuse a selector that does not exist or is not of this domain, before any data is read."""
+    fitting = [name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes]
+    for name in names:
+        if name not in SELECTORS:
+            raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting))
+        if name not in fitting:
+            raise InvalidInput(
+                f"the selector {name} does not go with the {mechanism} mechanism over {domain} domains",
+                allowed=", ".join(fitting),
+            )
+
+
+def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
+    """All that need nothing else: every one of this kind but fixed."""
+    return tuple(
+        name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes and name != "fixed"
+    )
+
+
+def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
+    """Every combination; a threshold goes with the selector fixed alone."""
+    cells: dict[str, Cell] = {}
+    names = list(lists.varied)
+    for users, selector, *values in product(sets, lists.selectors, *lists.varied.values()):
+        settings = dict(lists.fixed) | dict(zip(names, values, strict=True)) | {"selector": selector}
+        if selector != "fixed":
+            settings.pop("threshold", None)
+        settings = {name: value for name, value in settings.items() if value is not None}
+        cell = Cell(users=users, settings=settings)
+        cells[cell.key] = cell
+    if len(cells) > MAX_CELLS:
+        raise InvalidInput(f"{len(cells):,} combinations", allowed=f"up to {MAX_CELLS:,}")
+    return tuple(cells.values())
+
+
+def checked_plans(cells: Sequence[Cell], sizes: Mapping[str, tuple[int, int]]) -> dict[str, Plan]:
+    """The plan of each cell, all checked before anything runs; `sizes` are users and items by the set's key."""
+    plans = {}
+    for cell in cells:
+        users, items = sizes[cell.users.key]
+        plan = cell.plan(users, items)
+        check_runnable(plan, simulated=True)
+        plans[cell.key] = plan
+    return plans
+
+
+def cost_of(charges: Sequence[Charge]) -> Row:
+    """The total by basic and by tight composition; None where something was not private."""
+    if not all(charge.private for charge in charges):
+        return dict.fromkeys(("epsilon_total", "delta_total", "epsilon_tight", "delta_tight"))
+    basic, tight = basic_total(charges), tight_total(charges)
+    return {
+        "epsilon_total": basic.epsilon,
+        "delta_total": basic.delta,
+        "epsilon_tight": tight.epsilon,
+        "delta_tight": tight.delta,
+    }
+
+
+def rows_of(
+    cells: Sequence[Cell], plans: Mapping[str, Plan], results: Results, sizes: Mapping[str, tuple[int, int]]
+) -> list[Row]:
+    """One row for each cell, in order."""
+    costs: dict[str, Row] = {}
+    rows = []
+    for cell in cells:
+        plan = plans[cell.key]
+        kind = str((plan.to_json() | {"users": 0, "items": 0}).items())
+        if kind not in costs:
+            costs[kind] = cost_of(planned_charges(plan))
+        rows.append(_row(cell, plan, results, sizes[cell.users.key], costs[kind]))
+    return rows
+
+
+def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: Row) -> Row:
+    assert plan.selector is not None  # noqa: S101 - filled in by Plan
+    row: Row = {
+        "data": cell.users.name,
+        "users": size[0],
+        "items": size[1],
+        "selector": plan.selector,
+        "private": SELECTORS[plan.selector].private,
+        "domain": plan.domain,
+        "mechanism": plan.mechanism,
+        "release": plan.release,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "epsilon_select": plan.epsilon_select,
+        "delta_select": plan.delta_select,
+        "neighbours": plan.neighbours.value,
+        "min_threshold": plan.min_threshold,
+        "max_threshold": plan.max_threshold,
+        "candidates": plan.candidates,
+        "threshold": plan.threshold,
+        "trials": len(results.values(cell, "loss")),
+    }
+    for name in ("loss", "threshold", "released", "seconds"):
+        found = results.summary(cell, name)
+        row |= {
+            f"{name}_mean": found.mean, f"{name}_std": found.std,
+            f"{name}_low": found.low, f"{name}_high": found.high,
+        }  # fmt: skip
+    return row | cost | {"note": NOT_PRIVATE}

@@ -1,0 +1,162 @@
+"""What all experiments of the paper share: how they are called, what they read, and what they hand back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.client.records import read_items, read_population
+from fedhist.protocol.errors import InvalidFile
+from fedhist.simulations.experiments.journal import fingerprint
+from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
+from fedhist.simulations.experiments.tables import Row
+from fedhist.simulations.experiments.trials import PAPER_DELTA
+from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
+from fedhist.simulations.experiments.verdicts import Claim
+from fedhist.simulations.progress import Counting
+from fedhist.simulations.simulation import check_not_empty
+
+SENTIMENT140_AUTHORS = 659_775
+"""How many authors the whole Sentiment140 has; a part of it can't give the paper's numbers."""
+
+NO_DATA = "needs Sentiment140 by author, see the note"
+OTHER_DATA = "not the paper's data: another number of users"
+WHERE_TO_GET = (
+    "the rows of Sentiment140 need all of it by author (training.1600000.processed.noemoticon.csv, about 660,000 "
+    "authors; help.sentiment140.com/for-students): a table user,item of authors and words, given with --data"
+)
+BUDGET = {"epsilon": 1.0, "delta": PAPER_DELTA, "epsilon_select": 0.1, "delta_select": PAPER_DELTA}
+"""The paper's: epsilon 1 for the histogram, 0.1 for the choice, delta 1/(2n) each."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the user's, read once."""
+
+    path: Path
+    digest: str
+    population: SparsePopulation
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.path.stem
+
+    @property
+    def is_sentiment140(self) -> bool:
+        """Whether it can be the paper's: about as many users as Sentiment140 has authors."""
+        return abs(self.population.users / SENTIMENT140_AUTHORS - 1) < 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How an experiment of the paper is run.
+
+    Args:
+        quick: a minute's version with fewer trials and users.
+        seed: all trials follow from it.
+        workers: how many processes compute.
+        out: where journals, tables and figures go.
+        data: the user's files.
+        counting: told of every finished trial.
+    """
+
+    quick: bool
+    seed: int
+    workers: int
+    out: Path
+    data: tuple[DataFile, ...] = ()
+    counting: Counting = field(default_factory=Counting)
+
+    def pick(self, quick: int, full: int) -> int:
+        """One of two numbers."""
+        return quick if self.quick else full
+
+    def run(
+        self, name: str, groups: Sequence[Group], populations: dict[UserSet, SparsePopulation] | None = None
+    ) -> Results:
+        """Run the cells; synthetic sets have one journal, each choice of files has its own."""
+        base = f"{name}-quick" if self.quick else name
+        done: dict[tuple[str, int], Mapping[str, float]] = {}
+        for of_files in (False, True):
+            chosen = tuple(
+                Group(cells, group.trials)
+                for group in groups
+                if (cells := tuple(cell for cell in group.cells if cell.users.is_file == of_files))
+            )
+            if chosen:
+                part = Experiment(seed=self.seed, groups=chosen)
+                keys = sorted({cell.users.key for group in chosen for cell in group.cells})
+                place = f"{base}-{fingerprint({'sets': keys})[:8]}" if of_files else base
+                found = run_experiment(
+                    part,
+                    self.out / "journals" / place,
+                    populations or {},
+                    workers=self.workers,
+                    counting=self.counting,
+                )
+                done |= found.done
+        return Results(done, Experiment(seed=self.seed, groups=tuple(groups)))
+
+    def tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
+        """Every file over its most frequent items, for each number of them that the file has."""
+        found = {}
+        for file in self.data:
+            for size in sizes:
+                if file.population.domain_size >= size:
+                    users = UserSet(kind=FILE, name=file.name, content=file.digest, top_items=size)
+                    found[users] = file.population.keep_top_items(size)
+        return found
+
+    def whole(self) -> dict[UserSet, SparsePopulation]:
+        """Every file as it is."""
+        return {
+            UserSet(kind=FILE, name=file.name, content=file.digest): file.population for file in self.data
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an experiment of the paper came to.
+
+    Args:
+        name: the command's.
+        title: what it is about.
+        rows: the paper's numbers beside ours, or our rows where the paper prints none.
+        columns: headings of the columns to print.
+        claims: what the paper says in words.
+        figures: the files that were drawn.
+        notes: what the reader should know.
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+    columns: dict[str, str]
+    claims: list[Claim] = field(default_factory=list)
+    figures: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_file(path: Path, vocabulary: Path | None) -> DataFile:
+    """A file of the user's; the names of a matrix's columns may be in a second one."""
+    digest = file_digest(path)
+    population = read_population(path)
+    check_not_empty(population)
+    if vocabulary is not None and population.labels is None:
+        names = read_items(vocabulary)
+        if len(names) != population.domain_size:
+            raise InvalidFile(
+                f"{vocabulary} has {len(names):,} names and {path.name} {population.domain_size:,} columns",
+                allowed="one name for each column, in their order",
+            )
+        population = SparsePopulation(population.histograms, labels=names)
+    return DataFile(path, digest, population)
+
+
+NUMBER_COLUMNS = {
+    "paper": "paper", "ours": "ours", "interval": "95 % interval", "ratio": "ours/paper", "verdict": "verdict",
+    "three_runs": "of 3 runs", "why": "why",
+}  # fmt: skip

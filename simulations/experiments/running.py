@@ -1,0 +1,138 @@
+"""From cells to measurements: split into tasks, run by the workers, kept in the journal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedhist import __version__
+from fedhist.client.populations import SparsePopulation
+from fedhist.simulations.experiments.journal import Journal, open_journal
+from fedhist.simulations.experiments.summaries import Summary, summarise
+from fedhist.simulations.experiments.trials import Cell, CellTrials, run_cells
+from fedhist.simulations.experiments.user_sets import Store, UserSet
+from fedhist.simulations.experiments.workers import Task, run_tasks
+from fedhist.simulations.progress import Counting
+
+STORE = ".users"
+Done = Mapping[tuple[str, int], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells with the same number of trials."""
+
+    cells: tuple[Cell, ...]
+    trials: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Cells and how often each is tried. Trial i of a cell is a function of the seed, the cell and i alone."""
+
+    seed: int
+    groups: tuple[Group, ...]
+
+    def description(self) -> dict[str, object]:
+        """All that a trial depends on. How many there are is not part of it: trials may be added later."""
+        cells = sorted({cell.key for group in self.groups for cell in group.cells})
+        return {"fedhist": __version__, "seed": self.seed, "cells": cells}
+
+    @property
+    def size(self) -> int:
+        """How many trials of cells there are in all."""
+        return sum(len(group.cells) * group.trials for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The measurements of a finished experiment."""
+
+    done: Done
+    experiment: Experiment
+
+    def values(self, cell: Cell, name: str) -> list[float]:
+        """One measurement of a cell, trial by trial."""
+        trials = next(group.trials for group in self.experiment.groups if cell in group.cells)
+        return [self.done[cell.key, trial][name] for trial in range(trials)]
+
+    def summary(self, cell: Cell, name: str = "loss") -> Summary:
+        """Its mean and spread."""
+        return summarise(self.values(cell, name))
+
+    def gap(self, cell: Cell, other: Cell) -> Summary:
+        """The difference of the losses of two cells over the same users, trial by trial."""
+        pairs = zip(self.values(cell, "loss"), self.values(other, "loss"), strict=True)
+        return summarise([a - b for a, b in pairs])
+
+
+@contextmanager
+def working_folder(out: Path | None) -> Iterator[Path]:
+    """The folder to work in: the one that was asked for, or one that vanishes."""
+    if out is not None:
+        yield out
+        return
+    with TemporaryDirectory(prefix="fedhist-") as folder:
+        yield Path(folder)
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    populations: Mapping[UserSet, SparsePopulation],
+    *,
+    workers: int,
+    counting: Counting,
+) -> Results:
+    """All trials that the folder's journal does not have yet, and the whole result.
+
+    Args:
+        experiment: what to run.
+        folder: where the journal is kept; the stored populations are gone when it ends well.
+        populations: the users of the cells' sets that are files.
+        workers: how many processes compute.
+        counting: told of every finished trial.
+    """
+    with open_journal(folder, experiment.description()) as journal:
+        store = Store(folder / STORE)
+        tasks = _tasks(experiment, journal, workers)
+        counting.begin(experiment.size, sum(task.results for task in tasks))
+        if tasks:
+            for users, population in populations.items():
+                store.put(users, population)
+        for measured in run_tasks(tasks, store=store, workers=workers):
+            journal.add(measured)
+            counting.advance()
+        store.clear()
+        return Results(dict(journal.done), experiment)
+
+
+def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[Task]:
+    """What is left, the trials of a set of users together, in pieces enough for all workers."""
+    left: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+    for group in experiment.groups:
+        for cell in group.cells:
+            for trial in range(group.trials):
+                if (cell.key, trial) not in journal.done:
+                    left[cell.users.key, trial].append(cell)
+    pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
+    tasks = []
+    for (_, trial), cells in left.items():
+        for piece in _pieces(_each_once(cells), pieces):
+            work = CellTrials(seed=experiment.seed, trial=trial, cells=piece)
+            tasks.append(Task(run_cells, work, len(piece)))
+    return tasks
+
+
+def _each_once(cells: Sequence[Cell]) -> list[Cell]:
+    return list({cell.key: cell for cell in cells}.values())
+
+
+def _pieces(cells: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:
+    size = max(-(-len(cells) // count), 1)
+    for first in range(0, len(cells), size):
+        yield tuple(cells[first : first + size])

@@ -1,0 +1,51 @@
+"""Means over trials with their spread and a 95 % interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean of some trials.
+
+    Args:
+        mean: over the trials.
+        std: the standard deviation of one trial; None for a single trial.
+        low, high: the 95 % interval of the mean, by Student's t; None for a single trial.
+        trials: how many.
+    """
+
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+    trials: int
+
+    def of_runs(self, runs: int) -> tuple[float, float] | None:
+        """Where the mean of so many new trials lies in 95 % of cases."""
+        if self.std is None:
+            return None
+        half = _student(self.trials) * self.std * math.sqrt(1 / self.trials + 1 / runs)
+        return self.mean - half, self.mean + half
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """The summary of one measurement over the trials."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Summary(mean, None, None, None, 1)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = _student(count) * std / math.sqrt(count)
+    return Summary(mean, std, mean - half, mean + half, count)
+
+
+def _student(trials: int) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415 - loads when results are summed up
+
+    return float(stdtrit(trials - 1, 0.5 + CONFIDENCE / 2))

@@ -1,0 +1,122 @@
+"""The paper's table of unbounded domains: best C, private C, median and 90 % quantile, in both readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedhist.simulations.experiments.paper_setup import (
+    BUDGET,
+    NO_DATA,
+    NUMBER_COLUMNS,
+    OTHER_DATA,
+    WHERE_TO_GET,
+    Report,
+    Setup,
+)
+from fedhist.simulations.experiments.running import Group, Results
+from fedhist.simulations.experiments.tables import Row
+from fedhist.simulations.experiments.trials import Cell
+from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.verdicts import Printed, number_row
+
+COLUMNS = ("best C", "private C", "median", "90 % quantile")
+PRINTED = {
+    ("i.i.d.", 50): ("0.001", "0.0015", "0.0397", "0.0049"),
+    ("i.i.d.", 100): ("0.0026", "0.0026", "0.0394", "0.0053"),
+    ("i.i.d.", 200): ("0.0048", "0.0048", "0.0397", "0.0068"),
+    ("non-i.i.d.", 50): ("0.0094", "0.0124", "0.6957", "0.1645"),
+    ("non-i.i.d.", 100): ("0.0175", "0.0224", "0.6957", "0.1685"),
+    ("non-i.i.d.", 200): ("0.0461", "0.0462", "0.7016", "0.1713"),
+    ("Sent. 140", 100): ("0.0076", "0.0285", "0.6027", "0.2742"),
+    ("Sent. 140", 1000): ("0.1250", "0.1483", "0.5912", "0.2699"),
+}
+SETTINGS = BUDGET | {"domain": "open", "release": "laplace-threshold-paper", "max_threshold": 1500.0}
+"""The paper's release. Its threshold t is used with noise on clipped counts only, without which it is not private."""
+
+READINGS = {
+    "numbers": ("paper-iid", "paper-non-iid", 50_000),
+    "text": ("paper-iid", "paper-non-iid-text", 500_000),
+}
+"""What its numbers need: 50,000 users, Gamma(1/2) rates. What its text says: 500,000 users, Gamma(2) rates."""
+
+
+def cells_for(users: UserSet) -> dict[str, Cell]:
+    """The four columns. Candidates 10, 20, ..., 1500; the exponential mechanism with sensitivity 5 C_m/2."""
+    on_grid = SETTINGS | {"min_threshold": 10.0, "score_sensitivity": "paper"}
+    return {
+        "best C": Cell(users=users, settings=on_grid | {"selector": "oracle"}, paper_grid=True),
+        "private C": Cell(users=users, settings=on_grid | {"selector": "exponential-v"}, paper_grid=True),
+        "median": Cell(users=users, settings=SETTINGS, exact="median"),
+        "90 % quantile": Cell(users=users, settings=SETTINGS, exact="p90"),
+    }
+
+
+def table_open(setup: Setup) -> Report:
+    """Run both readings of the synthetic sets, and what was given of Sentiment140."""
+    sets = {reading: _synthetic(reading) for reading in READINGS}
+    if setup.quick:
+        sets["text"] = {place: users for place, users in sets["text"].items() if place[1] == 50}
+    files = setup.tops((100, 1000))
+    groups = [
+        Group(_all_cells(sets["numbers"].values()), setup.pick(8, 40)),
+        Group(_all_cells(sets["text"].values()), setup.pick(3, 4)),
+    ]
+    if files:
+        groups.append(Group(_all_cells(files), setup.pick(5, 20)))
+    results = setup.run("table-open", groups, files)
+    rows: list[Row] = []
+    for reading, of_reading in sets.items():
+        for (kind, items), users in of_reading.items():
+            rows += _rows(
+                results, users, {"data": kind, "d": items, "reading": reading}, PRINTED[kind, items]
+            )
+    known = {file.digest: file.is_sentiment140 for file in setup.data}
+    for users in files:
+        size = users.top_items or 0
+        why = "" if known[users.content] else OTHER_DATA
+        where = {"data": users.name, "d": size, "reading": "numbers"}
+        rows += _rows(results, users, where, PRINTED["Sent. 140", size], why)
+    notes = [
+        "reading 'numbers': 50,000 users, Gamma(1/2) rates, without which the median and 90 % columns do not come out; "
+        "reading 'text': 500,000 users, Gamma(2) rates, as printed"
+    ]
+    if setup.quick:
+        notes.append("the reading 'text' is run with d = 50 alone; few trials make wide intervals")
+    if not any(known.values()):
+        for size in (100, 1000):
+            for column, text in zip(COLUMNS, PRINTED["Sent. 140", size], strict=True):
+                where = {"data": "Sent. 140", "d": size, "reading": "numbers", "column": column}
+                rows.append(number_row(where, Printed(text), None, why=NO_DATA))
+        notes.append(WHERE_TO_GET)
+    figures = _draw(rows, setup.out / "table-open")
+    columns = {"data": "data", "d": "d", "reading": "reading", "column": "column"} | NUMBER_COLUMNS
+    return Report("table-open", "relative loss over unbounded domains", rows, columns, [], figures, notes)
+
+
+def _synthetic(reading: str) -> dict[tuple[str, int], UserSet]:
+    alike, different, users = READINGS[reading]
+    kinds = {"i.i.d.": alike, "non-i.i.d.": different}
+    return {
+        (name, items): UserSet(kind=kinds[name], name=name, users=users, items=items)
+        for name, items in PRINTED
+        if name in kinds
+    }
+
+
+def _all_cells(sets: Iterable[UserSet]) -> tuple[Cell, ...]:
+    return tuple(cell for users in sets for cell in cells_for(users).values())
+
+
+def _rows(results: Results, users: UserSet, where: Row, printed: tuple[str, ...], why: str = "") -> list[Row]:
+    found = cells_for(users)
+    return [
+        number_row(where | {"column": column}, Printed(text), results.summary(found[column]), why=why)
+        for column, text in zip(COLUMNS, printed, strict=True)
+    ]
+
+
+def _draw(rows: list[Row], stem: Path) -> list[Path]:
+    from fedhist.simulations.figures.paper import draw_numbers  # noqa: PLC0415 - loads matplotlib
+
+    return list(draw_numbers(rows, stem))

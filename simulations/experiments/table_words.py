@@ -1,0 +1,79 @@
+"""The paper's table of single words of Sentiment140, clipped and debiased; it needs data of the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.experiments.figure_debias import BOUNDS, SETTINGS
+from fedhist.simulations.experiments.paper_setup import (
+    NO_DATA,
+    NUMBER_COLUMNS,
+    OTHER_DATA,
+    WHERE_TO_GET,
+    DataFile,
+    Report,
+    Setup,
+)
+from fedhist.simulations.experiments.running import Group
+from fedhist.simulations.experiments.tables import Row
+from fedhist.simulations.experiments.trials import Cell
+from fedhist.simulations.experiments.user_sets import FILE, UserSet
+from fedhist.simulations.experiments.verdicts import Printed, number_row
+
+PRINTED = {"the": ("0.0289", "0.0257"), "today": ("0.0381", "0.0155"), "you": ("0.0745", "0.0671")}
+COLUMNS = {"clipping": "loss_clipped", "debiasing": "loss"}
+
+
+def table_words(setup: Setup) -> Report:
+    """Each word as a population of single counts; without data, what is missing."""
+    found: dict[UserSet, SparsePopulation] = {}
+    files: dict[UserSet, tuple[DataFile, str]] = {}
+    for file in setup.data:
+        for word in PRINTED:
+            population = _only(file, word)
+            if population is not None:
+                users = UserSet(kind=FILE, name=file.name, content=f"{file.digest}/{word}")
+                found[users], files[users] = population, (file, word)
+    cells = {
+        (users, bound): Cell(users=users, settings=SETTINGS | {"selector": selector})
+        for users in found
+        for bound, selector in BOUNDS.items()
+    }
+    rows: list[Row] = []
+    if cells:
+        results = setup.run("table-words", [Group(tuple(cells.values()), setup.pick(5, 20))], found)
+        for (users, bound), cell in cells.items():
+            file, word = files[users]
+            why = "" if file.is_sentiment140 else OTHER_DATA
+            for (column, name), text in zip(COLUMNS.items(), PRINTED[word], strict=True):
+                where = {"data": file.name, "word": word, "bound": bound, "column": column}
+                rows.append(number_row(where, Printed(text), results.summary(cell, name), why=why))
+    notes: list[str] = []
+    if not any(file.is_sentiment140 for file, _ in files.values()):
+        notes.append(WHERE_TO_GET)
+        for word, printed in PRINTED.items():
+            for column, text in zip(COLUMNS, printed, strict=True):
+                where = {"data": "Sent. 140", "word": word, "bound": "", "column": column}
+                rows.append(number_row(where, Printed(text), None, why=NO_DATA))
+    columns = {"data": "data", "word": "word", "bound": "C", "column": "column"} | NUMBER_COLUMNS
+    return Report("table-words", "single words, clipped and debiased", rows, columns, [], [], notes)
+
+
+def _only(file: DataFile, word: str) -> SparsePopulation | None:
+    """The users' counts of one word; None if the file has no such word."""
+    if file.population.labels is None or word not in file.population.labels:
+        return None
+    number = list(file.population.labels).index(word)
+    return replace(file.population.select_items([number], labels=[word]), labels=None)
+
+
+def check_words(data: tuple[DataFile, ...]) -> None:
+    """Refuse files of which none has any of the words."""
+    if data and not any(_only(file, word) is not None for file in data for word in PRINTED):
+        raise InvalidInput(
+            f"no file has the words {', '.join(PRINTED)}",
+            allowed="csv, tsv or parquet with words as items",
+            advice="for a .npz, name its columns with --vocabulary",
+        )

@@ -1,0 +1,119 @@
+"""What a comparison with the paper comes to: a printed number against our interval, or a claim against our means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from fedhist.simulations.experiments.summaries import Summary
+from fedhist.simulations.experiments.tables import Row, interval_text
+
+PAPER_RUNS = 3
+"""The paper averages its open-domain curves over three runs; it does not say how many its tables have."""
+
+
+class Verdict(StrEnum):
+    """The answers there are."""
+
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    IMPOSSIBLE = "can't be reproduced"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number as the paper prints it: it stands for all numbers that round to it.
+
+    Args:
+        text: the digits.
+    """
+
+    text: str
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest number that round to it, half a unit of the last digit away."""
+        number = Decimal(self.text)
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)  # noqa: S101 - finite numbers only
+        half = Decimal(5).scaleb(exponent - 1)
+        return float(number - half), float(number + half)
+
+
+def judge(printed: Printed, ours: Summary) -> Verdict:
+    """Inside when some number that rounds to the printed one lies in our 95 % interval of the mean, ends included.
+
+    A single trial has no interval: then the mean itself must round to the printed number.
+    """
+    return _overlap(
+        printed, ours.mean if ours.low is None else ours.low, ours.mean if ours.high is None else ours.high
+    )
+
+
+def judge_three_runs(printed: Printed, ours: Summary) -> Verdict:
+    """The same against where the mean of three new runs lies in 95 % of cases: a kinder question.
+
+    The paper's number is itself a mean of few runs, so it may lie outside our narrow interval and still be what such
+    runs give.
+    """
+    return _overlap(printed, *(ours.of_runs(PAPER_RUNS) or (ours.mean, ours.mean)))
+
+
+def _overlap(printed: Printed, low: float, high: float) -> Verdict:
+    least, most = printed.ends
+    return Verdict.INSIDE if least <= high and low <= most else Verdict.OUTSIDE
+
+
+def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str = "") -> Row:
+    """One row of a table: the paper's number beside ours, and the verdict.
+
+    Args:
+        where: the columns that say which number it is.
+        printed: the paper's.
+        ours: our trials, or None if there is nothing to run.
+        why: what is missing, or what must be known about ours.
+    """
+    row = where | {"paper": printed.text}
+    if ours is None:
+        return row | {
+            "ours": None, "interval": "", "low": None, "high": None, "std": None, "trials": 0, "ratio": None,
+            "verdict": str(Verdict.IMPOSSIBLE), "three_runs": "", "why": why,
+        }  # fmt: skip
+    row |= {
+        "ours": ours.mean, "interval": interval_text(ours.low, ours.high), "low": ours.low, "high": ours.high,
+        "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
+    }  # fmt: skip
+    if why:
+        return row | {"verdict": str(Verdict.IMPOSSIBLE), "three_runs": "", "why": why}
+    judged = {"verdict": str(judge(printed, ours)), "three_runs": str(judge_three_runs(printed, ours))}
+    return row | judged | {"why": ""}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper and what we find.
+
+    Args:
+        text: what the paper says, with the number by which we judge it.
+        data: the users on whom we looked.
+        found: what we measured.
+        holds: None when it can't be looked at; then `found` says why.
+    """
+
+    text: str
+    data: str
+    found: str
+    holds: bool | None
+
+    def row(self) -> Row:
+        """As a row of a table."""
+        verdict = Verdict.IMPOSSIBLE if self.holds is None else Verdict.HOLDS if self.holds else Verdict.FAILS
+        return {"claim": self.text, "data": self.data, "found": self.found, "verdict": str(verdict)}

@@ -1,0 +1,137 @@
+"""Worker processes: pieces of work in, measurements out as they come.
+
+A worker is a fresh interpreter (never a fork of one with threads in it) at the other end of a pipe. It computes in one
+thread, and it ends when the pipe does, so that a killed command leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, cast
+
+from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.simulations.experiments.trials import Measured
+from fedhist.simulations.experiments.user_sets import Store
+
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
+)
+MAX_WORKERS = 256
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function of a module, what it is called with, and how many measurements come of it."""
+
+    function: Callable[[Any, Store], Iterator[Measured]]
+    work: Any
+    results: int
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def check_workers(workers: int | None) -> int:
+    """The number of workers; None is one for each core."""
+    if workers is None:
+        return usable_cores()
+    if not 1 <= workers <= MAX_WORKERS:
+        raise InvalidInput(f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}")
+    return workers
+
+
+def run_tasks(tasks: Sequence[Task], *, store: Store, workers: int) -> Iterator[Measured]:
+    """All measurements of all tasks, in the order in which they are done."""
+    if workers == 1 or len(tasks) <= 1:
+        for task in tasks:
+            yield from task.function(task.work, store)
+        return
+    with _pool(min(workers, len(tasks)), store.folder) as pipes:
+        yield from _collect(list(tasks), pipes)
+
+
+def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]:
+    waiting.reverse()
+    busy = set()
+    for pipe in pipes:
+        pipe.send(waiting.pop())
+        busy.add(pipe)
+    while busy:
+        for ready in wait(list(busy)):
+            pipe = cast(Connection, ready)
+            match _receive(pipe):
+                case Measured() as measured:
+                    yield measured
+                case None if waiting:
+                    pipe.send(waiting.pop())
+                case None:
+                    busy.remove(pipe)
+                case str() as problem:
+                    raise FedhistError(f"a worker failed: {problem}")
+
+
+def _receive(pipe: Connection) -> object:
+    try:
+        return pipe.recv()
+    except (EOFError, ConnectionError):
+        raise FedhistError(
+            "a worker process ended before its work was done, most likely for want of memory; use fewer --workers"
+        ) from None
+
+
+@contextmanager
+def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
+    from multiprocessing import get_context  # noqa: PLC0415 - loads when there is more than one worker
+
+    context = get_context("spawn")
+    pipes: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        for _ in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, folder), daemon=True)
+            process.start()
+            theirs.close()
+            pipes.append(ours)
+            processes.append(process)
+        yield pipes
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _work(pipe: Connection, folder: Path) -> None:
+    """A worker's life: tasks until the pipe ends. Ctrl-C is the command's affair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    store = Store(folder)
+    try:
+        while True:
+            task = cast(Task, pipe.recv())
+            try:
+                for measured in task.function(task.work, store):
+                    pipe.send(measured)
+                pipe.send(None)
+            except (FedhistError, MemoryError, ArithmeticError, ValueError, OSError) as problem:
+                pipe.send(f"{type(problem).__name__}: {problem}")
+    except (EOFError, ConnectionError):
+        return

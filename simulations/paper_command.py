@@ -1,0 +1,199 @@
+"""`fedhist paper`: the paper's tables and figures beside ours, and what we have beyond them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.server.result_folder import NOT_PRIVATE_FILE
+from fedhist.simulations.compare_command import resumable
+from fedhist.simulations.experiments.beyond import beyond
+from fedhist.simulations.experiments.comparison import NOT_PRIVATE
+from fedhist.simulations.experiments.figure_bounded import figure_bounded
+from fedhist.simulations.experiments.figure_debias import figure_debias
+from fedhist.simulations.experiments.figure_open import figure_open
+from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
+from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
+from fedhist.simulations.experiments.table_open import table_open
+from fedhist.simulations.experiments.table_words import check_words, table_words
+from fedhist.simulations.experiments.tables import print_rows, write_csv
+from fedhist.simulations.experiments.workers import check_workers
+from fedhist.simulations.progress import counting_on
+
+EXPERIMENTS: dict[str, tuple[Callable[[Setup], Report], str, str]] = {
+    "table-open": (
+        table_open,
+        "Table of unbounded domains: best, private, median and 90 % thresholds.",
+        "34 minutes",
+    ),
+    "figure-open": (
+        figure_open,
+        "Figure of unbounded domains: the error against its bound V(C).",
+        "7 minutes",
+    ),
+    "figure-bounded": (
+        figure_bounded,
+        "Figures of bounded domains: loss of every method by the number of items.",
+        "6 minutes",
+    ),
+    "figure-sparsity": (
+        figure_sparsity,
+        "Figures on sparsity: distinct items of users, and what s = d costs.",
+        "3 minutes",
+    ),
+    "figure-debias": (
+        figure_debias,
+        "Figure of debiased counts: one item, users more and less alike.",
+        "4 minutes",
+    ),
+    "table-words": (
+        table_words,
+        "Table of single words of Sentiment140; needs --data.",
+        "no time without --data, and a minute with it",
+    ),
+    "beyond": (
+        beyond,
+        "Our selectors and releases against the paper's at the same total privacy.",
+        "22 minutes with four files",
+    ),
+}
+"""Each command's function, what its help says, and how long the full one took."""
+
+BUSY = "that other programs used as well"
+
+OPTIONS = (
+    click.option("--quick", is_flag=True, help="A minute's version: fewer trials, users and settings."),
+    click.option(
+        "--data", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+        help="A population of yours, as for 'fedhist run'; may be given several times.",
+    ),
+    click.option(
+        "--vocabulary", type=click.Path(path_type=Path), metavar="FILE",
+        help="What the columns of a .npz are called, one a line.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="All trials follow from it."),
+    click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]"),
+    click.option(
+        "--out", type=click.Path(path_type=Path), default=Path("fedhist-paper"), show_default=True, metavar="DIR",
+        help="Folder of tables, figures and journals; the same command goes on where it was stopped.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
+)  # fmt: skip
+
+
+@click.group()
+def paper() -> None:
+    """Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.
+
+    Each prints what the paper prints beside our mean and its 95 % interval, and draws SVG and PNG figures. The data is
+    read in full, and nothing here is private.
+    """
+
+
+def _register(name: str, text: str, names: tuple[str, ...]) -> None:
+    def command(**flags: Any) -> None:
+        run_reports(names, **flags)
+
+    command.__doc__ = text
+    decorated: Any = command
+    for option in reversed(OPTIONS):
+        decorated = option(decorated)
+    paper.command(name)(decorated)
+
+
+for _name, (_, _text, _time) in EXPERIMENTS.items():
+    _register(_name, f"{_text}\n\nThe full version took {_time} on two cores {BUSY}.", (_name,))
+_register(
+    "all",
+    f"All of them.\n\nThe full version took 34 minutes on two cores {BUSY}, in parts, several at a time.",
+    tuple(EXPERIMENTS),
+)
+
+
+def run_reports(
+    names: tuple[str, ...],
+    *,
+    quick: bool,
+    data: tuple[Path, ...],
+    vocabulary: Path | None,
+    seed: int,
+    workers: int | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Read the data, then run, write and print one experiment after the other."""
+    if vocabulary is not None and not data:
+        raise InvalidInput("--vocabulary without --data", allowed="--vocabulary with a .npz")
+    count = check_workers(workers)
+    files = tuple(read_file(path, vocabulary) for path in data)
+    if names == ("table-words",):
+        check_words(files)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
+    setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files)
+    documents = []
+    begun, used = perf_counter(), cpu_seconds()
+    for name in names:
+        start, before = perf_counter(), cpu_seconds()
+        with resumable(out), counting_on(sys.stderr, name) as counting:
+            report = EXPERIMENTS[name][0](replace(setup, counting=counting))
+        _write(report, out)
+        spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
+        if as_json:
+            documents.append(_document(report, spent))
+        else:
+            _print(report, spent, out)
+    if as_json:
+        click.echo(json.dumps(documents, allow_nan=False))
+    elif len(names) > 1:
+        click.echo(f"all: {perf_counter() - begun:.0f} s, {cpu_seconds() - used:.0f} s of one core")
+
+
+def cpu_seconds() -> float:
+    """What this process and its finished workers have used of all cores."""
+    of = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in of)
+
+
+def _write(report: Report, out: Path) -> None:
+    write_csv(out / f"{report.name}.csv", report.rows)
+    if report.claims:
+        write_csv(out / f"{report.name}-claims.csv", [claim.row() for claim in report.claims])
+
+
+def _document(report: Report, spent: dict[str, float]) -> dict[str, Any]:
+    return {
+        "name": report.name,
+        "title": report.title,
+        "rows": report.rows,
+        "claims": [claim.row() for claim in report.claims],
+        "figures": [str(path) for path in report.figures],
+        "notes": [*report.notes, NOT_PRIVATE],
+        **spent,
+    }
+
+
+def _print(report: Report, spent: dict[str, float], out: Path) -> None:
+    text = ("data", "reading", "column", "verdict", "three_runs", "why", "method", "word", "bound", "result", "domain",
+            "best_of_paper")  # fmt: skip
+    print_rows(f"{report.name}: {report.title}", report.rows, report.columns, text=text)
+    if report.claims:
+        headings = {"claim": "the paper says", "data": "data", "found": "we find", "verdict": "verdict"}
+        rows = [claim.row() for claim in report.claims]
+        print_rows(f"{report.name}: claims", rows, headings, text=tuple(headings))
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    click.echo(NOT_PRIVATE)
+    files = [f"{report.name}.csv", *(path.name for path in report.figures)]
+    took = f"{spent['seconds']:.0f} s, {spent['cpu_seconds']:.0f} s of one core"
+    click.echo(f"written: {', '.join(shlex.quote(str(out / name)) for name in files)} ({took})\n")

@@ -1,0 +1,228 @@
+"""`fedhist compare`: what it prints and writes, what it refuses, and that it goes on after a kill."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
+DATA = "user,item\n" + "".join(
+    f"u{user},{item}\n" for user in range(40) for item in ("a", "b", f"c{user % 5}")
+)
+WANTED = {"selector", "items", "epsilon_select", "loss_mean", "loss_std", "threshold_mean"}
+
+
+def losses(rows):
+    return [
+        (row["selector"], row["items"], row["loss_mean"], row["loss_std"], row["threshold_mean"])
+        for row in rows
+    ]
+
+
+class TestRows:
+    def test_json_has_one_row_for_each_combination(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        rows = fedhist(
+            "compare", "--data", "a.csv", "--selectors", "weighted-quantile,oracle", "--top-items", "2,4",
+            "--epsilon-select", "0.1,1", "--trials", 3, "--workers", 1, "--json",
+        ).document()  # fmt: skip
+        assert len(rows) == 8
+        assert all(row.keys() >= WANTED for row in rows)
+        found = {(row["selector"], row["items"], row["epsilon_select"]) for row in rows}
+        assert found == {(s, d, e) for s in ("weighted-quantile", "oracle") for d in (2, 4) for e in (0.1, 1)}
+        assert all(
+            row["trials"] == 3 and row["loss_low"] <= row["loss_mean"] <= row["loss_high"] for row in rows
+        )
+        assert all("NOT private" in row["note"] for row in rows)
+        assert list(tmp_path.iterdir()) == [tmp_path / "a.csv"]
+
+    def test_the_cost_is_that_of_both_rounds_and_none_without_privacy(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--selectors", "weighted-quantile,dpsgd,oracle", "--json"
+        ).document()
+        totals = {row["selector"]: (row["epsilon_total"], row["delta_total"]) for row in rows}
+        assert totals["weighted-quantile"] == pytest.approx((1.1, 1e-6))
+        assert totals["dpsgd"] == pytest.approx((1.1, 2e-6))
+        assert totals["oracle"] == (None, None)
+        assert [row["private"] for row in rows] == [True, True, False]
+
+    def test_one_trial_has_no_spread(self, fedhist):
+        (row,) = fedhist(
+            "compare", "--users", 100, "--items", 5, "--trials", 1, "--selectors", "oracle", "--json"
+        ).document()
+        assert row["loss_std"] is None and row["loss_low"] is None
+
+    def test_a_trial_depends_neither_on_other_rows_nor_on_how_many_there_are(self, fedhist):
+        def run(*arguments):
+            return fedhist("compare", *SMALL, *arguments, "--json").document()
+
+        both = losses(run("--selectors", "weighted-quantile,oracle"))
+        alone = losses(run("--selectors", "oracle"))
+        assert alone[0] in both
+        assert losses(run("--selectors", "oracle", "--seed", 1)) != alone
+
+    def test_open_domains_with_several_releases(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--domain", "open", "--selectors", "exponential-v,median,fixed", "--threshold", "5",
+            "--release", "truncated-laplace,laplace-threshold-paper", "--epsilon", "5,20", "--delta", "1/2n", "--json",
+        ).document()  # fmt: skip
+        assert len(rows) == 12
+        assert {row["release"] for row in rows} == {"truncated-laplace", "laplace-threshold-paper"}
+        assert {row["delta"] for row in rows} == {1 / 600}
+        assert {row["threshold_mean"] for row in rows if row["selector"] == "fixed"} == {5}
+
+    def test_several_sets_stand_side_by_side(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--synthetic", "poisson", "--synthetic", "paper-non-iid", "--selectors", "oracle",
+            "--json",
+        ).document()  # fmt: skip
+        assert [row["data"] for row in rows] == ["poisson", "paper-non-iid"]
+
+
+class TestFolder:
+    def test_the_files_are_there_and_agree(self, fedhist, tmp_path):
+        import polars
+
+        shown = fedhist("compare", *SMALL, "--items", "10,20", "--out", "run")
+        assert shown.code == 0, shown.err
+        assert "NOT private" in shown.out
+        folder = tmp_path / "run"
+        assert {path.name for path in folder.iterdir()} == {
+            "journal.jsonl", "table.csv", "table.parquet", "figure.svg", "figure.png", "NOT-PRIVATE.txt",
+        }  # fmt: skip
+        with (folder / "table.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        table = polars.read_parquet(folder / "table.parquet")
+        assert [float(row["loss_mean"]) for row in rows] == table["loss_mean"].to_list()
+        assert ET.parse(folder / "figure.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own file
+        assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+    def test_a_finished_folder_prints_its_table_again_and_takes_more_trials(self, fedhist, tmp_path):
+        first = fedhist("compare", *SMALL, "--out", "run", "--json").document()
+        lines = (tmp_path / "run/journal.jsonl").read_text()
+        assert fedhist("compare", *SMALL, "--out", "run", "--json").document() == first
+        assert (tmp_path / "run/journal.jsonl").read_text() == lines
+        more = fedhist("compare", *SMALL, "--trials", 3, "--out", "run", "--json").document()
+        assert [row["trials"] for row in more] == [3] * len(first)
+        assert (tmp_path / "run/journal.jsonl").read_text().startswith(lines)
+
+    @pytest.mark.parametrize(
+        "change", [("--seed", 1), ("--epsilon", 2), ("--users", 301), ("--selectors", "oracle")]
+    )
+    def test_another_experiment_is_refused(self, fedhist, change):
+        assert fedhist("compare", *SMALL, "--out", "run").code == 0
+        refused = fedhist("compare", *SMALL, *change, "--out", "run")
+        assert refused.code == 2
+        assert "another experiment" in refused.err
+
+    def test_changed_data_is_another_experiment(self, fedhist, tmp_path):
+        call = ("compare", "--data", "a.csv", "--trials", 1, "--selectors", "oracle", "--out", "run")
+        (tmp_path / "a.csv").write_text(DATA)
+        assert fedhist(*call).code == 0
+        (tmp_path / "a.csv").write_text(DATA + "u1,a\n")
+        assert "another experiment" in fedhist(*call).err
+
+    def test_a_folder_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path):
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine/letter.txt").write_text("dear")
+        refused = fedhist("compare", *SMALL, "--out", "mine")
+        assert refused.code == 2
+        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (("--selectors", "best"), "unknown selector 'best'"),
+            (("--selectors", "exponential-v"), "does not go with"),
+            (("--domain", "open", "--selectors", "dpsgd"), "does not go with"),
+            (("--data", "nothing.csv"), "there is no file"),
+            (("--selectors", "fixed"), "has no threshold"),
+            (("--threshold", "5"), "without the selector fixed"),
+            (("--release", "truncated-laplace"), "over closed domains"),
+            (("--epsilon", "1,-1"), "epsilon"),
+            (("--epsilon", "1,x"), "not numbers"),
+            (("--delta", "small"), "1/2n"),
+            (("--trials", 0), "--trials"),
+            (("--workers", 0), "--workers"),
+            (("--items", "10,0"), "--items"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence_before_anything_runs(self, fedhist, tmp_path, arguments, text):
+        refused = fedhist("compare", *SMALL, *arguments, "--out", "run")
+        assert refused.code == 2
+        assert text in refused.err
+        assert refused.err.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+RUN = [
+    sys.executable,
+    "-m",
+    "fedhist",
+    "compare",
+    "--users",
+    "20000",
+    "--items",
+    "200",
+    "--trials",
+    "6",
+    "--json",
+]
+
+
+def started(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A run of two workers whose journal has begun to fill."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*RUN, "--workers", "2", "--out", "run"], cwd=tmp_path, stdout=pipe, stderr=pipe
+    )
+    journal = tmp_path / "run/journal.jsonl"
+    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+        time.sleep(0.01)
+    return process
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    return [
+        int(number) for number in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ]
+
+
+class TestGoingOn:
+    def test_after_a_kill_nothing_is_lost_or_done_twice_and_the_rows_are_the_same(self, fedhist, tmp_path):
+        process = started(tmp_path)
+        workers = children(process)
+        process.kill()
+        process.communicate()
+        journal = tmp_path / "run/journal.jsonl"
+        before = journal.read_bytes()
+        assert 3 <= before.count(b"\n") < 31, "it was killed on the way"
+        # As a kill in the middle of a write leaves it.
+        journal.write_bytes(before + b'{"cell": "abc", "tri')
+        rows = fedhist(*RUN[3:], "--workers", 2, "--out", "run").document()
+        lines = journal.read_bytes().splitlines()
+        done = [(line["cell"], line["trial"]) for line in map(json.loads, lines[1:])]
+        assert journal.read_bytes().startswith(before)
+        assert len(done) == len(set(done)) == 30
+        assert losses(rows) == losses(fedhist(*RUN[3:], "--workers", 1).document())
+        assert not any(Path(f"/proc/{number}").exists() for number in workers)
+
+    def test_ctrl_c_says_how_to_go_on(self, tmp_path):
+        process = started(tmp_path)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert out == b""
+        assert b"give the same command with --out run" in err
+        assert b"Traceback" not in err

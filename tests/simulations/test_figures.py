@@ -1,0 +1,131 @@
+"""Figures: files that open, that are the same each time, and series that can be told apart without colour."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from fedhist.simulations.figures import comparison, style
+from fedhist.simulations.figures.beyond import draw_beyond
+from fedhist.simulations.figures.comparison import draw_comparison
+from fedhist.simulations.figures.paper import (
+    draw_bound,
+    draw_bounded,
+    draw_debias,
+    draw_numbers,
+    draw_sparsity,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def compared(selector="oracle", **others):
+    row = {
+        "data": "words", "items": 100, "epsilon": 1.0, "epsilon_select": 0.1, "max_threshold": 150.0, "delta": 1e-6,
+        "threshold": None, "release": None, "selector": selector, "private": selector != "oracle", "loss_mean": 0.2,
+        "loss_low": 0.1, "loss_high": 0.3,
+    }  # fmt: skip
+    return row | others
+
+
+COMPARED = [
+    compared(name, items=d, loss_mean=0.01 * d, loss_low=0.001 * d, loss_high=0.02 * d)
+    for name in ("dpsgd", "oracle")
+    for d in (10, 100)
+]
+NUMBERS = [
+    {"data": "a", "d": d, "reading": r, "column": c, "paper": "0.01", "ours": 0.02, "low": 0.01, "high": 0.03}
+    for d in (50, 100)
+    for r in ("numbers", "text")
+    for c in ("best C", "median")
+]
+BOUND = [
+    {
+        "data": "a",
+        "C": c,
+        "error": 1 / c,
+        "error_low": 0.5 / c,
+        "error_high": 2 / c,
+        "bound": 3 / c,
+        "ratio": 3,
+    }
+    for c in (10, 100)
+]
+LOSSES = [
+    {"data": "a", "d": d, "method": m, "loss": 0.1, "low": 0.05, "high": 0.2}
+    for d in (10, 100)
+    for m in ("TQ", "PQ")
+]
+DEBIASED = [
+    {
+        "data": "mean 1", "bound": b, "alpha": a, "clipped": 0.1, "clipped_low": 0.0, "clipped_high": 0.2,
+        "debiased": 0.05, "low": 0.01, "high": 0.1,
+    }
+    for b in ("private", "exact")
+    for a in (0.1, 10.0)
+]  # fmt: skip
+BEYOND = [
+    {
+        "data": "a", "domain": domain, "items": 10, "C_m": 150.0, "method": "ours", "ratio": ratio, "gap": 0.1,
+        "gap_low": 0.05, "gap_high": 0.15, "its_loss": 0.5, "result": result,
+    }
+    for domain in ("closed", "open")
+    for ratio, result in ((0.5, "better"), (1.2, "worse"), (1.0, "not different"))
+]  # fmt: skip
+DRAWN = {
+    "comparison": lambda stem: draw_comparison(COMPARED, stem),
+    "one value each": lambda stem: draw_comparison([compared(), compared("dpsgd")], stem),
+    "one trial": lambda stem: draw_comparison([compared(loss_low=None, loss_high=None)], stem),
+    "numbers": lambda stem: draw_numbers(NUMBERS, stem),
+    "bound": lambda stem: draw_bound(BOUND, stem),
+    "bounded": lambda stem: draw_bounded(LOSSES, stem),
+    "sparsity": lambda stem: draw_sparsity({"a": np.array([9, 5, 0])}, LOSSES, {"TQ": "t", "PQ": "p"}, stem),
+    "debias": lambda stem: draw_debias(DEBIASED, stem),
+    "beyond": lambda stem: draw_beyond(BEYOND, stem),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_each_is_valid_and_the_same_bytes_again(name, tmp_path):
+    svg, png = DRAWN[name](tmp_path / "one")
+    again = DRAWN[name](tmp_path / "two")
+    assert [path.name for path in (svg, png)] == ["one.svg", "one.png"]
+    root = ET.parse(svg).getroot()  # noqa: S314 - our own file
+    assert root.tag == f"{SVG}svg"
+    assert any(
+        "loss" in (text.text or "") or "error" in (text.text or "") for text in root.iter(f"{SVG}text")
+    )
+    assert png.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (svg.read_bytes(), png.read_bytes()) == tuple(path.read_bytes() for path in again)
+
+
+def test_panels_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "MAX_PANELS", 2)
+    svg, _ = draw_comparison([compared(data=f"set {number}") for number in range(5)], tmp_path / "one")
+    assert "the first 2 of 5 panels" in svg.read_text()
+
+
+def test_series_differ_in_colour_marker_and_line():
+    looks = [style.look("", number) for number in range(len(style.COLOURS))]
+    for part in ("color", "marker", "linestyle"):
+        assert len({str(one[part]) for one in looks}) == len(looks)
+    assert style.look("dpsgd", 5) == style.look("dpsgd", 0)
+
+
+def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
+    code = (
+        "import sys\n"
+        "from fedhist.simulations.figures import beyond, comparison, paper, style\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from matplotlib import rcParams\n"
+        "before = {name: rcParams[name] for name in style.RC}\n"
+        "with style.styled():\n"
+        "    style.panels(1, 1)\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert {name: rcParams[name] for name in style.RC} == before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,120 @@
+"""When a printed number counts as reproduced, at the edge and beyond, and the intervals behind it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedhist.simulations.experiments.beyond import result_of
+from fedhist.simulations.experiments.summaries import Summary, summarise
+from fedhist.simulations.experiments.verdicts import (
+    Claim,
+    Printed,
+    Verdict,
+    judge,
+    judge_three_runs,
+    number_row,
+)
+
+
+def summary(low, high, trials=10):
+    return Summary(mean=(low + high) / 2, std=(high - low) / 4, low=low, high=high, trials=trials)
+
+
+class TestIntervals:
+    def test_mean_spread_and_student_s_interval(self):
+        found = summarise([1.0, 2.0, 3.0, 4.0])
+        assert found.mean == 2.5
+        assert found.std == pytest.approx(math.sqrt(5 / 3))
+        # 3.182446 is the 97.5 % quantile of Student's t with 3 degrees of freedom.
+        half = 3.182446 * math.sqrt(5 / 3) / 2
+        assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
+
+    def test_the_mean_of_few_new_runs_spreads_wider(self):
+        found = summarise([1.0, 2.0, 3.0, 4.0])
+        low, high = found.of_runs(3)
+        assert low < found.low and found.high < high
+        assert found.of_runs(10**9) == pytest.approx((found.low, found.high), rel=1e-4)
+
+    def test_one_trial_has_a_mean_only(self):
+        found = summarise([0.5])
+        assert (found.mean, found.std, found.low, found.high, found.of_runs(3)) == (
+            0.5,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+class TestPrintedNumbers:
+    @pytest.mark.parametrize(
+        ("text", "low", "high"),
+        [
+            ("0.001", 0.0005, 0.0015),
+            ("0.0026", 0.00255, 0.00265),
+            ("0.1250", 0.12495, 0.12505),
+            ("7", 6.5, 7.5),
+        ],
+    )
+    def test_they_stand_for_what_rounds_to_them(self, text, low, high):
+        assert Printed(text).ends == (low, high)
+
+    @pytest.mark.parametrize(
+        ("low", "high", "verdict"),
+        [
+            (0.0020, 0.0030, "inside"),
+            (0.00265, 0.0030, "inside"),
+            (0.002650001, 0.0030, "outside"),
+            (0.0010, 0.00255, "inside"),
+            (0.0010, 0.002549999, "outside"),
+            (0.00256, 0.00257, "inside"),
+        ],
+    )
+    def test_inside_is_touching_our_interval(self, low, high, verdict):
+        assert judge(Printed("0.0026"), summary(low, high)) == verdict
+
+    def test_a_single_trial_must_round_to_it(self):
+        assert judge(Printed("0.0026"), summarise([0.00264])) is Verdict.INSIDE
+        assert judge(Printed("0.0026"), summarise([0.00266])) is Verdict.OUTSIDE
+
+    def test_three_runs_are_a_kinder_question(self):
+        ours = summarise([0.01, 0.02, 0.03, 0.02] * 10)
+        assert judge(Printed("0.0160"), ours) is Verdict.OUTSIDE
+        assert judge_three_runs(Printed("0.0160"), ours) is Verdict.INSIDE
+        assert judge_three_runs(Printed("0.0600"), ours) is Verdict.OUTSIDE
+
+
+class TestRows:
+    def test_a_row_has_both_numbers_and_the_verdict(self):
+        row = number_row({"d": 50}, Printed("0.0026"), summary(0.002, 0.003))
+        assert (row["d"], row["paper"], row["ours"], row["verdict"]) == (50, "0.0026", 0.0025, "inside")
+        assert row["ratio"] == pytest.approx(0.0025 / 0.0026)
+
+    def test_without_ours_it_says_why(self):
+        row = number_row({}, Printed("0.0026"), None, why="no data")
+        assert (row["ours"], row["verdict"], row["why"]) == (None, "can't be reproduced", "no data")
+
+    def test_other_data_shows_numbers_and_judges_nothing(self):
+        row = number_row({}, Printed("0.0026"), summary(0.002, 0.003), why="other data")
+        assert (row["ours"], row["verdict"], row["three_runs"]) == (0.0025, "can't be reproduced", "")
+
+    @pytest.mark.parametrize(
+        ("holds", "verdict"), [(True, "holds"), (False, "does not hold"), (None, "can't be reproduced")]
+    )
+    def test_a_claim_holds_or_not_or_can_t_be_looked_at(self, holds, verdict):
+        assert Claim("text", "data", "found", holds).row()["verdict"] == verdict
+
+    @pytest.mark.parametrize(
+        ("low", "high", "result"),
+        [
+            (-2, -1, "better"),
+            (1, 2, "worse"),
+            (-1, 1, "not different"),
+            (0, 1, "not different"),
+            (None, None, "unknown"),
+        ],
+    )
+    def test_ours_is_better_when_the_paired_interval_leaves_out_zero(self, low, high, result):
+        assert result_of(low, high) == result
