@@ -115,3 +115,18 @@ def test_a_damaged_table_is_one_sentence(fedhist: Fedhist, tmp_path: Path, conte
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "table.csv" in outcome.err
     assert not (folder / "report.html").exists()
+
+
+def test_a_real_comparison_has_a_page_with_its_own_numbers(fedhist: Fedhist) -> None:
+    selectors = ("--selectors", "weighted-quantile,oracle", "--trials", 2, "--workers", 1)
+    outcome = fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c")
+    assert outcome.code == 0, outcome.err
+    _, data = page_of(fedhist, Path("c"))
+    with Path("c/table.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    (chart,) = data["charts"].values()
+    for line in chart["lines"]:
+        assert line["ys"] == [float(row["loss_mean"]) for row in rows if row["selector"] == line["name"]]
+    assert [line["xs"] for line in chart["lines"]] == [[4, 8]] * 2
+    # The page does not keep the comparison from going on.
+    assert fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c").code == 0
