@@ -17,6 +17,7 @@ from fedhist.protocol.device_noise import check_device_noise, growth_of_mean
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.html_table import html_table
 from fedhist.protocol.masking_terms import (
     MASKINGS,
     NOISE_SOURCES,
@@ -239,6 +240,11 @@ class Plan:
             object.__setattr__(self, "delta", 0.0)
         if self.delta_select != 0:
             check_delta(self.delta_select, "delta-select")
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what is set, by name."""
+        shown = [(name, value) for name, value in self.to_json().items() if value is not None]
+        return html_table(f"Plan {self.digest.hex()[:16]}", shown)
 
     @property
     def is_open(self) -> bool:

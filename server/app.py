@@ -25,22 +25,33 @@ from fedhist.protocol.envelope import (
     items_digest,
     new_run_name,
 )
-from fedhist.protocol.errors import InvalidFile, RoundFailed
-from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_directory
-from fedhist.protocol.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import Observer, RunEnded, ignore
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.server.charged_run import charged
-from fedhist.server.collection import Collector, Fault, LabelTable, RoundReport, header_fault, numbered
+from fedhist.server.collection import (
+    Collector,
+    Fault,
+    LabelTable,
+    RoundReport,
+    StageReport,
+    header_fault,
+    numbered,
+    refusal_in,
+)
 from fedhist.server.coordinator import check_runnable, run_rounds
-from fedhist.server.grid_settings import GridSettings, read_settings
+from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
+from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.result_folder import check_target, new_folder, write_results
+from fedhist.server.round_watch import RoundWatch, names_of, tell_round
+from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
@@ -60,6 +71,7 @@ class GridTransport:
             labels whose numbers are known beforehand, in simulations.
         simulated: True only where the whole population is at hand anyway.
         on_report: called with the report of each round, also of one that fails.
+        observe: called with what happens in each round.
         run: the run's name, new for every run also of a seeded simulation.
         reports: the reports so far.
         directory: for signed masking, the participants' public keys by number.
@@ -72,6 +84,7 @@ class GridTransport:
     labels: Labels | None = None
     simulated: bool = False
     on_report: Callable[[RoundReport], None] = lambda report: None
+    observe: Observer = ignore
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
@@ -90,10 +103,18 @@ class GridTransport:
         if request.plan.is_masked:
             return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
+        watch = RoundWatch(self.observe, envelope, names_of(nodes))
         messages = [self._message(envelope, node, request.round.value) for node in nodes]
+        watch.asked(dict.fromkeys(nodes, 0))
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        for _, reply in _matched(messages, replies, collector.drop):
-            collector.add(*_read(reply))
+
+        def drop(fault: Fault, node: int | None) -> None:
+            collector.drop(fault)
+            watch.dropped(node, fault)
+
+        for node, reply in _matched(messages, replies, drop):
+            fields, data = _read(reply)
+            watch.answered(node, data, collector.add(fields, data), refusal_in(fields))
         self._report(
             RoundReport(
                 round=request.round,
@@ -132,13 +153,15 @@ class GridTransport:
                     faults=dict(exchange.faults),
                     size=exchange.size,
                     seconds=monotonic() - started,
+                    stages=exchange.stages,
                 )
             )
         return total
 
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
-        _tell(report)
+        log.info("%s", report.in_words())
+        tell_round(self.observe, report)
         self.on_report(report)
 
     def _nodes(self, plan: Plan) -> Sequence[int]:
@@ -177,25 +200,32 @@ class _GridExchange:
     faults: Counter[Fault] = field(default_factory=Counter)
     size: int = 0
     node_of: dict[int, int] = field(default_factory=dict)
+    stages: dict[str, StageReport] = field(default_factory=dict)
 
     def __call__(
         self, stage: str, messages: Iterable[tuple[int, bytes]] | None
     ) -> Iterator[tuple[int, bytes]]:
         first = messages is None
         if messages is None:
-            asked = [self.transport._message(self.envelope, node, stage) for node in self.nodes]
+            payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
         else:
-            asked = [
-                self.transport._message(self.envelope, self.node_of[participant], stage, payload)
-                for participant, payload in messages
-            ]
+            payloads = [(self.node_of[participant], payload) for participant, payload in messages]
+        asked = [self.transport._message(self.envelope, node, stage, payload) for node, payload in payloads]
+        watch = RoundWatch(self.transport.observe, self.envelope, names_of(self.nodes), stage=stage)
+        watch.asked({node: len(payload or b"") for node, payload in payloads})
+
+        def drop(fault: Fault, node: int | None) -> None:
+            self.drop(fault)
+            watch.dropped(node, fault)
+
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in _matched(asked, replies, self.drop):
+        for node, reply in _matched(asked, replies, drop):
             fields, data = _read(reply)
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
+            watch.answered(node, data, fault, refusal_in(fields))
             if fault is not None:
                 self.drop(fault)
                 continue
@@ -206,6 +236,7 @@ class _GridExchange:
                 yield number, data[PARTICIPANT_BYTES:]
             else:
                 yield participant_of[node], data
+        self.stages[stage] = watch.end()
 
     def refused(self, sender: int) -> None:
         """Count it. Whoever gave itself another's number has not taken it: the other's answer may yet come."""
@@ -234,6 +265,7 @@ def run_on_grid(
     minimum_nodes: int = 1,
     node_timeout: float = 60.0,
     on_report: Callable[[RoundReport], None] = lambda report: None,
+    observe: Observer = ignore,
     directory: Mapping[int, bytes] | None = None,
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
@@ -250,6 +282,7 @@ def run_on_grid(
         minimum_nodes: how many nodes to wait for before the first round.
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
+        observe: called with each event of the run, see `fedhist.protocol.events`; charges are told by the ledger.
         directory: for signed masking, the participants' public keys, see `fedhist.protocol.identities`.
     """
     transport = GridTransport(
@@ -259,6 +292,7 @@ def run_on_grid(
         node_timeout=node_timeout,
         labels=labels,
         on_report=on_report,
+        observe=observe,
         directory=directory,
     )
     return run_rounds(
@@ -266,6 +300,7 @@ def run_on_grid(
         transport,
         ledger=Ledger() if ledger is None else ledger,
         source=SystemSource() if source is None else source,
+        on_state=tell_states(observe, simulated=False),
     )
 
 
@@ -274,11 +309,15 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     check_runnable(settings.plan, simulated=False)
     if settings.out is not None:
         check_target(settings.out)
-    labels = _read_items(settings)
-    directory = _read_directory(settings)
+    labels = listed_items(settings)
+    directory = listed_keys(settings)
     reports: dict[Round, RoundReport] = {}
-    with charged(settings.ledger, settings.plan, label="flower") as journal:
-        ledger = Ledger(journal=journal)
+    observe = recorder = Recorder(settings.plan, simulated=False)
+    with (
+        kept_if_failed(recorder, settings.out if settings.trace else None, engine="flower"),
+        charged(settings.ledger, settings.plan, label="flower") as journal,
+    ):
+        ledger = Ledger(journal=tell_charges(observe, journal))
         release = run_on_grid(
             grid,
             settings.plan,
@@ -289,11 +328,15 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             minimum_nodes=settings.minimum_nodes,
             node_timeout=settings.node_timeout,
             on_report=lambda report: reports.update({report.round: report}),
+            observe=observe,
             directory=directory,
         )
+        observe(RunEnded(outcome="released", reason=None))
         if settings.out is not None:
             with new_folder(settings.out) as folder:
                 write_results(folder, _document(release, ledger, settings, reports), release, labels)
+                if settings.trace:
+                    write_trace(folder / TRACE_FILE, recorder, engine="flower")
             log.info("result written")
     return release
 
@@ -306,7 +349,7 @@ def _document(
         total=ledger.basic(),
         tight=ledger.tight(),
         seed=settings.seed,
-        bytes_per_user={r.value: round(report.size / report.users) for r, report in reports.items()},
+        bytes_per_user={r.value: round((report.size or 0) / report.users) for r, report in reports.items()},
         seconds={r.value: report.seconds for r, report in reports.items()},
         notes=release_notes(release),
     )
@@ -322,27 +365,30 @@ def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:
 
 
 def _matched(
-    messages: Sequence[Message], replies: Iterable[Message], drop: Callable[[Fault], None]
+    messages: Sequence[Message], replies: Iterable[Message], drop: Callable[[Fault, int | None], None]
 ) -> Iterator[tuple[int, Message]]:
-    """Each node's one reply, matched by the request's id: an error reply does not come from the node it is about."""
+    """Each node's one reply, matched by the request's id: an error reply does not come from the node it is about.
+
+    What is dropped is told with the node that it is about, if it is about one.
+    """
     node_of = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
     heard: set[str] = set()
     for reply in replies:
         asked = reply.metadata.reply_to_message_id
         if asked not in node_of:
-            drop(Fault.STRANGER)
+            drop(Fault.STRANGER, None)
         elif asked in heard:
-            drop(Fault.DUPLICATE)
+            drop(Fault.DUPLICATE, None)
         elif reply.has_error():
             heard.add(asked)
-            drop(Fault.ERROR)
+            drop(Fault.ERROR, node_of[asked])
         elif reply.metadata.src_node_id != node_of[asked]:
-            drop(Fault.STRANGER)
+            drop(Fault.STRANGER, None)
         else:
             heard.add(asked)
             yield node_of[asked], reply
-    for _ in range(len(messages) - len(heard)):
-        drop(Fault.NO_ANSWER)
+    for asked in [message for message in node_of if message not in heard]:
+        drop(Fault.NO_ANSWER, node_of[asked])
 
 
 def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:
@@ -353,41 +399,6 @@ def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:
     arrays = reply.content.array_records.get(ANSWER)
     array = None if arrays is None else arrays.get("answer")
     return fields, None if array is None or array.dtype != "uint8" else array.data
-
-
-def _tell(report: RoundReport) -> None:
-    faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(report.faults.items()))
-    log.info(
-        "round %s: %d of %d nodes, %d users, %.2f s%s",
-        report.round.value,
-        report.answered,
-        report.nodes,
-        report.users,
-        report.seconds,
-        f"; dropped: {faults}" if faults else "",
-    )
-
-
-def _read_items(settings: GridSettings) -> list[str] | None:
-    path = settings.items_file
-    if path is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return parse_items(read_list(file), name=str(path))
-    except OSError:
-        raise unreadable(str(path)) from None
-
-
-def _read_directory(settings: GridSettings) -> Mapping[int, bytes] | None:
-    path = settings.directory
-    if path is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return parse_directory(file.read(MAX_KEY_FILE_BYTES + 1), name=str(path))
-    except OSError:
-        raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
 app = ServerApp()

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhist.protocol.bounds import check_contribution
 from fedhist.protocol.codec import bins_per_item, decode
-from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Status
+from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
@@ -34,6 +34,20 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True)
+class StageReport:
+    """One stage of a masked round: how many were asked and answered, the bytes of their answers, and seconds."""
+
+    asked: int
+    answered: int
+    size: int
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The report by name."""
+        return {"asked": self.asked, "answered": self.answered, "bytes": self.size, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
 class RoundReport:
     """What happened in a round; no values.
 
@@ -43,8 +57,9 @@ class RoundReport:
         answered: how many nodes' answers are in the sum.
         users: how many users those declared.
         faults: how many replies or nodes were dropped, by reason.
-        size: the bytes of the answers in the sum together.
+        size: the bytes of the answers in the sum together; None where nobody measured them.
         seconds: from the first request to the sum.
+        stages: the same of each stage of a masked round.
     """
 
     round: Round
@@ -52,12 +67,20 @@ class RoundReport:
     answered: int
     users: int
     faults: Mapping[Fault, int]
-    size: int
+    size: int | None
     seconds: float
+    stages: Mapping[str, StageReport] = field(default_factory=dict)
+
+    def in_words(self) -> str:
+        """One line for a log."""
+        faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
+        dropped = f"; dropped: {faults}" if faults else ""
+        cohort = f"{self.answered} of {self.nodes} nodes, {self.users} users"
+        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}"
 
     def to_json(self) -> dict[str, object]:
         """The report by name."""
-        return {
+        document: dict[str, object] = {
             "nodes": self.nodes,
             "answered": self.answered,
             "users": self.users,
@@ -65,6 +88,16 @@ class RoundReport:
             "bytes": self.size,
             "seconds": self.seconds,
         }
+        if self.stages:
+            document["stages"] = {stage: report.to_json() for stage, report in self.stages.items()}
+        return document
+
+
+def refusal_in(fields: Mapping[str, object]) -> str | None:
+    """The reason that a refusing device gave, if it is one of the few that there are."""
+    if fields.get("status") != Status.REFUSED:
+        return None
+    return next((refusal.value for refusal in Refusal if refusal.value == fields.get("reason")), None)
 
 
 class LabelTable:
@@ -115,8 +148,8 @@ class Collector:
         """Count something that adds nothing."""
         self.faults[fault] += 1
 
-    def add(self, fields: Mapping[str, object], data: bytes | None) -> None:
-        """Add an answer, or drop and count it."""
+    def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
+        """Add an answer, or drop and count it; why it was dropped."""
         fault = header_fault(self.envelope, fields)
         if fault is None:
             try:
@@ -127,6 +160,7 @@ class Collector:
                 fault = Fault.MALFORMED
         if fault is not None:
             self.drop(fault)
+        return fault
 
     def total(self) -> Total:
         """The sum of the answers. RoundFailed if they are of more users than the plan has room for, or of none."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_directory
+from fedhist.protocol.item_list import parse_items, read_list, unreadable
 from fedhist.protocol.plan import Plan
 
 Value = bool | float | int | str
@@ -34,6 +36,7 @@ class GridSettings:
         timeout: seconds that a round waits for answers.
         minimum_nodes: how many nodes a run waits for before it begins.
         node_timeout: for how many seconds.
+        trace: also write what happened into the folder, see docs/trace.md.
     """
 
     plan: Plan
@@ -45,6 +48,7 @@ class GridSettings:
     timeout: float = 600.0
     minimum_nodes: int = 1
     node_timeout: float = 60.0
+    trace: bool = False
 
     def __post_init__(self) -> None:
         for name in ("timeout", "node_timeout"):
@@ -54,6 +58,8 @@ class GridSettings:
                 )
         if self.minimum_nodes < 1:
             raise InvalidInput(f"minimum-nodes is {self.minimum_nodes}", allowed="a whole number, 1 or more")
+        if self.trace and self.out is None:
+            raise InvalidInput("trace without out", allowed="trace=true with a folder to write it into")
         if self.plan.is_signed != (self.directory is not None):
             raise InvalidInput(
                 "signed masking and a directory of keys do not go together",
@@ -85,14 +91,43 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     return GridSettings(plan=Plan(**chosen), **running)
 
 
-def _convert(name: str, value: Value) -> Path | int | float:
+def listed_items(settings: GridSettings) -> list[str] | None:
+    """The items in the file that the settings name; None if they name none."""
+    path = settings.items_file
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return parse_items(read_list(file), name=str(path))
+    except OSError:
+        raise unreadable(str(path)) from None
+
+
+def listed_keys(settings: GridSettings) -> Mapping[int, bytes] | None:
+    """The public keys in the file that the settings name; None if they name none."""
+    path = settings.directory
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return parse_directory(file.read(MAX_KEY_FILE_BYTES + 1), name=str(path))
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
+
+
+def _convert(name: str, value: Value) -> Path | int | float | bool:
+    if name == "trace" and isinstance(value, bool):
+        return value
     if name in ("out", "ledger", "items_file", "directory") and isinstance(value, str):
         return Path(value)
     if name in ("timeout", "node_timeout") and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if name in ("seed", "minimum_nodes") and isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise InvalidInput(f"{_key(name)} is of the wrong type", allowed="text for paths, numbers for the others")
+    raise InvalidInput(
+        f"{_key(name)} is of the wrong type",
+        allowed="text for paths, true or false for trace, numbers for the others",
+    )
 
 
 def _key(name: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.html_table import Share, html_table
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.poisson import debias_poisson, debiased_standard_error
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, Ledger, PureLoss
@@ -20,6 +21,8 @@ from fedhist.protocol.rounds import Labels, Total
 from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
+
+_ROWS_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,21 @@ class Release:
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the largest values, with bars."""
+        rows = np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
+        most = max(float(self.histogram[rows[0]]), 1e-9) if rows else 1.0
+        named: Labels = range(len(self.histogram)) if self.labels is None else self.labels
+        warning = "" if self.private and not self.seeded else ", simulation only"
+        title = (
+            f"Release{warning}: {len(rows)} of {len(self.histogram):,} items, "
+            f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
+        )
+        shown = [
+            (named[row], f"{self.histogram[row]:,.1f}", Share(self.histogram[row] / most)) for row in rows
+        ]
+        return html_table(title, shown, headings=("item", "value", ""))
 
 
 def release_noise(plan: Plan, threshold: Threshold) -> Noise:

@@ -36,6 +36,9 @@ COMMANDS = {
         "paper_command:paper",
         "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
     ),
+    "report": ("report_command:report", "Write a result folder as one self-contained HTML page."),
+    "figure": ("figure_command:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
+    "trace": ("trace_command:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

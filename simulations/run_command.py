@@ -13,20 +13,25 @@ from typing import Any
 import click
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
+from fedhist.server.observation import to_all
 from fedhist.server.result_folder import (
     check_target,
     default_folder,
     new_folder,
     write_results,
 )
+from fedhist.server.trace_file import Recorder, kept_if_failed
 from fedhist.simulations.engines.contract import ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.masking_options import check_dropout, masking_options, masking_settings
+from fedhist.simulations.narration import narrate
 from fedhist.simulations.progress import Progress, progress_on
+from fedhist.simulations.run_files import write_report_of, write_trace_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 
@@ -45,6 +50,10 @@ class Options(Wanted):
     as_json: bool
     engine: str
     nodes: int | None
+    trace: bool
+    report: bool
+    quiet: bool
+    verbose: bool
     dropout: float
 
 
@@ -208,9 +217,13 @@ class Options(Wanted):
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="New folder for result.json, histogram.csv and plan.json. [default: fedhist-run-TIME; none with "
+    help="New folder for result.json, histogram.csv, plan.json and the report. [default: fedhist-run-TIME; none with "
     "--json]",
 )
+@click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl; see 'fedhist trace'.")
+@click.option("--no-report", is_flag=True, help="Leave out report.html and simulation.json.")
+@click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
+@click.option("--verbose", is_flag=True, help="Explain each step in the protocol's words, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 def run(**flags: Any) -> None:
     """Choose a contribution bound privately and release a private histogram.
@@ -218,7 +231,12 @@ def run(**flags: Any) -> None:
     Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
     """
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
-    options = Options(truth=not flags.pop("no_truth"), open_domain=flags["domain"] == "open", **own)
+    options = Options(
+        truth=not flags.pop("no_truth"),
+        report=not flags.pop("no_report"),
+        open_domain=flags["domain"] == "open",
+        **own,
+    )
     _check(options, masked=flags["masking"] != "none")
     check_dropout(options.dropout, masking=flags["masking"])
     settings = _plan_settings(flags)
@@ -226,7 +244,8 @@ def run(**flags: Any) -> None:
     target = _target(options, started)
     if target is not None:
         check_target(target)
-    with progress_on(sys.stderr) as progress:
+    written = ["result.json", "histogram.csv", "plan.json"]
+    with progress_on(sys.stderr, quiet=options.quiet) as progress:
         progress.phase("population")
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
@@ -239,8 +258,16 @@ def run(**flags: Any) -> None:
         check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
-        with charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal:
-            results = list(_trials(options, plan, loaded, journal, progress))
+        recorder = Recorder(plan, simulated=options.truth)
+        failed = target if options.trace else None
+        observe = to_all(
+            recorder, progress.observe, narrate(plan, progress.say) if options.verbose else ignore
+        )
+        with (
+            kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
+            charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
+        ):
+            results = list(_trials(options, plan, loaded, journal, progress, observe=observe))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
             target = _target(options, started)
@@ -248,10 +275,17 @@ def run(**flags: Any) -> None:
                 progress.phase("write")
                 with new_folder(target) as folder:
                     write_results(folder, document, results[0].release, loaded.labels)
+                    if options.trace:
+                        written += write_trace_of(folder, recorder, engine=options.engine)
+                    if options.report:
+                        name = target.absolute().name
+                        written += write_report_of(
+                            folder, name, document, result=results[0], loaded=loaded, recorder=recorder
+                        )
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
-    else:
-        _print(options, results, loaded, target)
+    elif not options.quiet:
+        _print(options, results, loaded, None if target is None else f"{target}/{', '.join(written)}")
 
 
 def _target(options: Options, started: datetime) -> Path | None:
@@ -275,6 +309,10 @@ def _check(options: Options, *, masked: bool) -> None:
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
         )
+    if options.trace and options.as_json and options.out is None:
+        raise InvalidInput("--trace with --json and no folder", allowed="--trace with --out")
+    if options.quiet and options.verbose:
+        raise InvalidInput("--quiet and --verbose", allowed="one or the other")
     if options.nodes is not None and options.engine not in ON_NODES and not masked:
         raise InvalidInput(
             f"the engine {options.engine} has no nodes",
@@ -307,8 +345,13 @@ def _trials(
     loaded: Loaded,
     journal: Callable[[Charge], None] | None,
     progress: Progress,
+    *,
+    observe: Observer,
 ) -> Iterator[Result]:
-    """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew."""
+    """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
+
+    The first one is observed: a trace and a report are of one run.
+    """
     first = options.seed
     if options.trials is not None and first is None:
         first = 0
@@ -327,6 +370,7 @@ def _trials(
             journal=journal,
             on_phase=progress.phase,
             engine=engine,
+            observe=observe if number == 0 else progress.observe,
         )
         loading = trial.seconds if number == 0 or again else 0.0
         yield replace(result, seconds={"population": loading} | result.seconds)
@@ -345,12 +389,11 @@ def _document(options: Options, results: Sequence[Result], notes: Sequence[str])
     return document | {"notes": [*notes, *document["notes"]]}
 
 
-def _print(options: Options, results: Sequence[Result], loaded: Loaded, target: Path | None) -> None:
+def _print(options: Options, results: Sequence[Result], loaded: Loaded, written: str | None) -> None:
     console = stdout_console()
     print_result(console, results[0], source_name=loaded.name)
     print_notes(console, loaded.notes)
     if options.trials is not None:
         print_trials(console, results)
-    if target is not None:
-        written = f"written: {target}/result.json, histogram.csv, plan.json"
-        console.print(written, markup=False, soft_wrap=True)
+    if written is not None:
+        console.print(f"written: {written}", markup=False, soft_wrap=True)

@@ -12,8 +12,10 @@ import numpy as np
 
 from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
 from fedhist.protocol.errors import InvalidPopulation
+from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.html_table import html_table
 from fedhist.protocol.keyed_codec import label_bytes
 from fedhist.protocol.masking_terms import UNMASKED
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
@@ -21,10 +23,13 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round, SelectRequest, Total
+from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
+from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import ItemRelease, Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.selection.exponential_v import error_bound
+from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
 from fedhist.simulations.engines.in_process import InProcess, open_in_process
 
@@ -77,6 +82,7 @@ class Result:
     seed: int | None
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())
+    rounds: dict[str, RoundReport] = field(default_factory=dict)
 
     @property
     def threshold(self) -> float:
@@ -87,6 +93,17 @@ class Result:
     def relative_loss(self) -> float | None:
         """L1 error over the true total; None when the truth was not looked at."""
         return None if self.diagnostics is None else self.diagnostics.relative_loss
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the summary, then the release."""
+        rows = [
+            ("threshold", f"{self.threshold:,.4g}"),
+            ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
+            ("sent by a user", ", ".join(f"{name} {size:,} B" for name, size in self.bytes_per_user.items())),
+        ]
+        if self.relative_loss is not None:
+            rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
+        return html_table("Result", rows) + self.release._repr_html_()
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth."""
@@ -99,6 +116,7 @@ class Result:
             seconds=self.seconds,
             notes=self.notes,
         )
+        document["rounds"] = {name: report.to_json() for name, report in self.rounds.items()}
         if self.diagnostics is not None:
             known = self.diagnostics.to_json()
             document |= known | {"not_private": sorted([*known, "notes"])}
@@ -114,6 +132,7 @@ def simulate(
     journal: Callable[[Charge], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
     engine: Engine = open_in_process,
+    observe: Observer = ignore,
 ) -> Result:
     """Both rounds over the population.
 
@@ -127,12 +146,22 @@ def simulate(
         journal: called with each charge before its noise is drawn; a persistent ledger.
         on_phase: called with the name of each phase as it begins.
         engine: where the devices run, see `engine_named`; the release is the same on every engine.
+        observe: called with each event of the run, see `fedhist.protocol.events`.
     """
     _check_fits(population, plan)
     check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
-    ledger = Ledger(journal=journal)
-    clock = _Stopwatch(on_phase)
+    ledger = Ledger(journal=tell_charges(observe, journal))
+    clock = _Stopwatch(on_phase, observe)
+    tell = tell_states(observe, simulated=True)
+
+    def entered(state: State) -> None:
+        clock.state(state)
+        tell(state)
+        # Of a masked round the engine itself tells what both sides see.
+        if observe is not ignore and isinstance(state, Selecting | Releasing) and not plan.is_masked:
+            observe(device_view(state.request, population, source=source))
+
     exact = None
     if truth:
         clock.begin("truth")
@@ -141,8 +170,8 @@ def simulate(
     starts_nodes = engine is not open_in_process
     if starts_nodes:
         clock.begin("engine")
-    with engine(population, seed=seed) as transport:
-        release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=clock.state)
+    with engine(population, seed=seed, observe=observe) as transport:
+        release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")
@@ -161,6 +190,7 @@ def simulate(
         seed=seed,
         diagnostics=diagnostics,
         notes=_notes(release, diagnostics),
+        rounds={r.value: report for r, report in transport.reports.items()},
     )
 
 
@@ -313,9 +343,9 @@ def _debias_note(before: ItemRelease, debiased: Floats) -> str:
 class _Stopwatch:
     """Seconds by phase, from the coordinator's states."""
 
-    def __init__(self, on_phase: Callable[[str], None]) -> None:
+    def __init__(self, on_phase: Callable[[str], None], observe: Observer) -> None:
         self.seconds: dict[str, float] = {}
-        self._on_phase = on_phase
+        self._on_phase, self._observe = on_phase, observe
         self._phase: str | None = None
         self._since = perf_counter()
 
@@ -339,4 +369,5 @@ class _Stopwatch:
         if self._phase is not None:
             spent = perf_counter() - self._since
             self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + spent
+            self._observe(PhaseEnded(phase=self._phase, seconds=spent))
             self._phase = None

@@ -21,7 +21,12 @@ README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
 PLAN_AHEAD = ROOT / "docs" / "plan-ahead.md"
-RUNNABLE = [README, ROOT / "docs" / "api.md", OPEN_DOMAIN, PLAN_AHEAD, ROOT / "docs" / "masking.md"]
+RUNNABLE = [
+    README,
+    OPEN_DOMAIN,
+    PLAN_AHEAD,
+    *(ROOT / "docs" / name for name in ("api.md", "masking.md", "trace.md")),
+]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -191,7 +191,8 @@ class TestPackage:
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
         expected = {str(path.relative_to(ROOT)) for path in modules()}
         inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in expected}
-        assert files == inside | {"fedhist/py.typed"}
+        page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
+        assert files == inside | page | {"fedhist/py.typed"}
 
     def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tmp_path: Path) -> None:
         tree = copy_of_the_tree(tmp_path / "tree")

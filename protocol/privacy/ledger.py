@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
+from fedhist.protocol.html_table import html_table
 
 _NEIGHBOURS = ("add-remove", "replace")
 
@@ -231,6 +232,13 @@ class Ledger:
     def private(self) -> bool:
         """Whether every entry has a guarantee."""
         return all(entry.private for entry in self._entries)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: an entry a row, then their sum."""
+        rows = [(c.round, c.name, f"{c.epsilon:.4g}", f"{c.delta:.3g}") for c in self._entries]
+        total = self.basic()
+        rows.append(("total", "basic composition", f"{total.epsilon:.4g}", f"{total.delta:.3g}"))
+        return html_table("Ledger", rows, headings=("round", "mechanism", "epsilon", "delta"))
 
     def basic(self) -> Cost:
         """The sum of the entries' costs."""

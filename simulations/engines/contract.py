@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Protocol
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.collection import RoundReport
 
 ENGINES = {
     "in-process": "in_process:open_in_process",
@@ -36,6 +38,10 @@ class SimulatedTransport(Protocol):
     def bytes_per_user(self) -> dict[Round, int]:
         """How many bytes one user's own device would have sent; under masking, a participant."""
 
+    @property
+    def reports(self) -> dict[Round, RoundReport]:
+        """What happened in the rounds so far; participants are nodes, or the shards of a process."""
+
     def total(self, request: Request) -> Total:
         """The sum of the requested statistic over the cohort."""
 
@@ -44,9 +50,9 @@ class Engine(Protocol):
     """Opens a transport over a population; draws repeat themselves for the same seed, on every engine."""
 
     def __call__(
-        self, population: Population, *, seed: int | None
+        self, population: Population, *, seed: int | None, observe: Observer = ignore
     ) -> AbstractContextManager[SimulatedTransport]:
-        """The transport, until the block ends."""
+        """The transport, until the block ends; it tells the observer what happens in the rounds."""
 
 
 def engine_named(name: str, **options: float) -> Engine:
@@ -64,7 +70,9 @@ def engine_named(name: str, **options: float) -> Engine:
         import_module(f"fedhist.simulations.engines.{module}"), function
     )
 
-    def engine(population: Population, *, seed: int | None) -> AbstractContextManager[SimulatedTransport]:
-        return opens(population, seed=seed, **options)
+    def engine(
+        population: Population, *, seed: int | None, observe: Observer = ignore
+    ) -> AbstractContextManager[SimulatedTransport]:
+        return opens(population, seed=seed, observe=observe, **options)
 
     return engine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +17,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import TYPE_CHECKING
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, cast
 
 from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.in_process import exact_total, message_bytes
 from fedhist.simulations.engines.masked_in_process import dropouts
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
@@ -43,11 +46,17 @@ MAX_NODES = 10_000
 _ROUND_SECONDS = 7 * 24 * 3600.0
 _START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.1
 
 
 @contextmanager
 def open_flower_simulation(
-    population: Population, *, seed: int | None, nodes: int = DEFAULT_NODES, dropout: float = 0.0
+    population: Population,
+    *,
+    seed: int | None,
+    nodes: int = DEFAULT_NODES,
+    dropout: float = 0.0,
+    observe: Observer = ignore,
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
@@ -61,7 +70,9 @@ def open_flower_simulation(
         folder = Path(name)
         write_population(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
-        transport = FlowerSimulation(population, folder, seed=seed, nodes=nodes, dropout=dropout)
+        transport = FlowerSimulation(
+            population, folder, seed=seed, nodes=nodes, dropout=dropout, observe=observe
+        )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
         try:
@@ -85,6 +96,8 @@ class FlowerSimulation:
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    reports: dict[Round, RoundReport] = field(default_factory=dict)
+    observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
 
@@ -144,7 +157,7 @@ class FlowerSimulation:
                 total = transport.total(request)
                 if request.plan.is_masked:
                     report = transport.reports[request.round]
-                    self.bytes_per_user[request.round] = round(report.size / report.nodes)
+                    self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
                 self.answers.put(total)
             except Exception as error:
                 self.answers.put(error)
@@ -157,14 +170,41 @@ class FlowerSimulation:
         if labels is None and plan.is_open:
             labels = range(self.population.domain_size)
         return GridTransport(
-            grid=grid,
+            grid=cast("Grid", _CountedGrid(grid, self.observe)),
             timeout=_ROUND_SECONDS,
             minimum_nodes=self.nodes,
             node_timeout=_START_SECONDS,
             labels=labels,
             simulated=True,
+            on_report=lambda report: self.reports.update({report.round: report}),
+            observe=self.observe,
             directory=read_identities(self.folder)[0].directory if plan.is_signed else None,
         )
+
+
+class _CountedGrid:
+    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end."""
+
+    def __init__(self, grid: Grid, observe: Observer) -> None:
+        self._grid, self._observe = grid, observe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        waiting = set(self._grid.push_messages(messages))
+        asked, replies = len(waiting), list[Any]()
+        until = None if timeout is None else monotonic() + timeout
+        while waiting and (until is None or monotonic() < until):
+            came = list(self._grid.pull_messages(waiting))
+            replies += came
+            waiting -= {reply.metadata.reply_to_message_id for reply in came}
+            self._observe(Heard(answered=asked - len(waiting), asked=asked))
+            if waiting and not came:
+                sleep(_POLL_SECONDS)
+        return replies
 
 
 def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0) -> ClientApp:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Contribution, Request, Round, Total
+from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import masked_round
+from fedhist.simulations.engines.shard_watch import ShardWatch
 
 _SAMPLE = 100
 
@@ -29,28 +33,47 @@ class InProcess:
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    reports: dict[Round, RoundReport] = field(default_factory=dict)
+    observe: Observer = ignore
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
         if request.plan.is_masked:
-            outcome = masked_round(request, self.population, source=self.source, dropout=self.dropout)
+            outcome = masked_round(
+                request, self.population, source=self.source, dropout=self.dropout, observe=self.observe
+            )
             self.totals[request.round] = outcome.exact
             self.bytes_per_user[request.round] = outcome.bytes_sent
+            self.reports[request.round] = outcome.report
             return outcome.total
-        self.totals[request.round] = exact_total(request, self.population, source=self.source)
+        started = perf_counter()
+        watch = ShardWatch(self.observe, request, labels_of(self.population))
+        self.totals[request.round] = exact_total(
+            request, self.population, source=self.source, on_part=watch.part
+        )
+        self.reports[request.round] = watch.end(perf_counter() - started)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return self.totals[request.round]
 
 
 @contextmanager
-def open_in_process(population: Population, *, seed: int | None, dropout: float = 0.0) -> Iterator[InProcess]:
+def open_in_process(
+    population: Population, *, seed: int | None, dropout: float = 0.0, observe: Observer = ignore
+) -> Iterator[InProcess]:
     """A transport over the population in this process; under masking this share of the participants drops out."""
-    yield InProcess(population, SystemSource() if seed is None else SeededSource(seed), dropout)
+    source = SystemSource() if seed is None else SeededSource(seed)
+    yield InProcess(population, source, dropout, observe=observe)
 
 
-def exact_total(request: Request, population: Population, *, source: Source) -> Total:
-    """The sum over all users, without masks or noise."""
-    summed = answer_population(request, population, source=source)
+def exact_total(
+    request: Request,
+    population: Population,
+    *,
+    source: Source,
+    on_part: Callable[[Contribution], None] = lambda part: None,
+) -> Total:
+    """The sum over all users, without masks or noise; `on_part` sees each shard's contribution."""
+    summed = answer_population(request, population, source=source, on_part=on_part)
     return Total(
         round=request.round,
         users=summed.users,

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import TO_DEVICE, TO_SERVER
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.device_states import DeviceState, Shared
@@ -48,6 +49,19 @@ class Stage(StrEnum):
     MASK = "mask"
     CONFIRM = "confirm"
     UNMASK = "unmask"
+
+
+_PLACES = {stage: place for place, stage in enumerate(Stage)}
+
+
+class Watch(Protocol):
+    """Sees every message between the server and the devices."""
+
+    def message(self, stage: int, to: str, device: int, data: bytes) -> None:
+        """A message of this stage, the first being 0, to the device or to the server."""
+
+    def close(self) -> None:
+        """There are no more."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +102,12 @@ def run_cohort(
     dropouts: Mapping[Stage, Collection[int]] | None = None,
     identities: Mapping[int, Identity] | None = None,
     cores: int = 1,
+    watch: Watch | None = None,
 ) -> CohortRun:
     """One masked sum over the devices 0 to devices - 1. A device falls silent at the stage where `dropouts` has it.
 
     Raises RoundFailed when too few are left. `vector_of(i)` is called once, for each device that gets to mask.
+    `watch` is told of every message.
     """
     # A seeded source repeats itself for the same purpose, and no two sessions may share a key.
     source = source.fork("masking", terms.session.hex())
@@ -101,8 +117,8 @@ def run_cohort(
     if terms.signed:
         directory = {device: identity.public for device, identity in (identities or {}).items()}
     server: ServerStage = CollectingAdvertisements(terms, source=source.fork("server"), directory=directory)
-    meter = _Meter(devices)
-    with _cohort_of(settings, devices, cores) as cohort:
+    meter = _Meter(devices, watch)
+    with meter.watched(), _cohort_of(settings, devices, cores) as cohort:
         with meter.clock(Stage.ADVERTISE):
             for device, message in cohort.begin():
                 meter.sent(Stage.ADVERTISE, device, message)
@@ -250,19 +266,32 @@ def _cohort_of(settings: _Settings, devices: int, cores: int) -> Iterator[_Devic
 class _Meter:
     """Counts bytes by device and seconds by stage."""
 
-    def __init__(self, devices: int) -> None:
-        self._devices = devices
+    def __init__(self, devices: int, watch: Watch | None) -> None:
+        self._devices, self._watch = devices, watch
         self.traffic: dict[Stage, Traffic] = {}
         self.seconds: dict[str, float] = {}
 
     def sent(self, stage: Stage, device: int, message: bytes) -> None:
         self._of(stage).sent[device] += len(message)
+        if self._watch is not None:
+            self._watch.message(_PLACES[stage], TO_SERVER, device, message)
 
     def received(self, stage: Stage, messages: Messages) -> Messages:
         counts = self._of(stage).received
         for device, message in messages:
             counts[device] += len(message)
+            if self._watch is not None:
+                self._watch.message(_PLACES[stage], TO_DEVICE, device, message)
             yield device, message
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Tell the watch when all is over, well or not."""
+        try:
+            yield
+        finally:
+            if self._watch is not None:
+                self._watch.close()
 
     @contextmanager
     def clock(self, name: str) -> Iterator[None]:

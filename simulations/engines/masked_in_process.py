@@ -13,6 +13,7 @@ import numpy as np
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
 from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.identities import participant_number
 from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
@@ -20,8 +21,9 @@ from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
-from fedhist.server.collection import numbered
+from fedhist.server.collection import RoundReport, numbered
 from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
+from fedhist.simulations.engines.masked_watch import MaskedWatch
 
 _IN_MEMORY_BYTES = 1 << 28
 _MANY = 500
@@ -37,6 +39,7 @@ class MaskedRound:
     total: Total
     exact: Total = field(repr=False)
     run: CohortRun = field(repr=False)
+    report: RoundReport = field(repr=False)
 
     @property
     def bytes_sent(self) -> int:
@@ -45,7 +48,9 @@ class MaskedRound:
         return round(float(sent[sent > 0].mean()))
 
 
-def masked_round(request: Request, population: Population, *, source: Source, dropout: float) -> MaskedRound:
+def masked_round(
+    request: Request, population: Population, *, source: Source, dropout: float, observe: Observer = ignore
+) -> MaskedRound:
     """The round's total through masking sessions.
 
     Args:
@@ -53,6 +58,7 @@ def masked_round(request: Request, population: Population, *, source: Source, dr
         population: all users; participant i of P has the users from i n/P to (i+1) n/P.
         source: for what users and sessions draw.
         dropout: the share of participants that fall silent, at each stage in turn.
+        observe: told of every stage.
     """
     parts = request.plan.participants or 0
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
@@ -62,26 +68,32 @@ def masked_round(request: Request, population: Population, *, source: Source, dr
             vectors[number] = to_vector(
                 answer_population(request, part, source=source), request, labels_of(population)
             )
+        terms = terms_of(envelope)
+        watch = MaskedWatch(observe, envelope, terms, parts)
         gone = dropouts(parts, dropout, source=draws.fork("drop-outs"))
         run = run_cohort(
-            terms_of(envelope),
+            terms,
             parts,
             lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
             source=draws,
             dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
             identities=identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None,
             cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
+            watch=watch,
         )
+        labels = labels_of(population)
+        known = range(population.domain_size) if labels is None else labels
+        watch.view(vectors, known)
         exact = np.zeros(vector_length(request), dtype=np.int64)
         for number in run.included:
             exact += vectors[number]
-    labels = labels_of(population)
-    known = range(population.domain_size) if labels is None else labels
 
     def read(values: Integers) -> Total:
         return numbered(to_total(values, request, participants=len(run.included)), known)
 
-    return MaskedRound(total=read(run.values), exact=read(exact), run=run)
+    total = read(run.values)
+    report = watch.report(included=len(run.included), users=total.users)
+    return MaskedRound(total=total, exact=read(exact), run=run, report=report)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:

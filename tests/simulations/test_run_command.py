@@ -23,6 +23,7 @@ from fedhist.server.budget_file import BudgetFile
 from fedhist.simulations import cli, run_command
 
 SMALL = ("run", "--users", 300, "--items", 20)
+WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 
 
 # What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
@@ -324,7 +325,7 @@ class TestOracle:
 
     def test_a_private_release_is_not_marked(self, fedhist: Fedhist, tmp_path: Path) -> None:
         assert fedhist(*SMALL, "--out", "r").code == 0
-        assert files_in(tmp_path / "r") == ["histogram.csv", "plan.json", "result.json"]
+        assert files_in(tmp_path / "r") == WRITTEN
 
     def test_a_ledger_refuses_it_and_is_not_even_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
         outcome = fedhist(*SMALL, "--selector", "oracle", "--ledger", "l.db", "--out", "r")
@@ -412,7 +413,7 @@ class TestResultFolder:
     def test_it_holds_the_result_the_histogram_and_the_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
         document = fedhist(*SMALL, "--seed", 4, "--json", "--out", "r").document()
         folder = tmp_path / "r"
-        assert files_in(folder) == ["histogram.csv", "plan.json", "result.json"]
+        assert files_in(folder) == WRITTEN
         assert json.loads((folder / "result.json").read_text()) == document
         plan = json.loads((folder / "plan.json").read_text())
         assert plan == document["plan"]

@@ -1,0 +1,251 @@
+"""What happened in a run: one frozen record for each thing that did, and its form in a trace.
+
+    run       StateEntered · Charged · PhaseEnded · RunEnded
+    round     RoundAsked · MessageSent · MessagesLeftOut · DroppedOut · RoundEnded
+    secrets   Scored · Viewed              simulations only: a deployment never writes them
+
+Whoever runs a part of the protocol calls an `Observer` with them. Records that are not marked `simulation_only` hold
+what the plan fixes, what is released, and who answered: no sum, no score, nothing of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from fedhist.protocol.errors import DecodeError
+
+TRACE_VERSION = 1
+"""The version of the records below. Another field or another meaning is another version."""
+
+TO_DEVICE, TO_SERVER = "device", "server"
+WHOLE_ROUND = ""
+"""The stage of a round that has only one: ask, and be answered."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened."""
+
+    kind: ClassVar[str]
+    simulation_only: ClassVar[bool] = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The record by name, its kind first."""
+        return {"event": self.kind} | {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class StateEntered(Event):
+    """The coordinator entered a state: planned, selecting, releasing or released. Releasing knows the threshold."""
+
+    kind: ClassVar[str] = "state"
+    state: str
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Charged(Event):
+    """The ledger was charged, before any noise was drawn. `charge` is what `Charge.to_json` writes."""
+
+    kind: ClassVar[str] = "charge"
+    charge: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PhaseEnded(Event):
+    """A phase of the program ended after so many seconds."""
+
+    kind: ClassVar[str] = "phase"
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    """The end: released, or failed with the name of the error."""
+
+    kind: ClassVar[str] = "end"
+    outcome: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RoundAsked(Event):
+    """The server asks the cohort; the number of participants where it is known beforehand."""
+
+    kind: ClassVar[str] = "asked"
+    round: str
+    stage: str
+    participants: int | None
+    plan: str
+
+
+@dataclass(frozen=True)
+class MessageSent(Event):
+    """One message between the server and a participant.
+
+    Args:
+        round, stage: where in the protocol.
+        to: "device" or "server", whichever the message goes to.
+        participant: its name in this run.
+        size: in bytes; None where it would tell of data, or was not measured.
+        plan: the beginning of the hash of the plan that the message names.
+    """
+
+    kind: ClassVar[str] = "message"
+    round: str
+    stage: str
+    to: str
+    participant: str
+    size: int | None
+    plan: str
+
+
+@dataclass(frozen=True)
+class MessagesLeftOut(Event):
+    """How many messages of a round and direction are not in the trace, and how many bytes they had, where known."""
+
+    kind: ClassVar[str] = "left-out"
+    round: str
+    stage: str
+    to: str
+    messages: int
+    size: int | None
+
+
+@dataclass(frozen=True)
+class DroppedOut(Event):
+    """A participant whose answer is not in the sum, and why; a refusal with its reason, if it gave one."""
+
+    kind: ClassVar[str] = "drop-out"
+    round: str
+    stage: str
+    participant: str
+    reason: str
+    refusal: str | None
+
+
+@dataclass(frozen=True)
+class RoundEnded(Event):
+    """A round, or a stage of it, is over."""
+
+    kind: ClassVar[str] = "round"
+    round: str
+    stage: str
+    participants: int
+    answered: int
+    users: int | None
+    size: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scored(Event):
+    """What the selector saw: candidates in counts, their scores if it scored them, and the choice. NOT private."""
+
+    kind: ClassVar[str] = "scores"
+    simulation_only: ClassVar[bool] = True
+    candidates: list[float]
+    scores: list[float] | None
+    chosen: float
+
+
+@dataclass(frozen=True)
+class Viewed(Event):
+    """One device's message from both sides: what it had, and what reached the server. NOT private.
+
+    Args:
+        round: which message.
+        participant: whose.
+        places: what each value is of: an item, or a bin of round 1.
+        data: round 2: the user's own counts of these items, before clipping.
+        had: the values of the message before it left the device.
+        seen: the values as the server received them.
+        masked: whether the two differ by a mask.
+    """
+
+    kind: ClassVar[str] = "view"
+    simulation_only: ClassVar[bool] = True
+    round: str
+    participant: str
+    places: list[str]
+    data: list[float] | None
+    had: list[float]
+    seen: list[float]
+    masked: bool
+
+
+@dataclass(frozen=True)
+class Heard(Event):
+    """How many participants have answered so far. For whoever watches; a trace does not keep it."""
+
+    kind: ClassVar[str] = "heard"
+    answered: int
+    asked: int
+
+
+Observer = Callable[[Event], None]
+
+EVENTS: Mapping[str, type[Event]] = {
+    event.kind: event
+    for event in (
+        StateEntered,
+        Charged,
+        PhaseEnded,
+        RunEnded,
+        RoundAsked,
+        MessageSent,
+        MessagesLeftOut,
+        DroppedOut,
+        RoundEnded,
+        Scored,
+        Viewed,
+    )
+}
+
+
+def ignore(event: Event) -> None:
+    """The observer that nobody listens to."""
+
+
+def read_event(record: Mapping[str, Any]) -> Event:
+    """The event in this record; DecodeError if it is none, lacks a field, has another, or one of a wrong type."""
+    kind = record.get("event")
+    if not isinstance(kind, str) or kind not in EVENTS:
+        raise DecodeError("a record of no known event")
+    event = EVENTS[kind]
+    due = {f.name: str(f.type) for f in fields(event)}
+    given = set(record) - {"event"}
+    if given != set(due):
+        missing, more = sorted(set(due) - given), sorted(given - set(due))
+        raise DecodeError(f"a record of {kind!r} lacks {missing} and has {more} that nobody knows")
+    for name, annotation in due.items():
+        if not _fits(record[name], annotation):
+            raise DecodeError(f"the field {name} of a record of {kind!r} is not of type {annotation}")
+    return event(**{name: record[name] for name in due})
+
+
+def _fits(value: object, annotation: str) -> bool:
+    """Whether a value from JSON is of the type that a field is annotated with."""
+    return any(_is(value, option) for option in annotation.split(" | "))
+
+
+def _is(value: object, kind: str) -> bool:
+    if kind.startswith("list["):
+        inner = kind.removeprefix("list[").removesuffix("]")
+        return isinstance(value, list) and all(_is(one, inner) for one in value)
+    if isinstance(value, bool):
+        return kind == "bool"
+    allowed = _TYPES.get(kind, dict)
+    return isinstance(value, allowed)
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "None": type(None),
+    "bool": bool,
+    "str": str,
+    "int": int,
+    "float": (int, float),
+}

@@ -1,0 +1,58 @@
+"""Turns what the coordinator does into events: states, charges, and in simulations the scores behind a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedhist.protocol.events import Charged, Event, Observer, Scored, StateEntered
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State
+
+
+def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None]:
+    """An `on_state` for `run_rounds`. Scores are told only where the whole population is at hand anyway."""
+
+    def told(state: State) -> None:
+        match state:
+            case Planned():
+                observe(StateEntered(state="planned", threshold=None))
+            case Selecting():
+                observe(StateEntered(state="selecting", threshold=None))
+            case Releasing():
+                if simulated and state.request.plan.selector != "fixed":
+                    observe(_scored(state))
+                observe(StateEntered(state="releasing", threshold=state.selection.threshold.value))
+            case Released(release=release):
+                observe(StateEntered(state="released", threshold=release.threshold))
+
+    return told
+
+
+def tell_charges(observe: Observer, journal: Callable[[Charge], None] | None) -> Callable[[Charge], None]:
+    """A journal that also tells. The persistent one comes first: what it refuses never happened."""
+
+    def told(charge: Charge) -> None:
+        if journal is not None:
+            journal(charge)
+        observe(Charged(charge=charge.to_json()))
+
+    return told
+
+
+def to_all(*observers: Observer) -> Observer:
+    """One observer that passes on to these."""
+
+    def told(event: Event) -> None:
+        for observe in observers:
+            observe(event)
+
+    return told
+
+
+def _scored(state: Releasing) -> Scored:
+    plan, selection = state.request.plan, state.selection
+    candidates = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
+    scores = None if selection.scores is None else selection.scores.astype(np.float64).tolist()
+    return Scored(candidates=candidates.tolist(), scores=scores, chosen=selection.threshold.value)

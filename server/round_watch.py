@@ -1,0 +1,135 @@
+"""Tells an observer what happens in a round: who was asked, who answered how much, and who dropped out why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.events import (
+    TO_DEVICE,
+    TO_SERVER,
+    WHOLE_ROUND,
+    DroppedOut,
+    MessageSent,
+    Observer,
+    RoundAsked,
+    RoundEnded,
+    ignore,
+)
+from fedhist.protocol.plan import Plan
+from fedhist.server.collection import Fault, RoundReport, StageReport
+
+DIGEST_SHOWN = 16
+"""How many hexadecimal digits of a plan's hash an event holds; all of them stand at the top of a trace."""
+
+
+class RoundWatch:
+    """One round, or one stage of a masked one, over nodes.
+
+    Args:
+        observe: who is told.
+        envelope: what is asked.
+        names: what each node is called, see `names_of`.
+        stage: which stage of a round that has several.
+    """
+
+    def __init__(
+        self,
+        observe: Observer,
+        envelope: Envelope,
+        names: Mapping[int, str],
+        *,
+        stage: str = WHOLE_ROUND,
+    ) -> None:
+        self._observe, self._envelope, self._names, self._stage = observe, envelope, names, stage
+        self._round = envelope.request.round.value
+        self._plan = plan_name(envelope.request.plan)
+        self._began = monotonic()
+        self._asked = self._answered = self._size = 0
+
+    def asked(self, payloads: Mapping[int, int]) -> None:
+        """These nodes are asked, each with so many bytes besides the request itself."""
+        self._asked = len(payloads)
+        if self._observe is ignore:
+            return
+        self._observe(RoundAsked(self._round, self._stage, len(payloads), self._plan))
+        size = envelope_size(self._envelope)
+        for node, more in payloads.items():
+            self._sent(TO_DEVICE, node, size + more)
+
+    def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: str | None) -> None:
+        """A node's reply came; `fault` if it is not in the sum."""
+        if data is not None:
+            self._sent(TO_SERVER, node, len(data))
+        if fault is not None:
+            self.dropped(node, fault, refusal)
+        else:
+            self._answered += 1
+            self._size += len(data or b"")
+
+    def dropped(self, node: int | None, fault: Fault, refusal: str | None = None) -> None:
+        """A node adds nothing to the sum; None for a message that is of no node that was asked."""
+        if node is not None:
+            self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, refusal))
+
+    def end(self) -> StageReport:
+        """The stage is over."""
+        report = StageReport(self._asked, self._answered, self._size, monotonic() - self._began)
+        self._observe(
+            RoundEnded(
+                round=self._round,
+                stage=self._stage,
+                participants=report.asked,
+                answered=report.answered,
+                users=None,
+                size=report.size,
+                seconds=report.seconds,
+            )
+        )
+        return report
+
+    def _sent(self, to: str, node: int, size: int) -> None:
+        self._observe(MessageSent(self._round, self._stage, to, self._names[node], size, self._plan))
+
+
+def names_of(nodes: Sequence[int]) -> dict[int, str]:
+    """Nodes by their place in the round, "node 1" and so on, not by an id that outlives the run."""
+    return {node: f"node {place}" for place, node in enumerate(nodes, start=1)}
+
+
+def tell_round(observe: Observer, report: RoundReport) -> None:
+    """Tell that a whole round is over."""
+    observe(
+        RoundEnded(
+            round=report.round.value,
+            stage=WHOLE_ROUND,
+            participants=report.nodes,
+            answered=report.answered,
+            users=report.users,
+            size=report.size,
+            seconds=report.seconds,
+        )
+    )
+
+
+def plan_name(plan: Plan) -> str:
+    """The beginning of the plan's hash."""
+    return plan.digest.hex()[:DIGEST_SHOWN]
+
+
+def envelope_size(envelope: Envelope) -> int:
+    """The bytes of a request's fields, names and values, without what the carrier wraps round them."""
+    size = 0
+    for name, value in envelope.to_fields().items():
+        match value:
+            case bytes():
+                length = len(value)
+            case str():
+                length = len(value.encode())
+            case list():
+                length = 8 * len(value)
+            case _:
+                length = 8
+        size += len(name) + length
+    return size

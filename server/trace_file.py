@@ -1,0 +1,287 @@
+"""A trace on disk: JSON lines, a header first, then one event a line with the second at which it happened.
+
+    {"trace": 1, "engine": "in-process", "simulated": true, "plan_digest": "...", "plan": {...}}
+    {"at": 0.0012, "event": "state", "state": "planned", "threshold": null}
+    ...
+    {"at": 0.8, "event": "end", "outcome": "released", "reason": null}
+
+A trace stays small however many participants there are: of each round, stage and direction the first few messages are
+written, and of the rest how many they were. A trace of a deployment never holds an event that is for simulations only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
+from fedhist.protocol.events import (
+    EVENTS,
+    TO_DEVICE,
+    TRACE_VERSION,
+    DroppedOut,
+    Event,
+    MessageSent,
+    MessagesLeftOut,
+    RoundEnded,
+    RunEnded,
+    read_event,
+)
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Round
+from fedhist.server.result_folder import undisturbed
+
+TRACE_FILE = "trace.jsonl"
+MESSAGES_KEPT = 20
+"""How many messages of each round, stage and direction a trace holds; of drop-outs ten times as many."""
+
+_DROP_OUTS_KEPT = 10 * MESSAGES_KEPT
+_MAX_LINE = 16_000_000
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Recorder:
+    """An observer that keeps what a trace will hold.
+
+    Unless `simulated`, what would tell of data is left out here, whoever tells it: events that are for simulations
+    only, and the sizes of messages whose length depends on what their users have.
+
+    Args:
+        plan: what is run.
+        simulated: whether the whole population is at hand anyway.
+        clock: seconds from any beginning.
+    """
+
+    plan: Plan
+    simulated: bool
+    clock: Callable[[], float] = perf_counter
+    lines: list[tuple[float, Event]] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+        self._kept: dict[Key, int] = {}
+        self._left_out: dict[Key, MessagesLeftOut] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Keep the event, or count it."""
+        if event.kind not in EVENTS or (event.simulation_only and not self.simulated):
+            return
+        event = self._withheld(event)
+        if isinstance(event, MessageSent):
+            if not self._has_room((event.round, event.stage, event.to), MESSAGES_KEPT):
+                self._leave_out(event)
+                return
+        elif isinstance(event, DroppedOut):
+            if not self._has_room((event.round, event.stage, "drop-out"), _DROP_OUTS_KEPT):
+                return
+        elif isinstance(event, RoundEnded):
+            self._tell_left_out()
+        self.lines.append((self.clock() - self._began, event))
+
+    @property
+    def events(self) -> list[Event]:
+        """All that is kept, in order."""
+        return [event for _, event in self.lines]
+
+    def _withheld(self, event: Event) -> Event:
+        """The event without a size that depends on data."""
+        if self.simulated or not isinstance(event, MessageSent | RoundEnded):
+            return event
+        if isinstance(event, MessageSent) and event.to == TO_DEVICE:
+            return event
+        return replace(event, size=None) if _length_tells(self.plan, event.round) else event
+
+    def _has_room(self, key: Key, most: int) -> bool:
+        self._kept[key] = self._kept.get(key, 0) + 1
+        return self._kept[key] <= most
+
+    def _leave_out(self, event: MessageSent) -> None:
+        key = (event.round, event.stage, event.to)
+        before = self._left_out.get(key, MessagesLeftOut(*key, messages=0, size=0))
+        size = None if before.size is None or event.size is None else before.size + event.size
+        self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
+
+    def _tell_left_out(self) -> None:
+        now = self.clock() - self._began
+        self.lines += [(now, left) for left in self._left_out.values()]
+        self._left_out.clear()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace as it was read.
+
+    Args:
+        plan: what was run.
+        engine: where the devices were.
+        simulated: whether it may hold what only a simulation knows.
+        lines: seconds from the beginning, and what happened then.
+    """
+
+    plan: Plan
+    engine: str
+    simulated: bool
+    lines: tuple[tuple[float, Event], ...] = field(repr=False)
+
+    @property
+    def events(self) -> list[Event]:
+        """What happened, in order."""
+        return [event for _, event in self.lines]
+
+
+def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
+    """The recorder's events as a trace."""
+    plan = recorder.plan
+    header = {
+        "trace": TRACE_VERSION,
+        "engine": engine,
+        "simulated": recorder.simulated,
+        "plan_digest": plan.digest.hex(),
+        "plan": plan.to_json(),
+    }
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for line in (header, *({"at": round(at, 6)} | event.to_json() for at, event in recorder.lines)):
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+@contextmanager
+def kept_if_failed(
+    recorder: Recorder,
+    folder: Path | None,
+    *,
+    engine: str,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[None]:
+    """When the block fails, the trace beside the folder that is not written; nothing without a folder.
+
+    A run that fails leaves no result, and its trace is what tells why. `tell` hears where it lies.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if folder is not None and recorder.lines:
+            recorder(RunEnded(outcome="failed", reason=type(error).__name__))
+            with undisturbed(), suppress(OSError):
+                path = failed_trace(folder)
+                write_trace(path, recorder, engine=engine)
+                tell(f"the trace of the failed run: {path}")
+        raise
+
+
+def failed_trace(folder: Path) -> Path:
+    """Where the trace of a run goes whose folder is not written: a new name beside it."""
+    base = folder.with_name(f"{folder.name}.failed-{TRACE_FILE}")
+    path, number = base, 1
+    while path.exists() or path.is_symlink():
+        number += 1
+        path = base.with_name(f"{folder.name}.failed-{number}-{TRACE_FILE}")
+    return path
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in this file, read strictly.
+
+    InvalidFile, with the number of the line, for another version, an unknown event, a field too few or too many or of a
+    wrong type, a line that is not JSON, time that runs backwards, and a file that ends without its end.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError:
+        raise InvalidFile(
+            f"can't read {path}", allowed=f"a run's {TRACE_FILE}", advice="run it with --trace"
+        ) from None
+    except UnicodeDecodeError:
+        raise _damaged(path, 1, "the file is not UTF-8 text") from None
+    if not text.endswith("\n"):
+        raise _damaged(path, text.count("\n") + 1, "the last line is cut off")
+    lines = text.split("\n")[:-1]
+    head = _record(path, 1, lines[0])
+    plan, engine, simulated = _header(path, head)
+    events = tuple(_events(path, lines[1:], simulated=simulated))
+    if not events or events[-1][1].kind != "end":
+        raise _damaged(path, len(lines), "the trace ends before its run does")
+    return Trace(plan=plan, engine=engine, simulated=simulated, lines=events)
+
+
+def _length_tells(plan: Plan, round_: str) -> bool:
+    """Whether an answer's length depends on what its users have: where names travel, which masking does not allow."""
+    return (
+        plan.is_open and not plan.is_masked and (round_ == Round.RELEASE.value or plan.statistic == "plain")
+    )
+
+
+def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
+    version = head.get("trace")
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise _damaged(path, 1, "it is not the header of a trace")
+    if version != TRACE_VERSION:
+        raise InvalidFile(
+            f"{path} is a trace of version {version}",
+            allowed=f"version {TRACE_VERSION}",
+            advice="read it with the fedhist that wrote it",
+        )
+    if set(head) != {"trace", "engine", "simulated", "plan_digest", "plan"}:
+        raise _damaged(path, 1, "the header lacks a field or has one too many")
+    engine, simulated = head["engine"], head["simulated"]
+    if not isinstance(engine, str) or not isinstance(simulated, bool):
+        raise _damaged(path, 1, "a field of the header is of the wrong type")
+    try:
+        plan = Plan.from_json(head["plan"])
+    except (InvalidInput, TypeError, ValueError, AttributeError, KeyError):
+        raise _damaged(path, 1, "the plan is not a valid one") from None
+    if plan.digest.hex() != head["plan_digest"]:
+        raise _damaged(path, 1, "the plan is not the one that its digest names")
+    return plan, engine, simulated
+
+
+def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tuple[float, Event]]:
+    before = 0.0
+    ended = False
+    for number, line in enumerate(lines, start=2):
+        if ended:
+            raise _damaged(path, number, "it comes after the end of the run")
+        record = _record(path, number, line)
+        at = record.pop("at", None)
+        if not isinstance(at, int | float) or isinstance(at, bool):
+            raise _damaged(path, number, "it does not say when")
+        if not at >= before:
+            raise _damaged(path, number, "it is earlier than the line before")
+        try:
+            event = read_event(record)
+        except DecodeError as error:
+            raise _damaged(path, number, str(error)) from None
+        if event.simulation_only and not simulated:
+            raise _damaged(path, number, f"an event {event.kind!r} in the trace of a deployment")
+        before, ended = float(at), event.kind == "end"
+        yield before, event
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    if len(line) > _MAX_LINE:
+        raise _damaged(path, number, "it is longer than any line of a trace")
+    try:
+        record = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise _damaged(path, number, "it is not JSON") from None
+    if not isinstance(record, dict):
+        raise _damaged(path, number, "it is not a JSON object")
+    return record
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _damaged(path: Path, number: int, why: str) -> InvalidFile:
+    return InvalidFile(
+        f"line {number} of {path} can't be read: {why}",
+        allowed=f"a trace of version {TRACE_VERSION}, as a run wrote it",
+        advice="run it again with --trace",
+    )

@@ -1,0 +1,150 @@
+"""Tells an observer of a masked round in one process: stages, messages, who falls silent, one message's two sides."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+
+from fedhist.protocol.envelope import MASKED_STAGES, Envelope
+from fedhist.protocol.events import (
+    TO_DEVICE,
+    DroppedOut,
+    MessageSent,
+    Observer,
+    RoundAsked,
+    RoundEnded,
+    Viewed,
+    ignore,
+)
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking.encoding import read_residues, to_integers
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import masked_body
+from fedhist.protocol.rounds import Labels, ReleaseRequest
+from fedhist.server.collection import Fault, RoundReport, StageReport
+from fedhist.server.round_watch import envelope_size, plan_name, tell_round
+
+VALUES_SHOWN = 12
+_MASKING_STAGE = 2
+
+
+class MaskedWatch:
+    """One masked round over participants 0 to P - 1.
+
+    Args:
+        observe: who is told.
+        envelope: what is asked.
+        terms: of the masking session.
+        participants: P.
+    """
+
+    def __init__(self, observe: Observer, envelope: Envelope, terms: MaskingTerms, participants: int) -> None:
+        self._observe, self._envelope, self._terms = observe, envelope, terms
+        self._round, self._plan = envelope.request.round.value, plan_name(envelope.request.plan)
+        self._began = self._since = perf_counter()
+        self._stage: int | None = None
+        self._asked: set[int] = set()
+        self._answered: set[int] = set()
+        self._size = 0
+        self._participants = participants
+        self.stages: dict[str, StageReport] = {}
+        self.sample: tuple[int, bytes] | None = None
+        self._enter(0)
+        for device in range(participants):
+            self._sent(TO_DEVICE, device, envelope_size(envelope))
+            self._asked.add(device)
+
+    def message(self, stage: int, to: str, device: int, data: bytes) -> None:
+        """A message of this stage, the first being 0."""
+        if stage != self._stage:
+            self._enter(stage)
+        if to == TO_DEVICE:
+            self._asked.add(device)
+        else:
+            self._answered.add(device)
+            self._size += len(data)
+            if stage == _MASKING_STAGE and self.sample is None:
+                self.sample = (device, data)
+        self._sent(to, device, len(data))
+
+    def close(self) -> None:
+        """The last stage is over, well or not."""
+        if self._stage is None:
+            return
+        name = MASKED_STAGES[self._stage]
+        for device in sorted(self._asked - self._answered) if self._observe is not ignore else ():
+            self._observe(DroppedOut(self._round, name, _name(device), Fault.NO_ANSWER.value, None))
+        report = StageReport(len(self._asked), len(self._answered), self._size, perf_counter() - self._since)
+        self.stages[name] = report
+        self._observe(
+            RoundEnded(
+                round=self._round,
+                stage=name,
+                participants=report.asked,
+                answered=report.answered,
+                users=None,
+                size=report.size,
+                seconds=report.seconds,
+            )
+        )
+        self._stage = None
+
+    def report(self, *, included: int, users: int) -> RoundReport:
+        """What happened in the whole round, which is told too."""
+        silent = sum(stage.asked - stage.answered for stage in self.stages.values())
+        report = RoundReport(
+            round=self._envelope.request.round,
+            nodes=self._participants,
+            answered=included,
+            users=users,
+            faults={Fault.NO_ANSWER: silent} if silent else {},
+            size=sum(stage.size for stage in self.stages.values()),
+            seconds=perf_counter() - self._began,
+            stages=self.stages,
+        )
+        tell_round(self._observe, report)
+        return report
+
+    def view(self, vectors: Integers, labels: Labels) -> None:
+        """Tell what one participant had and what the server saw of it; with noise from devices, before the noise."""
+        if self.sample is None or self._observe is ignore:
+            return
+        device, data = self.sample
+        seen = to_integers(read_residues(masked_body(data, self._terms), self._terms.width))
+        had = vectors[device]
+        places = np.flatnonzero(had)[:VALUES_SHOWN]
+        named = isinstance(self._envelope.request, ReleaseRequest) and not self._envelope.request.plan.is_open
+        self._observe(
+            Viewed(
+                round=self._round,
+                participant=_name(device),
+                places=[_place(place, labels if named else None) for place in places.tolist()],
+                data=None,
+                had=had[places].astype(np.float64).tolist(),
+                seen=seen[places].astype(np.float64).tolist(),
+                masked=True,
+            )
+        )
+
+    def _enter(self, stage: int) -> None:
+        self.close()
+        self._asked, self._answered, self._size = set(), set(), 0
+        self._stage, self._since = stage, perf_counter()
+        self._observe(RoundAsked(self._round, MASKED_STAGES[stage], None, self._plan))
+
+    def _sent(self, to: str, device: int, size: int) -> None:
+        if self._observe is not ignore and self._stage is not None:
+            stage = MASKED_STAGES[self._stage]
+            self._observe(MessageSent(self._round, stage, to, _name(device), size, self._plan))
+
+
+def _name(device: int) -> str:
+    return f"participant {device + 1}"
+
+
+def _place(place: int, labels: Labels | None) -> str:
+    """What a value of the masked vector is of; the first is the number of users."""
+    if place == 0:
+        return "users"
+    return f"value {place}" if labels is None else str(labels[place - 1])

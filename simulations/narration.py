@@ -1,0 +1,130 @@
+"""The protocol in words: one or two sentences for each state, with the numbers. For --verbose, traces and diagrams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedhist.protocol.events import (
+    TO_DEVICE,
+    Charged,
+    DroppedOut,
+    Event,
+    MessageSent,
+    MessagesLeftOut,
+    Observer,
+    PhaseEnded,
+    RoundAsked,
+    RoundEnded,
+    RunEnded,
+    Scored,
+    StateEntered,
+    Viewed,
+)
+from fedhist.protocol.plan import Plan
+
+STAGES = {
+    "advertising": "devices advertise fresh public keys",
+    "sharing": "devices share the secrets of their masks with their neighbours, encrypted",
+    "masking": "devices send their values under masks that cancel in the sum",
+    "confirming": "devices sign who is still there",
+    "unmasking": "those that are left hand over what takes the masks off the sum, and off nothing else",
+}
+"""What each stage of a masked round does."""
+
+
+def narrate(plan: Plan, say: Callable[[str], None]) -> Observer:
+    """An observer that tells the steps as they happen; single messages and the clock are for the trace."""
+
+    def told(event: Event) -> None:
+        if isinstance(event, StateEntered | Charged | RoundAsked | DroppedOut | RoundEnded):
+            say(in_words(event, plan))
+
+    return told
+
+
+def in_words(event: Event, plan: Plan) -> str:
+    """What happened, in the protocol's words."""
+    match event:
+        case StateEntered():
+            words = _state(event, plan)
+        case Charged(charge=charge):
+            cost = "without any guarantee" if charge["epsilon"] is None else f"epsilon {charge['epsilon']:g}"
+            words = (
+                f"Charged for round {charge['round']}: {charge['name']}, {cost}, delta {charge['delta']:g}, "
+                f"before any noise is drawn."
+            )
+        case RoundAsked() | RoundEnded() | MessagesLeftOut() | MessageSent() | DroppedOut():
+            words = _round_event(event)
+        case Scored(candidates=candidates, chosen=chosen):
+            words = f"The selector saw {len(candidates)} candidates and drew {chosen:,.4g}. (not private)"
+        case Viewed(participant=who, places=places, masked=masked):
+            same = "the server saw noise" if masked else "the server saw the same"
+            words = f"One message, from the device of {who}, with {len(places)} values shown; {same}. (not private)"
+        case PhaseEnded(phase=phase, seconds=seconds):
+            words = f"Phase {phase} took {seconds:.3f} s."
+        case RunEnded(outcome="released"):
+            words = "The run is over: one release, and the ledger says what it cost."
+        case RunEnded(reason=reason):
+            words = f"The run failed ({reason}); nothing was released."
+        case _:
+            words = event.kind
+    return words
+
+
+def request_words(round_: str, plan: Plan) -> str:
+    """What the server asks for in a round."""
+    if round_ == "select":
+        return (
+            f"For each user: between which of {len(plan.candidate_steps)} candidate bounds from "
+            f"{plan.min_threshold:g} to {plan.max_threshold:g} does the {plan.norm.value} norm lie?"
+        )
+    kept = "keep at most C items of each user, drawn at random" if plan.is_open else "clip each user to C"
+    return f"The threshold C: {kept}, and send the sum."
+
+
+def _state(event: StateEntered, plan: Plan) -> str:
+    where = "an open domain" if plan.items is None else f"{plan.items:,} items"
+    match event.state:
+        case "planned":
+            return (
+                f"The plan is fixed: {plan.users:,} users over {where}, {plan.mechanism} noise, epsilon "
+                f"{plan.epsilon_select:g} for the threshold and {plan.epsilon:g} for the histogram."
+            )
+        case "selecting":
+            return "Round 1 begins: every device sends one vector of statistics, and only their sum is used."
+        case "releasing":
+            how = "fixed by the plan" if plan.selector == "fixed" else f"chosen by {plan.selector}"
+            return (
+                f"The threshold is {event.threshold:,.4g}, {how}. Round 2 begins: devices clip every user to it "
+                "and send the sum."
+            )
+        case _:
+            return "The sum got its noise and is released, once. Nothing else leaves the server."
+
+
+def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:
+    stage = f", stage {event.stage}" if event.stage else ""
+    match event:
+        case RoundAsked(participants=participants):
+            who = "the cohort" if participants is None else f"{participants:,} participants"
+            what = f": {STAGES[event.stage]}" if event.stage in STAGES else ""
+            return f"The server asks {who} for round {event.round}{stage}{what}."
+        case RoundEnded():
+            users = "" if event.users is None else f", {event.users:,} users"
+            size = "" if event.size is None else f", {event.size:,} bytes"
+            done = "answered" if event.stage else "are in the sum"
+            cohort = f"{event.answered:,} of {event.participants:,} participants {done}"
+            return f"Round {event.round}{stage}: {cohort}{users}{size}, {event.seconds:.3f} s."
+        case MessagesLeftOut():
+            way = "to devices" if event.to == TO_DEVICE else "to the server"
+            size = "" if event.size is None else f" with {event.size:,} bytes"
+            return f"... and {event.messages:,} more messages {way}{size}, round {event.round}{stage}."
+        case MessageSent():
+            way = (
+                f"server → {event.participant}" if event.to == TO_DEVICE else f"{event.participant} → server"
+            )
+            size = "" if event.size is None else f", {event.size:,} bytes"
+            return f"{way}: round {event.round}{stage}{size}, plan {event.plan}."
+        case DroppedOut():
+            why = event.reason if event.refusal is None else f"{event.reason}: {event.refusal}"
+            return f"{event.participant} drops out of round {event.round}{stage} ({why})."

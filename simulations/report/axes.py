@@ -1,0 +1,93 @@
+"""Axes: where a value lies, and which values get a tick."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+# Shorter ranges have no ticks that doubles can tell apart.
+_SHORTEST = 1e-9
+_SMALLEST = 1e-100
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values drawn from `start` to `stop`, linear or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """Where the value lies; values outside of the range lie at its ends."""
+        return self.beyond(min(max(value, self.low), self.high))
+
+    def beyond(self, value: float) -> float:
+        """Where the value lies, also outside of the range."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        share = 0.5 if high == low else (value - low) / (high - low)
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Round values inside of the range, about so many."""
+        return (
+            _log_ticks(self.low, self.high, about) if self.log else _linear_ticks(self.low, self.high, about)
+        )
+
+
+def linear(low: float, high: float, start: float, stop: float) -> Axis:
+    """A linear axis. A range of next to no length is widened to zero, and next to nothing to one."""
+    size = max(abs(low), abs(high))
+    if high - low <= _SHORTEST * size:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < _SMALLEST:
+        high = low + 1.0
+    return Axis(low, high, start, stop)
+
+
+def logarithmic(low: float, high: float, start: float, stop: float) -> Axis:
+    """A logarithmic axis; the range must be positive, and is widened if it is a point."""
+    low = max(low, 1e-12)
+    return Axis(low, high if high > low else low * 10, start, stop, log=True)
+
+
+def headroom(ys: Sequence[float]) -> float:
+    """The top of an axis: all of it, but not more than three times the middle of the values.
+
+    What lies far above everything of interest would press the rest to the floor.
+    """
+    ordered = sorted(ys)
+    top = min(ordered[-1], 3 * max(ordered[len(ordered) // 2], ordered[0], 0.0)) * 1.05
+    return top if top > 0 else 1.0
+
+
+def tick_text(value: float) -> str:
+    """A tick's number, short."""
+    if value != 0 and (abs(value) >= 1e6 or abs(value) < 1e-3):
+        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
+    if abs(value) >= 1000:
+        return f"{value / 1000:g}k"
+    return f"{value:g}"
+
+
+def _linear_ticks(low: float, high: float, about: int) -> list[float]:
+    rough = (high - low) / max(about, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * unit for unit in _STEPS if power * unit >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, about: int) -> list[float]:
+    decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
+    units = (1, 2, 5) if len(decades) <= about // 2 else (1,)
+    every = max(1, math.ceil(len(decades) / (about + 1)))
+    found = [unit * 10.0**decade for decade in decades if decade % every == 0 for unit in units]
+    return [tick for tick in found if low * 0.999 <= tick <= high * 1.001] or [low, high]

@@ -1,0 +1,293 @@
+"""The charts of a run as data: what is drawn, not how. The page draws them in SVG, `fedhist figure` with matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhist.simulations.report.run_data import RunData
+
+ITEMS_SHOWN = 40
+NOISE_BARS = 1.96
+"""Bars of so many standard errors: 95 % of Gaussian noise."""
+
+NOT_PRIVATE = "not private, simulation only"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points. `look` names its colour and dashes in every renderer."""
+
+    name: str
+    look: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A vertical line with a name."""
+
+    name: str
+    x: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What all charts have.
+
+    Args:
+        name: on the command line and in the page's address.
+        title: a sentence that says what is to be seen.
+        x_label, y_label: what the axes measure.
+        truth: whether something in it comes from the truth.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    truth: bool
+
+
+@dataclass(frozen=True)
+class LineChart(Chart):
+    """Lines over one axis, logarithmic as a rule, with single points and vertical rules."""
+
+    lines: tuple[Line, ...]
+    points: tuple[Line, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    ticks: tuple[float, ...] = ()
+    log_x: bool = True
+
+
+@dataclass(frozen=True)
+class BinChart(Chart):
+    """Counts between edges on a logarithmic axis."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A named value with an interval, and something to compare it with."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    mark: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class BarChart(Chart):
+    """Horizontal bars. `mark_name` says what the mark beside a bar is, `interval_name` what its whiskers are."""
+
+    bars: tuple[Bar, ...]
+    value_name: str = "value"
+    mark_name: str = ""
+    interval_name: str = "95 % of the noise"
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class StackChart(Chart):
+    """Parts that add up to one bar, against totals."""
+
+    parts: tuple[Bar, ...]
+    rules: tuple[Rule, ...] = field(default=())
+
+
+AnyChart = LineChart | BinChart | BarChart | StackChart
+
+
+def run_charts(run: RunData) -> dict[str, AnyChart]:
+    """The charts that this run has something to show in, in the order of the page."""
+    made = (build(run) for build in _BUILDERS)
+    return {chart.name: chart for chart in made if chart is not None}
+
+
+def number(value: float) -> str:
+    """A number as people read it: four digits that count, thousands apart."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def _released(run: RunData) -> BarChart | None:
+    if len(run.values) == 0:
+        return None
+    true = dict((run.simulation or {}).get("true", []))
+    rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
+    all_shown = len(run.values) <= ITEMS_SHOWN
+    bars = tuple(
+        Bar(
+            label=str(run.labels[row]),
+            value=float(run.values[row]),
+            low=float(run.values[row] - NOISE_BARS * run.errors[row]),
+            high=float(run.values[row] + NOISE_BARS * run.errors[row]),
+            mark=None if row not in true else float(true[row]),
+        )
+        for row in rows
+    )
+    what = "all items" if all_shown else f"the {len(rows)} largest of {len(run.values):,} items"
+    return BarChart(
+        name="released",
+        title=f"Released histogram: {what}, with 95 % bars of the noise",
+        x_label="count",
+        y_label="item",
+        truth=bool(true),
+        bars=bars,
+        value_name="released",
+        mark_name="true count" if true else "",
+    )
+
+
+def _curve(run: RunData) -> LineChart | None:
+    curve = (run.simulation or {}).get("curve")
+    if curve is None:
+        return None
+    xs, losses = curve["thresholds"], curve["loss"]
+    chosen, best = _place(xs, run.threshold), int(np.argmin(losses))
+    return LineChart(
+        name="curve",
+        title="Expected loss by threshold: clipping falls, noise rises",
+        x_label="threshold C (counts)",
+        y_label="relative loss",
+        truth=True,
+        lines=(
+            Line("expected loss", "total", xs, losses),
+            Line("clipping alone", "clipping", xs, curve["clipping"]),
+            Line(
+                "noise alone" if not run.plan.is_open else "noise and withheld keys",
+                "noise",
+                xs,
+                curve["noise"],
+            ),
+        ),
+        points=(
+            Line("chosen", "chosen", [xs[chosen]], [losses[chosen]]),
+            Line("best", "best", [xs[best]], [losses[best]]),
+        ),
+        rules=(Rule("chosen", run.threshold),),
+    )
+
+
+def _scores(run: RunData) -> LineChart | None:
+    seen = (run.simulation or {}).get("scores")
+    if seen is None or seen["scores"] is None:
+        return None
+    xs, scores = seen["candidates"], np.array(seen["scores"])
+    span = float(scores.max() - scores.min()) or 1.0
+    scaled = ((scores - scores.min()) / span).tolist()
+    chosen = _place(xs, seen["chosen"])
+    return LineChart(
+        name="scores",
+        title=f"Scores of the {len(xs)} candidates as {run.plan.selector} saw them",
+        x_label="threshold C (counts)",
+        y_label="score, worst 0 to best 1",
+        truth=True,
+        lines=(Line("score", "score", xs, scaled),),
+        points=(Line("chosen", "chosen", [xs[chosen]], [scaled[chosen]]),),
+        rules=(Rule("chosen", float(seen["chosen"])),),
+        ticks=tuple(xs),
+    )
+
+
+def _users(run: RunData) -> BinChart | None:
+    sizes = (run.simulation or {}).get("users")
+    if sizes is None:
+        return None
+    norm = "total (l1 norm)" if run.simulation and run.simulation["norm"] == "l1" else "l2 norm"
+    return BinChart(
+        name="users",
+        title="Users by size: those right of the threshold are clipped",
+        x_label=f"a user's {norm}, in counts",
+        y_label="users",
+        truth=True,
+        edges=tuple(sizes["edges"]),
+        counts=tuple(sizes["users"]),
+        rules=(Rule("threshold", run.threshold),),
+    )
+
+
+def _budget(run: RunData) -> StackChart | None:
+    ledger = [entry for entry in run.document["ledger"] if entry["epsilon"] is not None]
+    if not ledger:
+        return None
+    parts: dict[tuple[str, str], float] = {}
+    for entry in ledger:
+        key = (str(entry["round"]), str(entry["name"]))
+        parts[key] = parts.get(key, 0.0) + float(entry["epsilon"])
+    rules = [Rule("basic total", sum(parts.values()))]
+    tight = run.document.get("tight", {}).get("epsilon")
+    if tight is not None:
+        rules.append(Rule("tight total", float(tight)))
+    return StackChart(
+        name="budget",
+        title="Privacy budget: what each round spent",
+        x_label="epsilon",
+        y_label="",
+        truth=False,
+        parts=tuple(Bar(label=round_, value=spent, note=name) for (round_, name), spent in parts.items()),
+        rules=tuple(rules),
+    )
+
+
+def _bytes(run: RunData) -> BarChart | None:
+    sizes: dict[str, Any] = run.document.get("bytes_per_user", {})
+    if not any(sizes.values()):
+        return None
+    return BarChart(
+        name="bytes",
+        title="Sent by a participant" if run.plan.is_masked else "Sent by one user's device",
+        x_label="bytes",
+        y_label="round",
+        truth=False,
+        bars=tuple(Bar(label=name, value=float(size)) for name, size in sizes.items()),
+        value_name="bytes",
+        unit="B",
+    )
+
+
+def _seconds(run: RunData) -> BarChart | None:
+    seconds: dict[str, Any] = run.document.get("seconds", {})
+    if not seconds:
+        return None
+    return BarChart(
+        name="seconds",
+        title="Seconds by phase",
+        x_label="seconds",
+        y_label="phase",
+        truth=False,
+        bars=tuple(Bar(label=name, value=float(spent)) for name, spent in seconds.items()),
+        value_name="seconds",
+        unit="s",
+    )
+
+
+_BUILDERS: tuple[Callable[[RunData], AnyChart | None], ...] = (
+    _released,
+    _curve,
+    _scores,
+    _users,
+    _budget,
+    _bytes,
+    _seconds,
+)
+
+CHART_NAMES = ("released", "curve", "scores", "users", "budget", "bytes", "seconds")
+
+
+def _place(xs: Sequence[float], x: float) -> int:
+    """The place of the value that is nearest to x."""
+    return int(np.abs(np.asarray(xs) - x).argmin())

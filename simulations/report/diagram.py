@@ -1,0 +1,231 @@
+"""The two rounds as a sequence diagram that a reader can step through: who does what, who sends what, who drops out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedhist.protocol.plan import Plan
+from fedhist.simulations.narration import STAGES, request_words
+from fedhist.simulations.report.charts import number
+from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.run_data import RunData
+
+DEVICES, SERVER = "devices", "server"
+_WIDTH, _ROW, _TOP = 480, 46, 40
+_LANE = {DEVICES: 84, SERVER: 396}
+_BOX = 158
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Args:
+        start, end: the lanes between which something is sent; the same for work done at one side.
+        title: a few words, on the picture.
+        detail: a sentence or two, beside it.
+        round: "select", "release" or "" for neither.
+        dropped: who is lost here, in words; empty for nobody.
+    """
+
+    start: str
+    end: str
+    title: str
+    detail: str
+    round: str = ""
+    dropped: str = ""
+
+
+def run_steps(run: RunData) -> list[Step]:
+    """The steps of this run, from its result alone."""
+    return list(_steps(run))
+
+
+def draw_steps(steps: list[Step]) -> str:
+    """The picture: two lanes, an arrow or a box a step."""
+    height = _TOP + _ROW * len(steps) + 14
+    parts = []
+    for lane, x in _LANE.items():
+        parts.append(
+            f'<text class="lane" x="{x}" y="18">{lane}</text>'
+            f'<path class="lifeline" d="M{x} 26V{height - 6}"/>'
+        )
+    for place, step in enumerate(steps):
+        parts.append(f'<g class="step" data-step="{place}">{_draw_step(step, _TOP + place * _ROW)}</g>')
+    return (
+        f'<svg class="sequence" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-label="Sequence of {len(steps)} steps between devices and server">{"".join(parts)}</svg>'
+    )
+
+
+def list_steps(steps: list[Step]) -> str:
+    """The same in words."""
+    items = []
+    for place, step in enumerate(steps):
+        dropped = f' <strong class="dropped">{text(step.dropped)}</strong>' if step.dropped else ""
+        items.append(
+            f'<li data-step="{place}"><b>{text(step.title)}</b> <span>{text(step.detail, 600)}</span>{dropped}</li>'
+        )
+    return f'<ol class="steps">{"".join(items)}</ol>'
+
+
+def _steps(run: RunData) -> Iterator[Step]:
+    plan, document = run.plan, run.document
+    yield Step(
+        SERVER,
+        SERVER,
+        f"plan {document.get('plan_digest', '')[:8]}",
+        "The plan is fixed and public: items, range of C, budgets, neighbours. Its hash is in every message.",
+    )
+    if plan.selector != "fixed":
+        yield from _round_steps(run, "select", _select_answer(plan))
+        yield Step(
+            SERVER,
+            SERVER,
+            f"C = {number(run.threshold)}",
+            f"{_charge_words(document, 'select')} Then {plan.selector} chooses the threshold "
+            f"{number(run.threshold)} from {plan.min_threshold:g} to {plan.max_threshold:g}.",
+            "select",
+        )
+    yield from _round_steps(run, "release", _release_answer(plan))
+    noise = f"discrete noise of standard error {number(document['standard_error'])} counts"
+    by_devices = "is in the sum already: every participant added a share before it masked."
+    yield Step(
+        SERVER,
+        SERVER,
+        "reads the noisy sum" if plan.noise_by_devices else "adds noise",
+        f"{_charge_words(document, 'release')} "
+        + (f"Then {noise} is added." if not plan.noise_by_devices else f"{noise.capitalize()} {by_devices}"),
+        "release",
+    )
+    yield Step(
+        SERVER,
+        SERVER,
+        "released",
+        f"{document.get('released_items', len(run.values)):,.0f} values, the threshold and the ledger leave the "
+        "server. Nothing else does.",
+    )
+
+
+def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Iterator[Step]:
+    """Ask, work on the devices, answer; a masked round goes on by stages."""
+    report = run.document.get("rounds", {}).get(round_, {})
+    asked = report.get("nodes")
+    whom = "every participant" if asked is None else f"{asked:,} participants"
+    work, title, detail = answer
+    question = "asks for statistics" if round_ == "select" else "tells the threshold"
+    yield Step(SERVER, DEVICES, question, f"To {whom}: {request_words(round_, run.plan)}", round_)
+    yield Step(DEVICES, DEVICES, work, detail, round_)
+    if run.plan.is_masked:
+        yield from _masked_steps(report, round_, title)
+        return
+    size = run.document.get("bytes_per_user", {}).get(round_)
+    sizes = "" if not size else f" {size:,} bytes from a device with one user."
+    words = f"Each participant sends one sum over its users.{sizes}{_cohort_words(run, report)}"
+    yield Step(DEVICES, SERVER, title, words, round_, _dropped_words(report))
+
+
+def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
+    """The stages of a masked round, each with who fell silent in it."""
+    stages: dict[str, Any] = report.get("stages") or {
+        name: {} for name in ("advertising", "sharing", "masking", "unmasking")
+    }
+    for name, stage in stages.items():
+        words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."
+        if stage:
+            words += (
+                f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes in "
+                f"{stage['seconds']:.2f} s."
+            )
+        shown = f"{name}: {title}" if name == "masking" else name
+        silent = stage["asked"] - stage["answered"] if stage else 0
+        yield Step(DEVICES, SERVER, shown, words, round_, f"{silent:,} fell silent" if silent else "")
+    included = "" if "answered" not in report else f" {report['answered']:,} participants are in it."
+    yield Step(
+        SERVER,
+        SERVER,
+        "unmasks the sum",
+        f"The masks cancel: the server learns the sum only.{included}",
+        round_,
+    )
+
+
+def _cohort_words(run: RunData, report: dict[str, Any]) -> str:
+    asked = report.get("nodes")
+    took = "" if "seconds" not in report else f" The round took {report['seconds']:.2f} s."
+    if asked is None:
+        return took
+    users = report.get("users", run.plan.users)
+    return f" {report.get('answered', asked):,} of {asked:,} participants answer for {users:,} users.{took}"
+
+
+def _select_answer(plan: Plan) -> tuple[str, str, str]:
+    if plan.is_open:
+        what = "by bucket" if plan.statistic == "bucketed" else "by item"
+        return (
+            "counts by bin",
+            f"sums {what}",
+            f"Each user's total falls into a bin between candidates; sums {what}.",
+        )
+    length = len(plan.candidate_steps) + 1
+    return (
+        "norms into bins",
+        f"{2 * length:,} whole numbers",
+        f"Each user's {plan.norm.value} norm falls into one of {length} bins, with a weight for what clipping costs.",
+    )
+
+
+def _release_answer(plan: Plan) -> tuple[str, str, str]:
+    if plan.is_open:
+        return "draws C items", "items with counts", "Each user keeps at most C items, drawn at random."
+    how = "each item by itself" if plan.per_item else f"in {plan.norm.value} norm"
+    return (
+        "clips to C",
+        f"{plan.items or 0:,} whole numbers",
+        f"Each user is clipped {how} on a grid of whole numbers; users below C are exact.",
+    )
+
+
+def _charge_words(document: dict[str, Any], round_: str) -> str:
+    entries = [entry for entry in document["ledger"] if entry["round"] == round_]
+    if not entries:
+        return "Nothing is charged."
+    if any(entry["epsilon"] is None for entry in entries):
+        return "The ledger notes that this step is not private."
+    epsilon = sum(entry["epsilon"] for entry in entries)
+    return f"The ledger is charged epsilon {number(epsilon)} first."
+
+
+def _dropped_words(report: dict[str, Any]) -> str:
+    faults = {name: count for name, count in report.get("faults", {}).items() if count}
+    if not faults:
+        return ""
+    why = ", ".join(f"{count:,} {name}" for name, count in faults.items())
+    return f"{sum(faults.values()):,} left out: {why}"
+
+
+def _draw_step(step: Step, top: int) -> str:
+    look = f"round-{step.round}" if step.round else "round-none"
+    if step.start == step.end:
+        x = _LANE[step.start]
+        return (
+            f'<rect class="work {look}" x="{x - _BOX / 2:.0f}" y="{top}" width="{_BOX}" height="28" rx="6"/>'
+            f'<text class="work-name" x="{x}" y="{top + 18}">{text(step.title, 26)}</text>'
+        )
+    start, end = _LANE[step.start], _LANE[step.end]
+    sign = 1 if end > start else -1
+    y = top + 22
+    drawn = (
+        f'<path class="arrow {look}" d="M{start + 4 * sign} {y}H{end - 9 * sign}"/>'
+        f'<path class="head {look}" d="M{end - 3 * sign} {y}l{-9 * sign} -5v10z"/>'
+        f'<text class="arrow-name" x="{(start + end) // 2}" y="{y - 7}">{text(step.title, 40)}</text>'
+    )
+    if step.dropped:
+        drawn += (
+            f'<path class="drop" d="M{start + 22 * sign - 5} {y + 8}l10 10m0 -10l-10 10"/>'
+            f'<text class="drop-name {"from-left" if sign > 0 else "from-right"}" x="{start + 34 * sign}" '
+            f'y="{y + 17}">{text(step.dropped, 52)}</text>'
+        )
+    return drawn

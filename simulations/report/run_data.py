@@ -1,0 +1,140 @@
+"""A run as a report reads it: from the result folder, or straight from memory."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import Floats
+from fedhist.protocol.plan import Plan
+from fedhist.server.release import Release
+from fedhist.simulations.simulation_file import SIMULATION_FILE, read_simulation
+
+RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """All that a report shows.
+
+    Args:
+        name: what the page is called.
+        plan: what was run.
+        document: what `result.json` holds.
+        labels: what the released items are called.
+        values, errors: released, and the standard error of the noise.
+        simulation: what `simulation.json` holds, if there is one.
+    """
+
+    name: str
+    plan: Plan
+    document: dict[str, Any] = field(repr=False)
+    labels: Sequence[str | int] = field(repr=False)
+    values: Floats = field(repr=False)
+    errors: Floats = field(repr=False)
+    simulation: dict[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def threshold(self) -> float:
+        """The bound that was used; of several trials, the first one's."""
+        trials = self.document.get("trials")
+        return float(trials[0]["threshold"] if trials else self.document["threshold"])
+
+    @property
+    def simulated(self) -> bool:
+        """Whether something of the truth is known."""
+        return self.simulation is not None or self.document.get("relative_loss") is not None
+
+
+def data_of(
+    name: str,
+    document: dict[str, Any],
+    release: Release,
+    labels: Sequence[str | int] | None,
+    simulation: dict[str, Any] | None,
+) -> RunData:
+    """The data of a run that has just ended."""
+    count = len(release.histogram)
+    named = labels if release.labels is None else release.labels
+    items = release.item_release
+    return RunData(
+        name=name,
+        plan=release.plan,
+        document=document,
+        labels=range(count) if named is None else named,
+        values=release.histogram,
+        errors=np.full(count, release.standard_error) if items is None else items.errors,
+        simulation=simulation,
+    )
+
+
+def read_run(folder: Path) -> RunData:
+    """The run in this result folder. InvalidFile, in one sentence, if there is none or it is damaged."""
+    if not folder.is_dir():
+        raise InvalidFile(f"there is no folder {folder}", allowed="a result folder of 'fedhist run'")
+    if not (folder / RESULT_FILE).is_file():
+        raise InvalidFile(
+            f"{folder} holds no {RESULT_FILE}",
+            allowed="a result folder of 'fedhist run' or of a Flower run with out",
+        )
+    document = _read_document(folder / RESULT_FILE)
+    try:
+        plan = Plan.from_json(document["plan"])
+        numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
+        if not all(number is None or isinstance(number, int | float) for number in numbers):
+            raise TypeError
+        ledger, seconds = document["ledger"], document["seconds"]
+        if not isinstance(ledger, list) or not isinstance(seconds, dict):
+            raise TypeError
+    except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
+        raise _damaged(folder / RESULT_FILE) from None
+    labels, values, errors = _read_histogram(folder / HISTOGRAM_FILE)
+    path = folder / SIMULATION_FILE
+    return RunData(
+        name=folder.resolve().name,
+        plan=plan,
+        document=document,
+        labels=labels,
+        values=values,
+        errors=errors,
+        simulation=read_simulation(path) if path.exists() else None,
+    )
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        raise _damaged(path) from None
+    if not isinstance(document, dict):
+        raise _damaged(path)
+    return document
+
+
+def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
+    labels, values, errors = [], [], []
+    try:
+        with path.open(newline="", encoding="utf-8", errors="surrogatepass") as file:
+            for row in csv.DictReader(file):
+                labels.append(row["item"])
+                values.append(float(row["value"]))
+                errors.append(float(row["standard_error"]))
+    except (OSError, KeyError, TypeError, ValueError, csv.Error):
+        raise _damaged(path) from None
+    found, noise = np.array(values, dtype=np.float64), np.array(errors, dtype=np.float64)
+    if not (np.isfinite(found).all() and np.isfinite(noise).all()):
+        raise _damaged(path)
+    return labels, found, noise
+
+
+def _damaged(path: Path) -> InvalidFile:
+    return InvalidFile(
+        f"{path} is missing or damaged", allowed="the file as a run wrote it", advice="run it again"
+    )

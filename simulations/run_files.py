@@ -1,0 +1,56 @@
+"""What a run writes beside its release: the trace, what only a simulation knows, and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedhist.protocol.events import RunEnded
+from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace
+from fedhist.simulations.loading import Loaded
+from fedhist.simulations.simulation import Result
+
+REPORT_FILE = "report.html"
+
+
+def write_trace_of(folder: Path, recorder: Recorder, *, engine: str) -> list[str]:
+    """The trace of a run that has released; the names of the files written."""
+    recorder(RunEnded(outcome="released", reason=None))
+    write_trace(folder / TRACE_FILE, recorder, engine=engine)
+    return [TRACE_FILE]
+
+
+def write_report_of(
+    folder: Path,
+    name: str,
+    document: dict[str, object],
+    *,
+    result: Result,
+    loaded: Loaded,
+    recorder: Recorder,
+) -> list[str]:
+    """The report of a run; what its simulation knows goes into a file of its own, if the truth was asked for.
+
+    Args:
+        folder: where to write.
+        name: what the page is called.
+        document: what result.json holds.
+        result: of the first trial.
+        loaded: its population.
+        recorder: its events.
+    """
+    from fedhist.simulations.report.run_data import data_of  # noqa: PLC0415 - loads when a report is written
+    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
+    from fedhist.simulations.simulation_file import (  # noqa: PLC0415
+        SIMULATION_FILE,
+        simulation_document,
+        write_simulation,
+    )
+
+    simulation, written = None, []
+    if result.diagnostics is not None:
+        simulation = simulation_document(loaded.population, result.release, recorder.events, loaded.labels)
+        write_simulation(folder, simulation)
+        written.append(SIMULATION_FILE)
+    page = run_page(data_of(name, document, result.release, loaded.labels, simulation))
+    (folder / REPORT_FILE).write_text(page, encoding="utf-8")
+    return [*written, REPORT_FILE]

@@ -1,0 +1,103 @@
+"""`simulation.json` in a result folder: what only a simulation knows, for reports and figures. NOT private.
+
+A result folder without it, as a deployment writes one, has nothing of the truth in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.events import Event, Scored, Viewed
+from fedhist.protocol.histograms import Integers, Population
+from fedhist.server.release import Release
+from fedhist.simulations.threshold_curve import measure
+
+SIMULATION_FILE = "simulation.json"
+SIMULATION_VERSION = 1
+WARNING = "not private, simulation only: computed from the exact data; never publish it for real users"
+ITEMS_KEPT = 2_000
+"""Of how many released items the true count is kept: those with the largest values."""
+
+_MISSED_KEPT = 20
+
+
+def simulation_document(
+    population: Population,
+    release: Release,
+    events: Iterable[Event],
+    labels: Sequence[str | int] | None,
+) -> dict[str, Any]:
+    """What one more pass over the population finds, and what the events of the run say.
+
+    Args:
+        population: the users.
+        release: what was released.
+        events: of the run; scores and views are taken from them.
+        labels: what the items are called.
+    """
+    measured = measure(population, release)
+    document: dict[str, Any] = {
+        "simulation": SIMULATION_VERSION,
+        "warning": WARNING,
+        "norm": release.plan.norm.value,
+        "total": int(measured.truth.sum()),
+        "curve": None if measured.curve is None else asdict(measured.curve),
+        "users": asdict(measured.users),
+        "true": _true_counts(release, measured.truth),
+        "missed": _missed(release, measured.truth, labels),
+        "scores": None,
+        "views": [],
+    }
+    for event in events:
+        if isinstance(event, Scored):
+            document["scores"] = asdict(event)
+        elif isinstance(event, Viewed):
+            document["views"].append(asdict(event))
+    return document
+
+
+def write_simulation(folder: Path, document: dict[str, Any]) -> None:
+    """The document in this folder."""
+    text = json.dumps(document, allow_nan=False) + "\n"
+    (folder / SIMULATION_FILE).write_text(text, encoding="ascii")
+
+
+def read_simulation(path: Path) -> dict[str, Any]:
+    """The document in this file; InvalidFile if it is none, or of another version."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("simulation") != SIMULATION_VERSION:
+        raise InvalidFile(
+            f"{path} is not a {SIMULATION_FILE} of version {SIMULATION_VERSION}",
+            allowed="the file as a run wrote it",
+            advice="remove it to get a report of the release alone",
+        )
+    return document
+
+
+def _true_counts(release: Release, truth: Integers) -> list[list[int]]:
+    """Pairs of a row of the histogram and its true count, for the rows with the largest values."""
+    rows = np.argsort(-release.histogram, kind="stable")[:ITEMS_KEPT]
+    items = rows if release.keys is None else release.keys[rows]
+    return np.stack([rows, truth[items]], axis=1).tolist() if len(rows) else []
+
+
+def _missed(release: Release, truth: Integers, labels: Sequence[str | int] | None) -> list[list[str | int]]:
+    """Over an open domain, the largest items that were not released, with their true counts."""
+    if release.keys is None:
+        return []
+    hidden = truth.copy()
+    hidden[release.keys] = 0
+    largest = np.argsort(-hidden, kind="stable")[:_MISSED_KEPT].tolist()
+    return [
+        [str(item if labels is None else labels[item]), int(hidden[item])] for item in largest if hidden[item]
+    ]

@@ -1,0 +1,188 @@
+"""What a deployment's trace holds: who answered and how, and nothing that depends on data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from scipy.sparse import csr_array
+
+from fedhist.client.policy import Policy
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.events import DroppedOut, MessageSent
+from fedhist.server.app import app as server_app
+from fedhist.server.grid_settings import read_settings
+from fedhist.server.trace_file import TRACE_FILE, read_trace
+
+CONFIG = {"users": 60, "items": 6, "max-threshold": 60.0, "candidates": 16, "trace": True}
+
+
+def run(grid: Any, config: dict[str, Any]) -> None:
+    server_app(grid, Context(77, 1, {}, RecordDict(), config))
+
+
+def trace_of(grid: Any, out: Path, **changes: Any) -> list[dict[str, Any]]:
+    """The lines of a run's trace but for the clock, which differs between any two runs."""
+    config = CONFIG | {"out": str(out)} | {name.replace("_", "-"): value for name, value in changes.items()}
+    run(grid, {name: value for name, value in config.items() if value is not None})
+    lines = [json.loads(line) for line in (out / TRACE_FILE).read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("at", "seconds")} for line in lines]
+
+
+def other_people(users: int = 60, items: int = 6) -> SparsePopulation:
+    """As many users with nothing in common with those of the lab: one enormous, most with nothing."""
+    table = np.zeros((users, items), dtype=np.int64)
+    table[7, 2] = 100_000
+    table[8:12, 0] = 3
+    return SparsePopulation.from_scipy(csr_array(table))
+
+
+# fmt: off
+MODES: dict[str, dict[str, Any]] = {
+    "gaussian": {},
+    "laplace": {"mechanism": "laplace"},
+    "debiased": {"debias": "poisson", "mechanism": "laplace"},
+    "open": {"domain": "open", "items": None, "epsilon": 5.0},
+    "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
+    "masked": {"masking": "secagg", "participants": 6},
+    "masked open": {
+        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "buckets": 16, "table_capacity": 64,
+    },
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fixed", [True, False], ids=["fixed", "chosen"])
+def test_a_trace_is_the_same_whatever_the_data_but_for_what_is_released(
+    lab: Any, tmp_path: Path, mode: str, fixed: bool
+) -> None:
+    changes = MODES[mode] | ({"selector": "fixed", "threshold": 20.0} if fixed else {})
+    here = trace_of(lab.grid(lab.population()), tmp_path / "here", **changes)
+    there = trace_of(lab.grid(other_people()), tmp_path / "there", **changes)
+    if not fixed:
+        here, there = ([without_threshold(line) for line in lines] for lines in (here, there))
+    assert here == there
+    assert {line.get("event") for line in here} >= {"state", "charge", "asked", "message", "round", "end"}
+
+
+def without_threshold(line: dict[str, Any]) -> dict[str, Any]:
+    """The line without the released threshold, and what follows from it in the charge of round 2."""
+    if line.get("event") == "charge" and line["charge"]["round"] == "release":
+        known = ("round", "name", "epsilon", "neighbours")
+        return {"event": "charge", "charge": {name: line["charge"][name] for name in known}}
+    return line | {"threshold": None} if "threshold" in line else line
+
+
+def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above is worth something: with simulated traces the same two runs differ."""
+    from fedhist.server import app, observation, trace_file
+
+    tell_states = observation.tell_states
+    monkeypatch.setattr(app, "Recorder", lambda plan, simulated: trace_file.Recorder(plan, simulated=True))
+    monkeypatch.setattr(app, "tell_states", lambda observe, simulated: tell_states(observe, simulated=True))
+    here = trace_of(lab.grid(lab.population()), tmp_path / "here")
+    there = trace_of(lab.grid(other_people()), tmp_path / "there")
+    assert [without_threshold(line) for line in here] != [without_threshold(line) for line in there]
+
+
+class TestMasking:
+    def test_every_stage_is_told_with_who_falls_silent_in_it(self, lab: Any, tmp_path: Path) -> None:
+        def late(message: Message, node: Any) -> list[Message]:
+            return [] if message.metadata.message_type == "query.masking" else [node.answer(message)]
+
+        grid = lab.grid(lab.population(), faults={3: late})
+        lines = trace_of(grid, tmp_path / "run", masking="secagg", participants=6, dropout_share=0.2)
+        stages = [
+            line["stage"] for line in lines if line.get("event") == "round" and line["round"] == "select"
+        ]
+        assert stages == ["advertising", "sharing", "masking", "unmasking", ""]
+        gone = [line for line in lines if line.get("event") == "drop-out"]
+        assert [(line["round"], line["stage"], line["participant"]) for line in gone] == [
+            ("select", "masking", "node 4"),
+            ("release", "masking", "node 4"),
+        ]
+        reports = json.loads((tmp_path / "run/result.json").read_text())["rounds"]
+        for report in reports.values():
+            assert {name: stage["answered"] for name, stage in report["stages"].items()} == {
+                "advertising": 6, "sharing": 6, "masking": 5, "unmasking": 5,
+            }  # fmt: skip
+
+
+class TestDropOuts:
+    def test_each_is_told_with_its_reason_and_its_place(self, lab: Any, tmp_path: Path) -> None:
+        def silent(message: Message, node: Any) -> list[Message]:
+            return []
+
+        def dead(message: Message, node: Any) -> list[Message]:
+            return [lab.error(message, sender=1)]
+
+        def garbled(message: Message, node: Any) -> list[Message]:
+            return [lab.with_data(node.answer(message), b"nonsense")]
+
+        grid = lab.grid(lab.population(), faults={0: silent, 2: dead, 3: garbled})
+        grid.nodes[104].app = lab.app(lab.part(lab.population(), 4, 6), policy=Policy(max_epsilon=0.01))
+        lines = trace_of(grid, tmp_path / "run")
+        gone = {
+            (line["participant"], line["reason"], line["refusal"])
+            for line in lines
+            if line.get("event") == "drop-out" and line["round"] == "select"
+        }
+        assert gone == {
+            ("node 1", "no-answer", None),
+            ("node 3", "error", None),
+            ("node 4", "malformed", None),
+            ("node 5", "refused", "over-budget"),
+        }
+        asked = [line["participant"] for line in lines if line.get("to") == "device"]
+        assert asked == 2 * [f"node {number}" for number in range(1, 7)]
+
+    def test_a_run_that_fails_leaves_its_trace_and_nothing_else(self, lab: Any, tmp_path: Path) -> None:
+        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=0.01))
+        with pytest.raises(RoundFailed):
+            run(grid, CONFIG | {"out": str(tmp_path / "run")})
+        (path,) = tmp_path.iterdir()
+        events = read_trace(path).events
+        assert len([event for event in events if isinstance(event, DroppedOut)]) == 6
+        assert (events[-1].kind, getattr(events[-1], "reason", "")) == ("end", "RoundFailed")
+
+    def test_node_ids_are_not_written(self, lab: Any, tmp_path: Path) -> None:
+        trace_of(lab.grid(lab.population()), tmp_path / "run")
+        messages = [e for e in read_trace(tmp_path / "run" / TRACE_FILE).events if isinstance(e, MessageSent)]
+        assert not {"100", "101", "102"} & {message.participant.split()[1] for message in messages}
+
+
+class TestSettings:
+    def test_without_the_key_there_is_no_trace(self, lab: Any, tmp_path: Path) -> None:
+        config = {name: value for name, value in CONFIG.items() if name != "trace"}
+        run(lab.grid(lab.population()), config | {"out": str(tmp_path / "run")})
+        assert not (tmp_path / "run" / TRACE_FILE).exists()
+
+    @pytest.mark.parametrize(
+        "config", [{"trace": True}, {"trace": "yes", "out": "x"}, {"trace": 1, "out": "x"}]
+    )
+    def test_it_is_true_or_false_and_needs_a_folder(self, config: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match="trace"):
+            read_settings({"users": 10, "items": 3} | config)
+
+
+class TestTheReportOfADeployment:
+    @pytest.mark.parametrize("mode", ["gaussian", "open", "masked", "debiased"])
+    def test_it_shows_what_is_released_and_nothing_else(self, lab: Any, tmp_path: Path, mode: str) -> None:
+        from fedhist.simulations import cli
+
+        trace_of(lab.grid(lab.population()), tmp_path / "run", **MODES[mode])
+        assert cli._run(["report", str(tmp_path / "run"), "--quiet"]) == 0
+        page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+        body = page.split("<main>")[1].split("</main>")[0]
+        assert "simulation only" not in body
+        assert "true count" not in body
+        data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+        assert set(data["charts"]) <= {"released", "budget", "bytes", "seconds"}
+        assert all(bar["mark"] is None for bar in data["charts"].get("released", {"bars": []})["bars"])
+        assert not (tmp_path / "run/simulation.json").exists()

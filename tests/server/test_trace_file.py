@@ -1,0 +1,213 @@
+"""Traces on disk: small whatever the cohort, written for whom they may be, and read strictly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.events import (
+    DroppedOut,
+    Heard,
+    MessageSent,
+    MessagesLeftOut,
+    PhaseEnded,
+    RoundEnded,
+    RunEnded,
+    Scored,
+    StateEntered,
+)
+from fedhist.protocol.plan import Plan
+from fedhist.server.trace_file import (
+    MESSAGES_KEPT,
+    TRACE_FILE,
+    Recorder,
+    kept_if_failed,
+    read_trace,
+    write_trace,
+)
+
+CLOSED = Plan(users=10, items=3)
+OPEN = Plan(users=10, domain="open")
+SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], chosen=2.0)
+END = RunEnded(outcome="released", reason=None)
+
+
+def answer(number: int, size: int | None = 100, round_: str = "select") -> MessageSent:
+    return MessageSent(round_, "", "server", f"node {number}", size, "ab")
+
+
+def round_end(round_: str = "select", size: int | None = 7) -> RoundEnded:
+    return RoundEnded(round_, "", 3, 3, 10, size, 0.5)
+
+
+def written(tmp_path: Path, *events: Any, simulated: bool = True, plan: Plan = CLOSED) -> Path:
+    clock = iter(range(1000))
+    recorder = Recorder(plan, simulated=simulated, clock=lambda: float(next(clock)))
+    for event in events:
+        recorder(event)
+    write_trace(tmp_path / TRACE_FILE, recorder, engine="in-process")
+    return tmp_path / TRACE_FILE
+
+
+class TestWriting:
+    def test_what_happened_comes_back_in_order_with_its_time(self, tmp_path: Path) -> None:
+        events = (
+            StateEntered("planned", None),
+            PhaseEnded("plan", 0.25),
+            SCORES,
+            answer(1),
+            round_end(),
+            END,
+        )
+        trace = read_trace(written(tmp_path, *events))
+        assert trace.events == list(events)
+        assert [at for at, _ in trace.lines] == sorted(at for at, _ in trace.lines)
+        assert (trace.plan, trace.engine, trace.simulated) == (CLOSED, "in-process", True)
+
+    def test_of_many_messages_the_first_are_kept_and_the_others_counted(self, tmp_path: Path) -> None:
+        many = [answer(number) for number in range(50_000)]
+        path = written(tmp_path, *many, round_end(), END)
+        kept = read_trace(path).events
+        assert kept[:MESSAGES_KEPT] == many[:MESSAGES_KEPT]
+        left = 50_000 - MESSAGES_KEPT
+        assert kept[MESSAGES_KEPT] == MessagesLeftOut("select", "", "server", left, 100 * left)
+        assert path.stat().st_size < 10_000
+
+    def test_a_size_that_nobody_measured_makes_the_sum_unknown(self, tmp_path: Path) -> None:
+        many = [answer(number, None if number == 30 else 100) for number in range(40)]
+        kept = read_trace(written(tmp_path, *many, round_end(), END)).events
+        assert kept[MESSAGES_KEPT] == MessagesLeftOut("select", "", "server", 40 - MESSAGES_KEPT, None)
+
+    def test_rounds_and_directions_have_room_of_their_own(self, tmp_path: Path) -> None:
+        events = [answer(n) for n in range(MESSAGES_KEPT)] + [answer(n, round_="release") for n in range(5)]
+        assert len(read_trace(written(tmp_path, *events, END)).events) == MESSAGES_KEPT + 6
+
+    def test_drop_outs_are_kept_beside_messages_and_have_a_limit_too(self, tmp_path: Path) -> None:
+        gone = [DroppedOut("select", "", f"node {n}", "no-answer", None) for n in range(10_000)]
+        assert len(read_trace(written(tmp_path, *gone, END)).events) == 10 * MESSAGES_KEPT + 1
+
+    def test_what_is_only_for_watchers_is_not_kept(self, tmp_path: Path) -> None:
+        assert read_trace(written(tmp_path, Heard(answered=1, asked=2), END)).events == [END]
+
+
+class TestOutsideOfSimulations:
+    def test_secrets_are_not_kept(self, tmp_path: Path) -> None:
+        path = written(tmp_path, SCORES, END, simulated=False)
+        assert read_trace(path).events == [END]
+
+    def test_sizes_are_kept_where_the_plan_fixes_them(self, tmp_path: Path) -> None:
+        events = [answer(1), round_end(), END]
+        assert read_trace(written(tmp_path, *events, simulated=False)).events == events
+
+    @pytest.mark.parametrize(
+        ("statistic", "round_", "withheld"),
+        [
+            ("plain", "select", True),
+            ("plain", "release", True),
+            ("bucketed", "select", False),
+            ("bucketed", "release", True),
+        ],
+    )
+    def test_sizes_that_tell_of_items_are_withheld(
+        self, tmp_path: Path, statistic: str, round_: str, withheld: bool
+    ) -> None:
+        plan = Plan(users=10, domain="open", statistic=statistic)
+        path = written(tmp_path, answer(1, 100, round_), round_end(round_), END, simulated=False, plan=plan)
+        sizes = [getattr(event, "size", "none") for event in read_trace(path).events]
+        assert sizes == ([None, None, "none"] if withheld else [100, 7, "none"])
+
+    def test_a_trace_that_claims_to_be_one_and_holds_secrets_is_refused(self, tmp_path: Path) -> None:
+        path = written(tmp_path, SCORES, END)
+        path.write_text(path.read_text().replace('"simulated": true', '"simulated": false'))
+        with pytest.raises(InvalidFile, match=r"line 2 .* an event 'scores' in the trace of a deployment"):
+            read_trace(path)
+
+
+class TestStrictReading:
+    @pytest.fixture
+    def lines(self, tmp_path: Path) -> list[str]:
+        path = written(tmp_path, StateEntered("planned", None), answer(1), round_end(), END)
+        return path.read_text().splitlines()
+
+    def refused(self, tmp_path: Path, lines: list[str], match: str) -> None:
+        path = tmp_path / "changed.jsonl"
+        path.write_text("\n".join(lines) + "\n")
+        with pytest.raises(InvalidFile, match=match):
+            read_trace(path)
+
+    def test_another_version(self, tmp_path: Path, lines: list[str]) -> None:
+        self.refused(
+            tmp_path,
+            [lines[0].replace('"trace": 1', '"trace": 2'), *lines[1:]],
+            "version 2; allowed: version 1",
+        )
+
+    @pytest.mark.parametrize(
+        ("number", "line", "why"),
+        [
+            (1, "{}", "not the header"),
+            (1, '{"trace": 1}', "lacks a field"),
+            (3, "{", "not JSON"),
+            (3, "[]", "not a JSON object"),
+            (3, "", "not JSON"),
+            (3, '{"at": NaN, "event": "phase", "phase": "a", "seconds": 1}', "not JSON"),
+            (3, '{"at": 99, "event": "murmur"}', "no known event"),
+            (3, '{"event": "phase", "phase": "a", "seconds": 1}', "does not say when"),
+            (3, '{"at": -1, "event": "phase", "phase": "a", "seconds": 1}', "earlier than the line before"),
+            (3, '{"at": 1.5, "event": "phase", "phase": "a"}', "seconds"),
+            (
+                3,
+                '{"at": 1.5, "event": "end", "outcome": "released", "reason": null}',
+                "line 4 .*after the end",
+            ),
+        ],
+    )
+    def test_a_damaged_line_is_named(
+        self, tmp_path: Path, lines: list[str], number: int, line: str, why: str
+    ) -> None:
+        lines[number - 1] = line
+        self.refused(tmp_path, lines, why if "line" in why.split(maxsplit=1)[0] else f"line {number} .*{why}")
+
+    def test_another_plan_than_the_digest_names(self, tmp_path: Path, lines: list[str]) -> None:
+        header = json.loads(lines[0])
+        header["plan"]["epsilon"] = 50.0
+        self.refused(tmp_path, [json.dumps(header), *lines[1:]], "not the one that its digest names")
+
+    def test_a_trace_that_stops_early(self, tmp_path: Path, lines: list[str]) -> None:
+        self.refused(tmp_path, lines[:-1], "ends before its run does")
+
+    def test_a_cut_off_line(self, tmp_path: Path, lines: list[str]) -> None:
+        path = tmp_path / "cut.jsonl"
+        path.write_text("\n".join(lines)[:-5])
+        with pytest.raises(InvalidFile, match=f"line {len(lines)} .*cut off"):
+            read_trace(path)
+
+    def test_no_file_and_no_text(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidFile, match="run it with --trace"):
+            read_trace(tmp_path / "nothing.jsonl")
+        (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
+        with pytest.raises(InvalidFile, match="not UTF-8"):
+            read_trace(tmp_path / "bytes.jsonl")
+
+
+class TestAFailedRun:
+    def test_its_trace_lies_beside_the_folder_that_was_not_written(self, tmp_path: Path) -> None:
+        for name in ("run.failed-trace.jsonl", "run.failed-2-trace.jsonl"):
+            recorder = Recorder(CLOSED, simulated=True)
+            recorder(answer(1))
+            with pytest.raises(RuntimeError), kept_if_failed(recorder, tmp_path / "run", engine="x"):
+                raise RuntimeError("the text may hold data")
+            events = read_trace(tmp_path / name).events
+            assert events == [answer(1), RunEnded("failed", "RuntimeError")]
+            assert "may hold data" not in (tmp_path / name).read_text()
+
+    def test_without_a_folder_nothing_is_written(self, tmp_path: Path) -> None:
+        recorder = Recorder(CLOSED, simulated=True)
+        recorder(answer(1))
+        with pytest.raises(RuntimeError), kept_if_failed(recorder, None, engine="x"):
+            raise RuntimeError
+        assert list(tmp_path.iterdir()) == []

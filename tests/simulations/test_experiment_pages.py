@@ -1,0 +1,132 @@
+"""`fedhist report` on the folders of comparisons and of reruns of the paper."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fedhist = Callable[..., Any]
+EVIL = "<script>alert(1)</script>"
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def compared(selector: str, loss: float, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "data": "heavy-tailed", "users": 1000, "items": 20, "selector": selector, "release": "", "epsilon": 1.0,
+        "delta": 1e-6, "epsilon_select": 0.1, "max_threshold": 1500.0, "threshold": "", "loss_mean": loss,
+        "loss_low": loss / 2, "loss_high": loss * 1.8, "epsilon_total": "" if selector == "oracle" else 1.1,
+    }  # fmt: skip
+    return row | changes
+
+
+def folder_of(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
+    folder = tmp_path / "compared"
+    folder.mkdir()
+    (folder / "NOT-PRIVATE.txt").write_text("not private")
+    (folder / "journal.jsonl").write_text("{}\n")
+    write_rows(folder / "table.csv", rows)
+    return folder
+
+
+def page_of(fedhist: Fedhist, folder: Path) -> tuple[str, dict[str, Any]]:
+    outcome = fedhist("report", folder)
+    assert outcome.code == 0, outcome.err
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return page, data
+
+
+def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist, tmp_path: Path) -> None:
+    rows = [compared("weighted-quantile", 0.4), compared("oracle", 0.2), compared("dpsgd", 0.3)]
+    page, data = page_of(fedhist, folder_of(tmp_path, rows))
+    bars = data["charts"]["loss-1"]["bars"]
+    assert [(bar["label"], bar["value"]) for bar in bars] == [
+        ("oracle", 0.2), ("dpsgd", 0.3), ("weighted-quantile", 0.4),
+    ]  # fmt: skip
+    assert bars[1]["low"] == 0.15
+    assert "95 % interval of the mean: 0.15 to 0.54" in page
+    # The oracle reads the exact data and is no private winner.
+    assert re.search(r"lowest, private.*?<dd[^>]*>dpsgd", page)
+    assert page.count("not private, simulation only") >= 3
+
+
+def test_what_varies_is_an_axis_and_data_sets_have_charts_of_their_own(
+    fedhist: Fedhist, tmp_path: Path
+) -> None:
+    rows = [
+        compared(selector, items / 100 + place, items=items, data=name)
+        for place, selector in enumerate(("weighted-quantile", "oracle"))
+        for items in (10, 100)
+        for name in ("iid", EVIL)
+    ]
+    page, data = page_of(fedhist, folder_of(tmp_path, rows))
+    assert len(data["charts"]) == 2
+    chart = data["charts"]["loss-1"]
+    assert (chart["x_label"], [line["name"] for line in chart["lines"]]) == (
+        "items d", ["weighted-quantile", "oracle"],
+    )  # fmt: skip
+    assert [line["ys"] for line in chart["lines"]] == [[0.1, 1.0], [1.1, 2.0]]
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_rerun_of_the_paper_shows_claims_tables_and_figures(fedhist: Fedhist, tmp_path: Path) -> None:
+    folder = tmp_path / "paper"
+    folder.mkdir()
+    (folder / "NOT-PRIVATE.txt").write_text("not private")
+    write_rows(
+        folder / "table-open.csv", [{"data": "x", "paper": "0.43", "ours": 0.43123456, "verdict": "inside"}]
+    )
+    write_rows(folder / "table-open-claims.csv", [{"claim": "it helps", "verdict": "holds"}])
+    (folder / "figure-open.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+    )
+    page, _ = page_of(fedhist, folder)
+    for words in ("it helps", "holds", "0.4312", "inside", "figure-open"):
+        assert words in page
+    # A figure is a picture: nothing in it runs.
+    assert 'src="data:image/svg+xml;base64,' in page
+    assert "<script>alert" not in page
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["data,selector\nx\n", "data,selector,loss_mean\nx,oracle,much\n", "a,b\n1,2\n", '"x'],
+    ids=range(4),
+)
+def test_a_damaged_table_is_one_sentence(fedhist: Fedhist, tmp_path: Path, content: str) -> None:
+    folder = folder_of(tmp_path, [compared("oracle", 0.2)])
+    (folder / "table.csv").write_text(content)
+    outcome = fedhist("report", folder)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "table.csv" in outcome.err
+    assert not (folder / "report.html").exists()
+
+
+def test_a_real_comparison_has_a_page_with_its_own_numbers(fedhist: Fedhist) -> None:
+    selectors = ("--selectors", "weighted-quantile,oracle", "--trials", 2, "--workers", 1)
+    outcome = fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c")
+    assert outcome.code == 0, outcome.err
+    _, data = page_of(fedhist, Path("c"))
+    with Path("c/table.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    (chart,) = data["charts"].values()
+    for line in chart["lines"]:
+        assert line["ys"] == [float(row["loss_mean"]) for row in rows if row["selector"] == line["name"]]
+    assert [line["xs"] for line in chart["lines"]] == [[4, 8]] * 2
+    # The page does not keep the comparison from going on.
+    assert fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c").code == 0

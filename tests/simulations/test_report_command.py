@@ -1,0 +1,356 @@
+"""Reports and figures: what is on the page, what is not, and what happens to names that want to do harm."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.simulations.report.escaping import script_json, text
+from fedhist.simulations.report.run_data import read_run
+
+Fedhist = Callable[..., Any]
+SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
+EVIL = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    "<!--",
+    '"><img src=x onerror=alert(3)>',
+    "\u202eright to left",
+    "bell\u0007 and nul-like \u0001",
+    "line\u2028separator",
+    "&amp;&lt;",
+    "$title ${body}",
+    "שלום",
+    "日本",
+]
+NOT_PRIVATE = "not private, simulation only"
+
+
+class Page(HTMLParser):
+    """Elements by tag, with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else self._inside
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif not self._inside:
+            self.text += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The JSON in the page."""
+        document: dict[str, Any] = json.loads(self.scripts[0])
+        return document
+
+    def tips(self) -> list[str]:
+        return [str(known["data-tip"]) for _, known in self.elements if "data-tip" in known]
+
+
+def evil_data(path: Path) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "item", "count"])
+        for user in range(40):
+            writer.writerows([[f"u{user}", item, 5 + place] for place, item in enumerate(EVIL)])
+    return path
+
+
+@pytest.fixture
+def folder(fedhist: Fedhist, tmp_path: Path) -> Path:
+    assert fedhist(*SMALL, "--out", "r").code == 0
+    return tmp_path / "r"
+
+
+class TestTheFile:
+    def test_it_is_one_small_file_that_fetches_nothing(self, folder: Path) -> None:
+        page = Page(folder / "report.html")
+        assert len(page.source) < 2_000_000
+        fetching = ("src", "href", "srcset", "data", "action", "poster", "xlink:href")
+        addresses = [known[name] for _, known in page.elements for name in fetching if name in known]
+        assert addresses == ["data:,"]
+        assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|XMLHttpRequest|WebSocket", page.source)
+        policies = [known.get("content") for tag, known in page.elements if known.get("http-equiv")]
+        assert len(policies) == 1
+        assert str(policies[0]).startswith("default-src 'none'")
+
+    def test_many_items_do_not_make_it_large(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist("run", "--users", 200, "--items", 30_000, "--seed", 1, "--out", "r").code == 0
+        assert (tmp_path / "r" / "report.html").stat().st_size < 300_000
+        assert (tmp_path / "r" / "simulation.json").stat().st_size < 100_000
+
+    def test_no_report_leaves_it_out_and_what_only_it_needs(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist(*SMALL, "--no-report", "--out", "r").code == 0
+        assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+            "histogram.csv", "plan.json", "result.json",
+        ]  # fmt: skip
+
+    def test_written_again_from_the_folder_it_is_the_same(self, fedhist: Fedhist, folder: Path) -> None:
+        assert fedhist("report", "r", "--out", "again.html").code == 0
+        assert Path("again.html").read_bytes() == (folder / "report.html").read_bytes()
+
+    @pytest.mark.parametrize(
+        "mode",
+        [
+            ("--mechanism", "laplace"),
+            ("--domain", "open", "--epsilon", 20),
+            ("--domain", "open", "--statistic", "bucketed", "--buckets", 16),
+            ("--debias", "poisson"),
+            ("--selector", "fixed", "--threshold", 20),
+            ("--selector", "oracle"),
+            ("--selector", "dpsgd"),
+            ("--trials", 2),
+            ("--no-truth",),
+        ],
+        ids=lambda mode: "-".join(map(str, mode)).strip("-"),
+    )
+    def test_every_mode_has_one_and_it_can_be_written_again(
+        self, fedhist: Fedhist, tmp_path: Path, mode: tuple[Any, ...]
+    ) -> None:
+        outcome = fedhist(*SMALL, "--max-threshold", 60, *mode, "--out", "r")
+        assert outcome.code == 0, outcome.err
+        assert fedhist("report", "r", "--out", "again.html").code == 0
+        assert Path("again.html").read_bytes() == (tmp_path / "r/report.html").read_bytes()
+
+
+class TestWhatIsOnIt:
+    def test_the_numbers_are_those_of_the_files(self, folder: Path) -> None:
+        page, document = Page(folder / "report.html"), json.loads((folder / "result.json").read_text())
+        charts = page.data["charts"]
+        assert set(charts) == {"released", "curve", "scores", "users", "budget", "bytes", "seconds"}
+        run = read_run(folder)
+        by_label = {bar["label"]: bar for bar in charts["released"]["bars"]}
+        for label, value, error in zip(run.labels, run.values, run.errors, strict=True):
+            bar = by_label[str(label)]
+            assert bar["value"] == value
+            assert bar["high"] - bar["value"] == pytest.approx(1.96 * error)
+        assert page.data["threshold"] == document["threshold"]
+        chosen = next(point for point in charts["curve"]["points"] if point["name"] == "chosen")
+        assert chosen["xs"] == [document["threshold"]]
+        assert chosen["ys"][0] == pytest.approx(document["relative_loss"], rel=0.5)
+        spent = sum(part["value"] for part in charts["budget"]["parts"])
+        assert spent == pytest.approx(document["total"]["epsilon"])
+        assert sum(charts["users"]["counts"]) + read_run(folder).simulation["users"]["empty"] == 300  # type: ignore[index]
+
+    def test_the_true_counts_are_the_true_ones(self, folder: Path) -> None:
+        from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+        from fedhist.simulations.simulation import true_histogram
+
+        truth = true_histogram(HeavyTailedPopulation(users=300, items=20, seed=1)).tolist()
+        bars = Page(folder / "report.html").data["charts"]["released"]["bars"]
+        assert {int(bar["label"]): bar["mark"] for bar in bars} == dict(enumerate(truth))
+
+    def test_every_value_can_be_read_off(self, folder: Path) -> None:
+        page = Page(folder / "report.html")
+        tips = page.tips()
+        bar = page.data["charts"]["released"]["bars"][0]
+        assert any(bar["label"] in tip.split("\n")[0] and "true count" in tip for tip in tips)
+        assert sum("expected loss" in tip for tip in tips) == len(
+            page.data["charts"]["curve"]["lines"][0]["xs"]
+        )
+
+    def test_what_comes_from_the_truth_is_marked(self, folder: Path) -> None:
+        page = Page(folder / "report.html")
+        for name in ("curve", "scores", "users", "released"):
+            start = page.source.index(f'id="chart-{name}"')
+            assert NOT_PRIVATE in page.source[start : page.source.index("</figcaption>", start)]
+            assert page.data["charts"][name]["warning"] == NOT_PRIVATE
+
+    def test_without_the_truth_nothing_of_it_is_there(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist(*SMALL, "--no-truth", "--trace", "--out", "r").code == 0
+        page = Page(tmp_path / "r/report.html")
+        assert NOT_PRIVATE not in page.text
+        assert set(page.data["charts"]) == {"released", "budget", "bytes", "seconds"}
+        assert all(bar["mark"] is None for bar in page.data["charts"]["released"]["bars"])
+        assert not (tmp_path / "r/simulation.json").exists()
+        assert not {"scores", "view"} & {
+            json.loads(line).get("event") for line in (tmp_path / "r/trace.jsonl").read_text().splitlines()
+        }
+
+    def test_the_page_of_a_run_that_is_not_private_says_so_loudly(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        assert fedhist(*SMALL, "--selector", "oracle", "--out", "r").code == 0
+        assert "not private: do not publish" in Page(tmp_path / "r/report.html").text
+
+    def test_drop_outs_are_in_the_sequence(self, fedhist: Fedhist, folder: Path) -> None:
+        document = json.loads((folder / "result.json").read_text())
+        document["rounds"]["select"] |= {
+            "answered": 11,
+            "nodes": 13,
+            "faults": {"no-answer": 1, "refused": 1},
+        }
+        (folder / "result.json").write_text(json.dumps(document))
+        assert fedhist("report", "r", "--out", "again.html").code == 0
+        page = Page(Path("again.html"))
+        assert "2 left out: 1 no-answer, 1 refused" in page.text
+        assert "11 of 13 participants answer" in page.text
+
+
+class TestHarmlessNames:
+    @pytest.fixture
+    def page(self, fedhist: Fedhist, tmp_path: Path) -> Page:
+        data = evil_data(tmp_path / "evil.csv")
+        outcome = fedhist("run", "--data", data, "--seed", 1, "--epsilon", 50, "--out", "<b>r")
+        assert outcome.code == 0, outcome.err
+        return Page(tmp_path / "<b>r" / "report.html")
+
+    def test_there_are_two_scripts_and_no_other_element_of_theirs(self, page: Page) -> None:
+        assert [tag for tag, _ in page.elements].count("script") == 2
+        assert not {"img", "b0", "iframe"} & {tag for tag, _ in page.elements}
+        assert not [known for _, known in page.elements if any(name.startswith("on") for name in known)]
+
+    def test_they_are_shown_as_they_are_written(self, page: Page) -> None:
+        for name in (
+            "<script>alert(1)</script>",
+            '"><img src=x onerror=alert(3)>',
+            "&amp;&lt;",
+            "$title ${body}",
+            "שלום",
+        ):
+            assert name in page.text
+            assert any(tip.startswith(name) for tip in page.tips())
+        assert "⟨U+202E⟩right to left" in page.text
+        assert "bell⟨U+0007⟩" in page.text
+        assert "line⟨U+2028⟩separator" in page.text
+
+    def test_nothing_that_is_invisible_is_in_the_page(self, page: Page) -> None:
+        assert not re.search(
+            "[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069\u2028\u2029]", page.source
+        )
+
+    def test_the_data_in_the_page_holds_them_unchanged(self, page: Page) -> None:
+        labels = {bar["label"] for bar in page.data["charts"]["released"]["bars"]}
+        assert labels == set(EVIL)
+
+    def test_half_of_a_surrogate_pair_is_written_out(self) -> None:
+        assert text("a\ud800b") == "a⟨U+D800⟩b"
+        assert json.loads(script_json({"\ud800": "</script>"})) == {"\ud800": "</script>"}
+        assert "<" not in script_json("</script><!--&")
+
+    def test_long_names_are_cut(self) -> None:
+        assert text("x" * 5000, 20) == "x" * 19 + "…"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("command", [("report", "{}"), ("figure", "{}", "curve", "--out", "f.svg")])
+    def test_no_folder_or_no_run_in_it(
+        self, fedhist: Fedhist, tmp_path: Path, command: tuple[str, ...]
+    ) -> None:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "file").write_text("x")
+        for place, why in (
+            ("nothing", "no folder"),
+            ("empty", "holds no result.json"),
+            ("file", "no folder"),
+        ):
+            outcome = fedhist(*(word.format(place) for word in command))
+            assert (outcome.code, outcome.out) == (2, "")
+            assert why in outcome.err
+            assert outcome.err.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("result.json", "{"),
+            ("result.json", "[]"),
+            ("result.json", "{}"),
+            ("result.json", '{"plan": {"users": 3}}'),
+            ("histogram.csv", "item,value\n1,2\n"),
+            ("histogram.csv", "item,value,standard_error\n1,x,2\n"),
+            ("histogram.csv", "item,value,standard_error\n1,inf,2\n"),
+            ("simulation.json", "{}"),
+            ("simulation.json", '{"simulation": 2}'),
+        ],
+    )
+    def test_a_damaged_file_is_named(self, fedhist: Fedhist, folder: Path, name: str, content: str) -> None:
+        (folder / name).write_text(content)
+        outcome = fedhist("report", "r", "--out", "new.html")
+        assert outcome.code == 2
+        assert name in outcome.err
+        assert outcome.err.count("\n") == 1
+        assert not Path("new.html").exists()
+
+    def test_an_existing_file_is_kept_unless_forced(self, fedhist: Fedhist, folder: Path) -> None:
+        (folder / "report.html").write_text("mine")
+        outcome = fedhist("report", "r")
+        assert outcome.code == 2
+        assert "exists already" in outcome.err
+        assert (folder / "report.html").read_text() == "mine"
+        assert fedhist("report", "r", "--force").code == 0
+        assert (folder / "report.html").read_text() != "mine"
+
+    @pytest.mark.parametrize("target", ["r", "missing/new.html"])
+    def test_a_file_that_cant_be_made(self, fedhist: Fedhist, folder: Path, target: str) -> None:
+        outcome = fedhist("report", "r", "--out", target)
+        assert outcome.code == 2
+        assert outcome.err.count("\n") == 1
+
+
+class TestFigures:
+    @pytest.mark.parametrize("name", ["released", "curve", "scores", "users", "budget", "bytes", "seconds"])
+    def test_every_chart_can_be_drawn_twice_the_same(self, fedhist: Fedhist, folder: Path, name: str) -> None:
+        for kind, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+            files = [Path(f"{name}-{number}.{kind}") for number in range(2)]
+            for file in files:
+                outcome = fedhist("figure", "r", name, "--out", file)
+                assert outcome.code == 0, outcome.err
+            assert files[0].read_bytes().startswith(magic)
+            assert files[0].read_bytes() == files[1].read_bytes()
+
+    def test_one_from_the_truth_says_so(self, fedhist: Fedhist, folder: Path) -> None:
+        fedhist("figure", "r", "curve", "--out", "c.svg")
+        fedhist("figure", "r", "budget", "--out", "b.svg")
+        assert NOT_PRIVATE in Path("c.svg").read_text()
+        assert NOT_PRIVATE not in Path("b.svg").read_text()
+
+    def test_names_that_want_to_be_formulas_or_elements_stay_names(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        data = evil_data(tmp_path / "evil.csv")
+        assert fedhist("run", "--data", data, "--seed", 1, "--epsilon", 50, "--out", "r").code == 0
+        outcome = fedhist("figure", "r", "released", "--out", "f.svg")
+        assert outcome.code == 0, outcome.err
+        drawn = Path("f.svg").read_text()
+        assert "&lt;script&gt;" in drawn
+        assert "<script" not in drawn
+
+    def test_bad_names(self, fedhist: Fedhist, folder: Path) -> None:
+        Path("there.svg").write_text("mine")
+        for arguments, why in (
+            (("curves", "--out", "f.svg"), "there is no chart 'curves'; allowed: released, curve"),
+            (("curve", "--out", "f.pdf"), "ends in .svg or .png"),
+            (("curve", "--out", "there.svg"), "exists already"),
+        ):
+            outcome = fedhist("figure", "r", *arguments)
+            assert outcome.code == 2
+            assert why in outcome.err
+
+    def test_a_run_without_the_truth_has_no_curve(self, fedhist: Fedhist) -> None:
+        assert fedhist(*SMALL, "--no-truth", "--out", "r").code == 0
+        outcome = fedhist("figure", "r", "curve", "--out", "f.svg")
+        assert outcome.code == 2
+        assert "nothing to show" in outcome.err
+        assert not Path("f.svg").exists()

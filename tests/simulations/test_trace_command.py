@@ -1,0 +1,255 @@
+"""`fedhist run --trace`, `fedhist trace show`, --verbose and --quiet, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.protocol.events import Charged, DroppedOut, MessageSent, RoundEnded, Scored, StateEntered, Viewed
+from fedhist.server.trace_file import TRACE_FILE, read_trace
+
+Fedhist = Callable[..., Any]
+SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
+
+
+@pytest.fixture
+def traced(fedhist: Fedhist, tmp_path: Path) -> Path:
+    assert fedhist(*SMALL, "--trace", "--out", "r").code == 0
+    return tmp_path / "r"
+
+
+class TestTheTrace:
+    def test_it_tells_the_run_in_order(self, traced: Path) -> None:
+        trace = read_trace(traced / TRACE_FILE)
+        states = [event.state for event in trace.events if isinstance(event, StateEntered)]
+        assert states == ["planned", "selecting", "releasing", "released"]
+        kinds = [event.kind for event in trace.events]
+        # Every charge comes before the state that its noise leads to.
+        charges = [place for place, event in enumerate(trace.events) if isinstance(event, Charged)]
+        entered = [place for place, event in enumerate(trace.events) if isinstance(event, StateEntered)]
+        assert len(charges) == 2
+        assert charges[0] < entered[2]
+        assert charges[1] < entered[3]
+        assert kinds[-1] == "end"
+
+    def test_its_numbers_are_those_of_the_result(self, traced: Path) -> None:
+        document = json.loads((traced / "result.json").read_text())
+        events = read_trace(traced / TRACE_FILE).events
+        assert [e.charge for e in events if isinstance(e, Charged)] == document["ledger"]
+        (scores,) = (e for e in events if isinstance(e, Scored))
+        assert scores.chosen == document["threshold"]
+        assert scores.scores is not None
+        assert len(scores.scores) == len(scores.candidates) == document["plan"]["candidates"]
+        rounds = {e.round: e for e in events if isinstance(e, RoundEnded)}
+        for name, report in document["rounds"].items():
+            assert (rounds[name].answered, rounds[name].size) == (report["answered"], report["bytes"])
+        sent = {e.round: e.size for e in events if isinstance(e, MessageSent) and e.to == "server"}
+        assert sent == {name: report["bytes"] for name, report in document["rounds"].items()}
+        assert {e.plan for e in events if isinstance(e, MessageSent)} == {document["plan_digest"][:16]}
+
+    def test_without_masking_the_server_sees_what_the_device_had(self, traced: Path) -> None:
+        views = [e for e in read_trace(traced / TRACE_FILE).events if isinstance(e, Viewed)]
+        assert [view.round for view in views] == ["select", "release"]
+        for view in views:
+            assert view.had == view.seen != []
+        threshold = json.loads((traced / "result.json").read_text())["threshold"]
+        data = views[1].data
+        assert data is not None
+        assert sum(value**2 for value in views[1].had) <= threshold**2 * (1 + 1e-9)
+        assert all(had <= own + 1e-9 for had, own in zip(views[1].had, data, strict=True))
+
+    def test_the_release_is_the_same_with_it_and_without(self, fedhist: Fedhist, traced: Path) -> None:
+        assert fedhist(*SMALL, "--no-report", "--out", "plain").code == 0
+        assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
+
+    def test_it_needs_a_folder(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--trace", "--json")
+        assert outcome.code == 2
+        assert "--trace with --out" in outcome.err
+
+    def test_a_run_that_fails_leaves_it_beside(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        failed = fedhist(
+            "run", "--users", 5, "--items", 2, "--trace", "--out", "r", "--ledger", "missing/l.db"
+        )
+        assert failed.code != 0
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestMaskedRuns:
+    @pytest.fixture
+    def masked(self, fedhist: Fedhist, tmp_path: Path) -> Path:
+        masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.1)
+        outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
+        assert outcome.code == 0, outcome.err
+        return tmp_path / "r"
+
+    def test_stages_and_those_who_fall_silent_in_them_are_told(self, masked: Path) -> None:
+        events = read_trace(masked / TRACE_FILE).events
+        reports = json.loads((masked / "result.json").read_text())["rounds"]
+        for name, report in reports.items():
+            ended = [e for e in events if isinstance(e, RoundEnded) and e.round == name]
+            assert [e.stage for e in ended] == ["advertising", "sharing", "masking", "unmasking", ""]
+            gone = [e.stage for e in events if isinstance(e, DroppedOut) and e.round == name]
+            assert len(gone) == 2
+            for e in ended[:-1]:
+                stage = report["stages"][e.stage]
+                assert (stage["asked"], stage["answered"]) == (e.participants, e.answered)
+                assert gone.count(e.stage) == e.participants - e.answered
+            assert (ended[-1].answered, ended[-1].participants) == (report["answered"], 20)
+
+    def test_the_server_sees_noise_where_the_device_had_values(self, masked: Path) -> None:
+        views = [e for e in read_trace(masked / TRACE_FILE).events if isinstance(e, Viewed)]
+        assert [(view.round, view.masked) for view in views] == [("select", True), ("release", True)]
+        for view in views:
+            assert view.places[0] == "users"
+            assert view.had[0] == 15
+            far = [abs(seen - had) > 10_000 for had, seen in zip(view.had, view.seen, strict=True)]
+            assert sum(far) > 0.9 * len(far)
+
+    def test_the_report_steps_through_them(self, masked: Path) -> None:
+        page = (masked / "report.html").read_text()
+        for words in (
+            "Devices advertise fresh public keys",
+            "1 fell silent",
+            "unmasks the sum",
+            "noise to the server",
+        ):
+            assert words in page
+
+    def test_too_many_drop_outs_leave_a_trace_that_says_so(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.5)
+        outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
+        assert outcome.code == 4
+        (path,) = tmp_path.iterdir()
+        assert outcome.err.splitlines()[0] == f"the trace of the failed run: {path.name}"
+        events = read_trace(path).events
+        assert [e for e in events if isinstance(e, DroppedOut)]
+        assert events[-1].kind == "end"
+
+
+class TestShow:
+    def test_the_whole_timeline_is_plain_text_in_a_pipe(self, fedhist: Fedhist, traced: Path) -> None:
+        outcome = fedhist("trace", "show", "r")
+        assert outcome.code == 0
+        assert "\x1b" not in outcome.out
+        assert "300 users, engine in-process, simulation" in outcome.out
+        assert "server → shard 1" in outcome.out
+        assert "the user has   device sends    server sees" in outcome.out
+        lines = outcome.out.splitlines()
+        assert lines[-1] == f"{len(read_trace(traced / TRACE_FILE).lines)} of {lines[-1].split()[2]} events"
+        times = [float(line.split()[0]) for line in lines if re.match(r" *\d+\.\d{4} s  ", line)]
+        assert times == sorted(times) != []
+
+    def test_a_round_and_a_participant_can_be_asked_for(self, fedhist: Fedhist, traced: Path) -> None:
+        of_round = fedhist("trace", "show", "r", "--round", "select").out
+        assert "round release" not in of_round
+        assert "Charged for round select" in of_round
+        for name in ("shard 1", "1"):
+            of_one = fedhist("trace", "show", "r", "--participant", name).out
+            assert of_one.splitlines()[-1].startswith("4 of ")
+        assert (
+            fedhist("trace", "show", "r/trace.jsonl", "--participant", 1, "--round", "select")
+            .out.splitlines()[-1]
+            .startswith("2 of ")
+        )
+
+    def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
+        (traced / "bad.jsonl").write_text('{"trace": 1}\n')
+        fedhist(*SMALL, "--out", "untraced")
+        for arguments, why in (
+            (("nothing",), "can't read nothing"),
+            (("untraced",), "run it with --trace"),
+            (("r/bad.jsonl",), "line 1"),
+            (("r", "--participant", "node 9"), "no participant 'node 9'; allowed: 'shard 1'"),
+            (("r", "--round", "third"), "third"),
+        ):
+            outcome = fedhist("trace", "show", *arguments)
+            assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+            assert why in outcome.err
+
+
+class TestWords:
+    def test_verbose_tells_each_step_with_its_numbers(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--verbose", "--out", "r")
+        document = json.loads(Path("r/result.json").read_text())
+        lines = outcome.err.splitlines()
+        assert lines[0].startswith("The plan is fixed: 300 users over 20 items")
+        assert any(
+            f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in line
+            for line in lines
+        )
+        assert any("Round release: 1 of 1 participants are in the sum, 300 users" in line for line in lines)
+        assert lines[-1].startswith("The sum got its noise and is released")
+
+    def test_verbose_of_a_run_as_json_keeps_stdout_to_the_document(self, fedhist: Fedhist) -> None:
+        assert fedhist(*SMALL, "--verbose", "--json").document()["released_items"] == 20
+
+    def test_quiet_says_nothing_and_writes_all_the_same(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--quiet", "--out", "r")
+        assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+        assert Path("r/report.html").exists()
+        assert fedhist("report", "r", "--force", "--quiet").out == ""
+
+    def test_not_both(self, fedhist: Fedhist) -> None:
+        assert "one or the other" in fedhist(*SMALL, "--quiet", "--verbose").err
+
+
+def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tuple[int, str]:
+    """The exit code, and what the command shows on stderr when that is a terminal 160 characters wide."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"COLUMNS": "160", "TERM": "xterm", "FLWR_HOME": str(folder)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "fedhist", *map(str, arguments)],
+        stderr=theirs,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        env=environment,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while block := os.read(ours, 65_536):
+                shown += block
+        except OSError:
+            pass  # the other end is closed
+        code = process.wait(seconds)
+    os.close(ours)
+    return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
+
+
+class TestProgress:
+    def test_phases_have_a_rate_and_the_time_left(self, tmp_path: Path) -> None:
+        code, shown = in_a_terminal(tmp_path, "run", "--users", 60_000, "--items", 200, "--out", "r")
+        assert code == 0
+        assert "round 1: statistics" in shown
+        assert re.search(r"60000/60000 users [\d,.e+]+/s +\d:\d\d:\d\d", shown)
+
+    def test_quiet_shows_none(self, tmp_path: Path) -> None:
+        assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "r") == (0, "")
+
+    @pytest.mark.timeout(300)
+    def test_on_flower_the_nodes_that_answered_are_counted_and_traced(self, tmp_path: Path) -> None:
+        command = (*SMALL, "--engine", "flower-simulation", "--nodes", 25, "--trace", "--out", "r")
+        code, shown = in_a_terminal(tmp_path, *command, seconds=280)
+        assert code == 0, shown
+        assert shown.count("25/25 nodes") >= 2
+        assert "round 2: clipped histograms" in shown
+        trace = read_trace(tmp_path / "r" / TRACE_FILE)
+        assert trace.engine == "flower-simulation"
+        sent = [
+            e for e in trace.events if isinstance(e, MessageSent) and (e.round, e.to) == ("select", "server")
+        ]
+        left = [e for e in trace.events if e.kind == "left-out"]
+        assert len(sent) == 20
+        assert [getattr(event, "messages", 0) for event in left] == [5] * 4
+        ends = [e for e in trace.events if isinstance(e, RoundEnded)]
+        assert [(e.answered, e.participants, e.users) for e in ends] == [(25, 25, 300)] * 2

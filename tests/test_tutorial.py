@@ -1,0 +1,69 @@
+"""The tutorial runs from top to bottom, and shows what it runs to."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_tutorial", DOCS / "run_tutorial.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stored_outputs_are_those_that_execution_gives(runner: ModuleType) -> None:
+    stored = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))
+    for number, (kept, given) in enumerate(
+        zip(stored["cells"], runner.executed(stored)["cells"], strict=True)
+    ):
+        assert kept == given, f"cell {number}: run python docs/run_tutorial.py"
+    assert sum(cell["cell_type"] == "code" for cell in stored["cells"]) >= 12
+
+
+def test_a_cell_shows_what_it_prints_and_its_last_expression(runner: ModuleType) -> None:
+    names: dict[str, object] = {}
+    printed, shown = runner.run_cell("x = 2\nprint('two')\nx + 1", names, where="here")
+    assert printed["text"] == ["two\n"]
+    assert shown["data"] == {"text/plain": ["3"]}
+    assert runner.run_cell("y = x", names, where="here") == []
+    with pytest.raises(ZeroDivisionError):
+        runner.run_cell("1 / 0", names, where="here")
+
+
+def test_a_name_that_wants_to_be_an_element_stays_a_name() -> None:
+    import numpy as np
+
+    import fedhist
+    from fedhist.protocol.plan import Plan
+    from fedhist.server.release import Release
+
+    plan = Plan(users=3, domain="open")
+    release = Release(
+        plan=plan,
+        threshold=2.0,
+        histogram=np.array([5.0, 4.0]),
+        standard_error=1.0,
+        charges=(),
+        private=True,
+        seeded=True,
+        labels=["<script>alert(1)</script>", "\u202eabc"],
+    )
+    shown = release._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    assert "⟨U+202E⟩abc" in shown
+    assert "simulation only" in shown
+    assert "epsilon" in plan._repr_html_()
+    ledger = fedhist.Ledger()
+    assert "basic composition" in ledger._repr_html_()
