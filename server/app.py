@@ -40,7 +40,7 @@ from fedhist.server.grid_settings import GridSettings, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
-from fedhist.server.result_folder import check_target, new_folder, write_results
+from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
@@ -266,6 +266,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
         check_target(settings.out)
     labels = _read_items(settings)
     directory = _read_directory(settings)
+    if settings.out is not None:
+        check_room(settings.out, settings.plan, labels)
     reports: dict[Round, RoundReport] = {}
     with charged(settings.ledger, settings.plan, label="flower") as journal:
         ledger = Ledger(journal=journal)

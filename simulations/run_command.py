@@ -18,6 +18,7 @@ from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.result_folder import (
+    check_room,
     check_target,
     default_folder,
     new_folder,
@@ -238,6 +239,8 @@ def run(**flags: Any) -> None:
         check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
+        if target is not None:
+            check_room(target, plan, loaded.labels)
         label = "synthetic" if options.data is None else options.data.name
         with charged(options.ledger, plan, label=label, trials=options.trials or 1) as journal:
             results = list(_trials(options, plan, loaded, journal, progress))
