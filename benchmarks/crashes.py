@@ -14,6 +14,7 @@ The exit code is 1 if anything is wrong.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -52,13 +53,12 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materi
 from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 
 DEVICES, USERS, ITEMS = 3, 30, 40
-# Where a line may be the last one: everything between a request and what is on disk.
-STORAGE = {
-    "charged_run.py", "budget_file.py", "ledger_database.py", "result_folder.py", "coordinator.py", "release.py",
-    "memory_file.py", "policy.py", "device.py", "collection.py", "crashes.py",
-}  # fmt: skip
+# Where a line may be the last one: all that touches a disk.
+STORAGE = ("charged_run.py", "budget_file.py", "ledger_database.py", "result_folder.py", "memory_file.py")
+MOST_VISITS = 3
 LIMIT_SECONDS = 120.0
 ANNOUNCED = "written"
+VISITS = "visits="
 
 
 @dataclass
@@ -105,22 +105,28 @@ class Victim:
     said: str
     died: bool
     seconds: float
-    lines: int = 0
+    visits: dict[Place, int] = field(default_factory=dict)
+
+
+Place = tuple[str, int]
 
 
 class Lines:
-    """Counts the lines of our storage code as they run, and kills the process at one of them."""
+    """Counts the visits of lines of our storage code, and kills the process at one of them."""
 
-    def __init__(self, last: int | None) -> None:
-        self.count, self.last = 0, last
+    def __init__(self, last: Place | None = None, visit: int = 1) -> None:
+        self.last, self.visit = last, visit
+        self.visits: Counter[Place] = Counter()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Lines | None:
         """What Python calls for every function and line."""
-        if os.path.basename(frame.f_code.co_filename) not in STORAGE:  # noqa: PTH119 - once for every call
+        name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - once for every call
+        if name not in STORAGE:
             return None
         if event == "line":
-            self.count += 1
-            if self.count == self.last:
+            place = name, frame.f_lineno
+            self.visits[place] += 1
+            if place == self.last and self.visits[place] == self.visit:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self
 
@@ -143,12 +149,12 @@ def fork(work: Callable[[], None], *, lines: Lines | None = None, seconds: float
     os.close(ours)
     _, status = os.waitpid(child, 0)
     text = said.decode(errors="replace")
-    counted = text.split("lines=")[1:]
+    text, _, counted = text.partition(VISITS)
     return Victim(
         said=text,
         died=os.WIFSIGNALED(status),
         seconds=time.monotonic() - started,
-        lines=int(counted[0]) if counted else 0,
+        visits={(name, line): count for name, line, count in json.loads(counted or "[]")},
     )
 
 
@@ -165,7 +171,9 @@ def _work_and_exit(work: Callable[[], None], out: int, lines: Lines | None) -> N
     finally:
         sys.settrace(None)
         sys.stdout.flush()
-        os.write(1, f"lines={0 if lines is None else lines.count}".encode())
+        if lines is not None:
+            visits = [[name, line, count] for (name, line), count in lines.visits.items()]
+            os.write(1, f"{VISITS}{json.dumps(visits)}".encode())
         os._exit(0)
 
 
@@ -181,6 +189,7 @@ class Scene:
     kind: str
     chance: random.Random
     tally: Tally
+    only: str | None = None
     number: int = 0
 
     @property
@@ -232,9 +241,15 @@ class Scene:
         if abs(before - ledger.reserved().epsilon - record.reserved.epsilon) > 1e-9:
             self.tally.wrong(self.kind, [f"run {record.id} did not hold its reservation until it was closed"])
 
+    def last_line(self, visits: dict[Place, int]) -> Lines:
+        """Any line that a whole run visits, at one of its first visits."""
+        places = sorted(place for place in visits if self.only in {None, place[0]})
+        place = self.chance.choice(places or sorted(visits))
+        return Lines(place, self.chance.randint(1, min(visits[place], MOST_VISITS)))
+
     def kill_many(self, kills: int, work: Callable[[], None], look: Callable[[Victim], None]) -> None:
         """One run that lives, to know how long one is; then the kills, by line and by clock in turn."""
-        whole = fork(work, lines=Lines(None))
+        whole = fork(work, lines=Lines())
         look(whole)
         if whole.died or ANNOUNCED not in whole.said:
             raise RuntimeError(f"a run that nobody killed did not end: {whole.said}")
@@ -244,10 +259,10 @@ class Scene:
         died = 0
         while died < kills:
             self.number += 1
-            if self.number % 2:
+            if self.number % 2 and self.only is None:
                 victim = fork(work, seconds=self.chance.uniform(0, swift.seconds))
             else:
-                victim = fork(work, lines=Lines(self.chance.randint(1, whole.lines)))
+                victim = fork(work, lines=self.last_line(whole.visits))
             look(victim)
             died += victim.died
 
@@ -415,6 +430,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="in all; who survives by luck is not counted")
     parser.add_argument("--flower", type=int, default=2, help="of them in Flower simulations")
     parser.add_argument("--deployment", type=int, default=8, help="of them in a deployment")
+    parser.add_argument("--only", choices=STORAGE, help="kill at lines of this file, and not by the clock")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     arguments = parser.parse_args()
     forks = max(arguments.kills - arguments.flower - arguments.deployment, 0)
@@ -429,7 +445,7 @@ def main() -> int:
         }
         for place, (kind, (work, kills)) in enumerate(scenes.items()):
             if kills:
-                work(Scene(folder / str(place), kind, chance, tally), kills)
+                work(Scene(folder / str(place), kind, chance, tally, arguments.only), kills)
         if arguments.deployment:
             from deployment_crashes import kill_deployment  # noqa: PLC0415 - that script imports this one
 

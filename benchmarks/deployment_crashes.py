@@ -93,7 +93,7 @@ class Deployment:
         kill_all(running)
         self.wait_for_end(federation)
         keys = federation.folder / "keys"
-        key = NodeKey(private=keys / node.name, public=keys / f"{node.name}.pub")
+        key = NodeKey(private=keys / f"{node.name}.key", public=keys / f"{node.name}.pub")
         federation.start_node(node.name, key, free_ports(1)[0], self.load.nodes[number])
         wait_until(
             lambda: federation.online() >= NODES,
