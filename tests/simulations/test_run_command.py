@@ -391,7 +391,7 @@ class TestLedger:
         assert outcome.code == 1
         assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
         (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
-        assert (run.status, run.reason) == ("failed", "OSError")
+        assert (run.status, run.reason) == ("failed", "NotWritten")
         assert run.charged.epsilon == pytest.approx(1.1)
         assert files_in(tmp_path) == ["l.db"]
 
