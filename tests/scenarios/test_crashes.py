@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+LIMIT_SECONDS = 300.0
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "crashes.py"
 
 
@@ -26,21 +27,22 @@ def crashes(folder: Path, *arguments: str, prelude: str = "") -> tuple[int, str]
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode in {0, 1}, done.stderr
     return done.returncode, done.stdout
 
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the victims are forks")
+# Many processes on a busy machine: longer than the limit of other tests, and still a limit.
+pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 100)
 
 
 def test_whatever_the_moment_nothing_is_half_written_lost_or_spent_twice(tmp_path: Path) -> None:
-    code, said = crashes(tmp_path, "--kills", "24", "--seed", "7")
+    code, said = crashes(tmp_path, "--kills", "16", "--seed", "7")
     assert code == 0, said
     assert "WRONG" not in said
     table = {line[:22].strip(): line[22:].split() for line in said.splitlines()}
-    assert table["fedhist run"][1] == table["coordinator"][1] == "12"
+    assert table["fedhist run"][1] == table["coordinator"][1] == "8"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +77,7 @@ memory_file.admit_in_file = admit_round_2_only
     ids=["written-in-place", "answers-before-it-remembers"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, file: str) -> None:
-    kills = "6" if file == "result_folder.py" else "2"
+    kills = "4" if file == "result_folder.py" else "2"
     code, said = crashes(tmp_path, "--kills", kills, "--seed", "7", "--only", file, prelude=harm)
     assert code == 1, said
     assert "WRONG" in said
