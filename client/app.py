@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Round
 
+log = logging.getLogger("fedhist")
 Load = Callable[[Context], Population]
 
 
@@ -117,6 +119,9 @@ class _Answering:
         except Refused as refusal:
             return _reply(message, envelope, Status.REFUSED, refusal.reason)
         except Exception as error:
+            if isinstance(error, InvalidInput):
+                # The node's own files: its operator must know, and the server learns no more than the kind.
+                log.error("%s", error)
             return _reply(message, envelope, Status.FAILED, type(error).__name__)
         return _reply(message, envelope, Status.ANSWER, data=data)
 

@@ -32,8 +32,22 @@ def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> None:
             database.execute("COMMIT")
     except (sqlite3.Error, UnicodeDecodeError) as problem:  # the latter when a damaged schema is no text
         raise InvalidFile(
-            f"the device's memory {path} can't be used",
-            allowed="a memory that fedhist wrote, or a path where nothing lies yet",
+            f"the device's memory {path} can't be used: {problem}",
+            allowed="a memory that fedhist wrote, or a path where nothing lies yet, on a disk with room that may "
+            "be written",
+            advice="the request is not answered, and nothing is spent",
+        ) from problem
+
+
+def read_memory(path: Path) -> Memory:
+    """What the device remembers, for its operator. A file that no request was admitted into is an empty memory."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return _read(database, path) if tables else Memory()
+    except sqlite3.Error as problem:
+        raise InvalidFile(
+            f"the device's memory {path} can't be read: {problem}", allowed="a memory that fedhist wrote"
         ) from problem
 
 

@@ -5,6 +5,7 @@
     │   ├── InvalidPlan         a setting, or two that do not go together
     │   ├── InvalidPopulation   data that is not a histogram of counts
     │   └── InvalidFile         a file that is not what it says
+    ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
     │   ├── TooFewSurvivors     masked inputs can't be unmasked safely, or at all
@@ -47,6 +48,10 @@ class InvalidPopulation(InvalidInput):
 
 class InvalidFile(InvalidInput):
     """A file that is missing, unreadable or not what its name says."""
+
+
+class NotWritten(FedhistError):
+    """A result that was computed and could not be written. Nothing of it was released; its charges stay."""
 
 
 class BudgetExceeded(FedhistError):

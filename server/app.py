@@ -49,7 +49,7 @@ from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
-from fedhist.server.result_folder import check_target, new_folder, write_results
+from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 from fedhist.server.round_watch import RoundWatch, names_of, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
@@ -311,6 +311,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
         check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)
+    if settings.out is not None:
+        check_room(settings.out, settings.plan, labels)
     reports: dict[Round, RoundReport] = {}
     observe = recorder = Recorder(settings.plan, simulated=False)
     with (

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
-from fedhist.server.budget_file import BudgetFile
+from fedhist.server.budget_file import BudgetFile, OpenRun
 from fedhist.server.coordinator import planned_charges
 from fedhist.server.result_folder import undisturbed
 
@@ -45,7 +45,26 @@ def charged(
         yield entry.record
     except BaseException as error:
         with undisturbed():
-            entry.failed(type(error).__name__)
+            _note_failure(entry, error)
         raise
     with undisturbed():
-        entry.released()
+        try:
+            entry.released()
+        except FedhistError as problem:
+            problem.add_note(f"The run itself went well, and a result folder is whole. {_still_open(entry)}")
+            raise
+
+
+def _note_failure(entry: OpenRun, error: BaseException) -> None:
+    """The run has failed; should the ledger fail too, what is told is still why the run did."""
+    try:
+        entry.failed(type(error).__name__)
+    except FedhistError:
+        error.add_note(f"The ledger could not be told. {_still_open(entry)}")
+
+
+def _still_open(entry: OpenRun) -> str:
+    return (
+        f"Run {entry.id} stays open in {entry.path}: its whole reservation counts until "
+        f"'fedhist ledger close' closes it."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -15,10 +16,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.plan import Plan
 from fedhist.server.release import Release
 
 NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"
+# result.json and plan.json, and the rows of an open domain of which nobody knows the items beforehand.
+_ROOM_FOR_DOCUMENTS = 2**18
+# Separators and numbers with all their digits, of the widest table.
+_ROW_BYTES = 128
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def default_folder(now: datetime) -> Path:
@@ -53,10 +60,49 @@ def check_target(target: Path) -> None:
         )
 
 
+def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> None:
+    """Refuse a disk that has no room for the result, before anything is spent on it.
+
+    The room is asked for in a file without a name and given back at once, so a disk that others fill meanwhile is
+    still found out late. Where the file system can't tell, nothing is refused.
+    """
+    rows = len(labels) if labels is not None else plan.items or 0
+    names = sum(len(str(label)) for label in labels or ())
+    needed = _ROOM_FOR_DOCUMENTS + rows * _ROW_BYTES + names
+    allocate = getattr(os, "posix_fallocate", None)
+    if allocate is None:
+        return
+    try:
+        with tempfile.TemporaryFile(dir=target.absolute().parent) as probe:
+            allocate(probe.fileno(), 0, needed)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise InvalidFile(
+                f"there is no room for the folder {target} ({error.strerror}; it may need {needed:,} bytes)",
+                allowed="a new folder on a disk with room",
+                advice="nothing was spent; make room, or name another one with --out",
+            ) from None
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, which it becomes when the block ends well; else it vanishes."""
+    """A hidden folder beside the target, which it becomes when the block ends well; else it vanishes.
+
+    What the disk refuses inside the block is NotWritten.
+    """
     check_target(target)
+    try:
+        with _partial_folder(target) as partial:
+            yield partial
+    except OSError as error:
+        raise NotWritten(
+            f"the result folder {target} can't be written ({error.strerror}): nothing of it was released, and "
+            "what the run has charged stays charged"
+        ) from error
+
+
+@contextmanager
+def _partial_folder(target: Path) -> Iterator[Path]:
     parent = target.absolute().parent
     partial = Path(tempfile.mkdtemp(prefix=".fedhist-", suffix=".partial", dir=parent))
     try:

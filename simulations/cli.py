@@ -116,11 +116,12 @@ def _report(error: BaseException) -> int | None:
         case MemoryError():
             code, text = 1, "error: not enough memory for this population; use fewer users or items"
         case OSError():
-            what, where = error.strerror or "input/output error", error.filename or "unknown file"
+            # The files that we write have names; what is printed goes somewhere without one.
+            what, where = error.strerror or "input/output error", error.filename or "standard output"
             code, text = 1, f"error: {what}: {where}"
         case _:
             return None
-    click.echo(text, err=True)
+    click.echo(" ".join([text, *getattr(error, "__notes__", ())]), err=True)
     return code
 
 

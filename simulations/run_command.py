@@ -20,6 +20,7 @@ from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
 from fedhist.server.result_folder import (
+    check_room,
     check_target,
     default_folder,
     new_folder,
@@ -258,6 +259,8 @@ def run(**flags: Any) -> None:
         check_labels(loaded.population, plan)
         if options.truth:
             check_not_empty(loaded.population)
+        if target is not None:
+            check_room(target, plan, loaded.labels)
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
         observe = to_all(

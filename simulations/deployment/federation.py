@@ -62,10 +62,16 @@ class Federation:
     programs: Programs
     nodes: list[Program] = field(default_factory=list)
 
-    def submit(self, app: Path) -> str:
-        """Hand an app to the SuperLink; the number of the run."""
-        document = self._flwr("run", str(app), _NAME, "--format", "json")
+    def submit(self, app: Path, settings: Mapping[str, Value] | None = None) -> str:
+        """Hand an app to the SuperLink, with this run-config over its own; the number of the run."""
+        own = ("--run-config", " ".join(toml_lines(settings))) if settings else ()
+        document = self._flwr("run", str(app), _NAME, *own, "--format", "json")
         return str(document["run-id"])
+
+    def statuses(self) -> dict[str, str]:
+        """The status of every run, by number."""
+        document = self._flwr("list", _NAME, "--format", "json")
+        return {str(run["run-id"]): str(run["status"]) for run in document["runs"]}
 
     def status(self, run: str) -> str:
         """`pending`, `starting`, `running`, or `finished:` with how."""

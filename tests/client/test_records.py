@@ -173,7 +173,8 @@ class TestMatrices:
 
     def test_one_dimension(self, tmp_path: Path) -> None:
         scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.coo_array(np.arange(4)))
-        with pytest.raises(InvalidPopulation, match="dimension"):
+        # Before SciPy 1.17 such a file can be written and not be read.
+        with pytest.raises((InvalidFile, InvalidPopulation), match=r"dimension|no sparse matrix"):
             read_population(tmp_path / "matrix.npz")
 
     def test_a_wrong_count_is_named_by_row_and_column(self, tmp_path: Path) -> None:

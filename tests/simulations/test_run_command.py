@@ -390,9 +390,9 @@ class TestLedger:
         monkeypatch.setattr(run_command, "write_results", fail)
         outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
         assert outcome.code == 1
-        assert outcome.err == "error: No space left on device: result.json\n"
+        assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
         (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
-        assert (run.status, run.reason) == ("failed", "OSError")
+        assert (run.status, run.reason) == ("failed", "NotWritten")
         assert run.charged.epsilon == pytest.approx(1.1)
         assert files_in(tmp_path) == ["l.db"]
 

@@ -1,0 +1,188 @@
+"""Kill parts of a real deployment in the middle of runs, and look at what is left.
+
+    python benchmarks/deployment_crashes.py             # 8 kills: ServerApps, SuperNodes, and a SuperLink
+
+`benchmarks/crashes.py` runs this too. Each kill costs a run or more of a deployment, so there are few. A ServerApp that
+dies leaves an open run in the ledger; without a SuperNode, which dies with all that it started, the run goes on or
+fails; a SuperLink that dies takes the deployment along, and a new one is started on the same ledger and memories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+from crashes import Scene, Tally, Victim
+from deployment_load import Load, prepare, processes_with
+
+from fedhist.client.policy import Policy
+from fedhist.protocol.errors import RoundFailed
+from fedhist.simulations.deployment.aftermath import memory_faults
+from fedhist.simulations.deployment.certificates import NodeKey
+from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
+from fedhist.simulations.deployment.processes import descendants, free_ports, wait_until
+
+NODES, USERS = 2, 20
+ROUND_SECONDS = 30.0
+LIMIT_SECONDS = 180.0
+# The ServerApp first, most often: its moments matter most. The SuperLink last: it takes the others along.
+TURNS = ("ServerApp", "SuperNode", "ServerApp")
+
+
+@dataclass
+class Deployment:
+    """A federation that is killed piece by piece, and the files that outlive it."""
+
+    load: Load
+    scene: Scene
+    chance: random.Random
+    known: int = 0
+
+    def one(self, federation: Federation, kind: str, app: Path) -> None:
+        """Submit a run, wait until it is in the ledger, kill at a random moment, look."""
+        self.scene.kind, self.scene.number = kind, self.scene.number + 1
+        federation.submit(app, {"out": str(self.scene.out)})
+        wait_until(
+            lambda: len(self.scene.runs()) > self.known,
+            seconds=LIMIT_SECONDS,
+            what="the run to reserve its budget",
+            programs=federation.programs,
+        )
+        time.sleep(self.chance.uniform(0, 10))
+        died = {"ServerApp": self.kill_server, "SuperNode": self.kill_node, "SuperLink": self.kill_link}[
+            kind
+        ](federation)
+        # What was killed is the run's own process only in the first case; else it ends by itself, and may say so.
+        self.look(Victim(said="", died=died and kind == "ServerApp", seconds=0), killed=died)
+
+    def look(self, victim: Victim, *, killed: bool) -> None:
+        """Check everything that outlives the processes."""
+        self.scene.look(self.known, victim)
+        if killed and not victim.died:
+            self.scene.tally.note(self.scene.kind, "killed")
+        self.known = len(self.scene.runs())
+        for number, config in enumerate(self.load.nodes):
+            memory = self.load.folder / f"node-{number}.memory"
+            policy = Policy(max_epsilon=float(config["max-epsilon"]))
+            self.scene.tally.wrong(self.scene.kind, memory_faults(memory, self.load.plan, policy))
+
+    def kill_server(self, federation: Federation) -> bool:
+        """The ServerApp's process, with the one that started it left alone; whether it was still there."""
+        return kill_all(
+            pid for pid, line in started_by(federation.programs.started[0].pid) if "serverapp" in line
+        )
+
+    def kill_node(self, federation: Federation) -> bool:
+        """A SuperNode and its answers, as a power cut would; it comes back once the run has ended."""
+        number = self.chance.randrange(NODES)
+        node = [one for one in federation.programs.started if one.name == f"node-{number}" and one.running][
+            -1
+        ]
+        running = [pid for pid, _ in started_by(node.pid)]
+        federation.programs.kill(node)
+        kill_all(running)
+        self.wait_for_end(federation)
+        keys = federation.folder / "keys"
+        key = NodeKey(private=keys / f"{node.name}.key", public=keys / f"{node.name}.pub")
+        federation.start_node(node.name, key, free_ports(1)[0], self.load.nodes[number])
+        wait_until(
+            lambda: federation.online() >= NODES,
+            seconds=LIMIT_SECONDS,
+            pause=2.0,
+            what="the node to be back",
+            programs=federation.programs,
+        )
+        return True
+
+    def kill_link(self, federation: Federation) -> bool:
+        """The SuperLink. Its ServerApp lives on, for as long as it likes or the limit allows."""
+        federation.programs.kill(federation.programs.started[0])
+        until = time.monotonic() + LIMIT_SECONDS / 3
+        while self.scene.runs()[-1].status == "open" and time.monotonic() < until:
+            time.sleep(0.5)
+        return True
+
+    def wait_for_end(self, federation: Federation) -> None:
+        """Until the ledger knows how the run ended."""
+        with suppress(RoundFailed):
+            wait_until(
+                lambda: self.scene.runs()[-1].status != "open",
+                seconds=LIMIT_SECONDS,
+                what="the end of the run",
+                programs=federation.programs,
+            )
+
+
+def started_by(pid: int) -> list[tuple[int, str]]:
+    """The processes that descend from this one, with their command lines."""
+    found = []
+    for one in descendants([pid]):
+        with suppress(OSError):
+            line = Path(f"/proc/{one.pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+            found.append((one.pid, line.replace("\0", " ")))
+    return found
+
+
+def kill_all(pids: Iterable[int]) -> bool:
+    """SIGKILL; whether there was anybody."""
+    hit = False
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            hit = True
+    return hit
+
+
+def kill_deployment(folder: Path, kills: int, chance: random.Random, tally: Tally) -> None:
+    """So many kills; the last one, and every ninth, is a SuperLink's, after which a new deployment is started."""
+    folder.mkdir()
+    load = prepare(folder, nodes=NODES, users=USERS, limit=10.0 * kills)
+    load.settings = {
+        **load.settings,
+        "timeout": ROUND_SECONDS,
+        "minimum-cohort": USERS // 2,
+        "minimum-nodes": 1,
+    }
+    deployment = Deployment(load, Scene(folder, "ServerApp", chance, tally), chance)
+    app = write_app(folder / "app", {**load.settings, "out": ""})
+    left = kills
+    while left:
+        place = folder / f"federation-{left}"
+        place.mkdir()
+        turns = cycle(TURNS)
+        with open_federation(place, load.nodes) as federation:
+            while left > 1 and left % 9:
+                deployment.one(federation, next(turns), app)
+                left -= 1
+            deployment.one(federation, "SuperLink", app)
+            left -= 1
+        tally.wrong("SuperLink", [f"left running: {line}" for line in processes_with(place)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    arguments = parser.parse_args()
+    tally = Tally()
+    with tempfile.TemporaryDirectory(prefix="fedhist-crashes-", ignore_cleanup_errors=True) as name:
+        chance = random.Random(arguments.seed)  # noqa: S311 - moments, not noise
+        kill_deployment(Path(name).resolve() / "deployment", arguments.kills, chance, tally)
+    tally.print()
+    return 1 if tally.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

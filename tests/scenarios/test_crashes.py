@@ -1,0 +1,83 @@
+"""Runs that are killed with SIGKILL at random moments: the small version of `benchmarks/crashes.py`.
+
+The victims of one seed die at the same lines every time; those that die by the clock do not, and whatever they leave
+must be just as well.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT_SECONDS = 300.0
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "crashes.py"
+
+
+def crashes(folder: Path, *arguments: str, prelude: str = "") -> tuple[int, str]:
+    """The exit code of the script and what it printed; the prelude may break what the script is to check."""
+    code = f"{prelude}\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SCRIPT), "--flower", "0", "--deployment", "0", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return done.returncode, done.stdout
+
+
+# Many processes on a busy machine: longer than the limit of other tests, and still a limit.
+pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 100)
+
+
+def test_whatever_the_moment_nothing_is_half_written_lost_or_spent_twice(tmp_path: Path) -> None:
+    code, said = crashes(tmp_path, "--kills", "16", "--seed", "7")
+    assert code == 0, said
+    assert "WRONG" not in said
+    table = {line[:22].strip(): line[22:].split() for line in said.splitlines()}
+    assert table["fedhist run"][1] == table["coordinator"][1] == "8"
+    assert list(tmp_path.iterdir()) == []
+
+
+# A folder that is written under its own name.
+IN_PLACE = """
+from contextlib import contextmanager
+from fedhist.server import result_folder
+
+@contextmanager
+def in_place(target):
+    target.mkdir()
+    yield target
+
+result_folder.new_folder = in_place
+"""
+# A device that answers round 1 before it has noted that it was asked.
+FORGETFUL = """
+import fedhist.client.memory_file as memory_file
+admit = memory_file.admit_in_file
+
+def admit_round_2_only(path, policy, envelope):
+    if envelope.request.round.value == "release":
+        admit(path, policy, envelope)
+
+memory_file.admit_in_file = admit_round_2_only
+"""
+
+
+@pytest.mark.parametrize(
+    ("harm", "file"),
+    [(IN_PLACE, "result_folder.py"), (FORGETFUL, "memory_file.py")],
+    ids=["written-in-place", "answers-before-it-remembers"],
+)
+def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, file: str) -> None:
+    kills = "4" if file == "result_folder.py" else "2"
+    code, said = crashes(tmp_path, "--kills", kills, "--seed", "7", "--only", file, prelude=harm)
+    assert code == 1, said
+    assert "WRONG" in said

@@ -1,0 +1,296 @@
+"""Disks that are full or must not be written: a sentence, nothing half written, and a ledger that tells what was spent.
+
+A small file system of its own is mounted where the tests run as root; elsewhere a limit on the size of files stands for
+a full disk, and a folder without the right to write for one that is read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fedhist.client.memory_file import admit_in_file, read_memory
+from fedhist.client.policy import Policy
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import SelectRequest
+from fedhist.server import result_folder
+from fedhist.server.budget_file import BudgetFile
+from fedhist.server.charged_run import charged
+from fedhist.server.result_folder import check_room, new_folder
+from fedhist.simulations import cli
+
+PLAN = Plan(users=10, items=2)
+RUN = ["run", "--users", "50", "--items", "5", "--no-truth", "--seed", "1"]
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[..., None]]:
+    """A file system of so many kilobytes; the function that is yielded mounts it again with other options."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+
+    def again(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+    try:
+        yield again
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """A file that takes all the room there is."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return path
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file may grow beyond this, which the system tells as it tells a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def fedhist(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit code and what was said on the error stream."""
+    code = cli._run(list(arguments))
+    return code, capsys.readouterr().err
+
+
+def assert_one_sentence(text: str) -> None:
+    assert text.startswith("error: ")
+    assert text.count("\n") == 1
+    assert "Traceback" not in text
+    assert "unknown file" not in text
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def only_run(ledger: Path) -> tuple[str, float]:
+    (run,) = BudgetFile.open(ledger, create=False).runs()
+    return run.status, run.charged.epsilon
+
+
+class TestTheResultFolder:
+    def test_a_full_disk_is_refused_before_anything_is_spent(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        disk, ledger = tmp_path / "disk", tmp_path / "l.db"
+        with small_disk(disk, 64):
+            code, said = fedhist(capsys, *RUN, "--out", str(disk / "r"), "--ledger", str(ledger))
+            assert names_in(disk) == []
+        assert code == 2
+        assert_one_sentence(said)
+        assert "no room" in said
+        assert not ledger.exists()
+
+    def test_room_for_the_rows_is_asked_for_too(self, tmp_path: Path) -> None:
+        with file_size_limit(2**20):
+            check_room(tmp_path / "r", Plan(users=10, items=100), None)
+            with pytest.raises(InvalidFile, match="no room"):
+                check_room(tmp_path / "r", Plan(users=10, items=100_000), None)
+            with pytest.raises(InvalidFile, match="no room"):
+                check_room(tmp_path / "r", Plan(users=10, domain="open"), ["x" * 1000] * 1000)
+        assert names_in(tmp_path) == []
+
+    def test_a_disk_that_fills_up_meanwhile_costs_what_was_charged_and_leaves_nothing(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = result_folder.write_results
+
+        def write_on_a_full_disk(*arguments: object) -> None:
+            with file_size_limit(100):
+                real(*arguments)  # type: ignore[arg-type]  # passed on as they come
+
+        monkeypatch.setattr("fedhist.simulations.run_command.write_results", write_on_a_full_disk)
+        ledger = tmp_path / "l.db"
+        code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
+        assert code == 1
+        assert_one_sentence(said)
+        assert "can't be written (File too large)" in said
+        assert "stays charged" in said
+        assert names_in(tmp_path) == ["l.db"]
+        assert only_run(ledger) == ("failed", pytest.approx(1.1))
+
+    def test_a_real_disk_that_fills_up_while_the_folder_is_written(self, tmp_path: Path) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 64):
+            with pytest.raises(NotWritten, match="No space left"), new_folder(disk / "r") as folder:
+                (folder / "a.txt").write_text("some")
+                fill(disk)
+                (folder / "b.txt").write_text("more" * 10_000)
+            (disk / "filler").unlink()
+            assert names_in(disk) == []
+
+    def test_a_read_only_disk(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 1024) as again:
+            again("ro")
+            code, said = fedhist(capsys, *RUN, "--out", str(disk / "r"), "--ledger", str(tmp_path / "l.db"))
+        assert code == 2
+        assert_one_sentence(said)
+        assert "can't write into" in said
+        assert not (tmp_path / "l.db").exists()
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_a_folder_without_the_right_to_write(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o500)
+        code, said = fedhist(capsys, *RUN, "--out", str(locked / "r"), "--ledger", str(tmp_path / "l.db"))
+        assert code == 2
+        assert_one_sentence(said)
+        assert not (tmp_path / "l.db").exists()
+
+
+class TestTheLedger:
+    def test_a_full_disk_before_the_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 128):
+            ledger = disk / "l.db"
+            BudgetFile.open(ledger, create=True)
+            filler = fill(disk)
+            code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
+            filler.unlink()
+            assert BudgetFile.open(ledger, create=False).runs() == []
+        assert code == 2
+        assert_one_sentence(said)
+        assert "full" in said
+        assert not (tmp_path / "r").exists()
+
+    def test_a_disk_that_fills_up_during_the_run_leaves_it_open_and_tells_why_it_failed(
+        self, tmp_path: Path
+    ) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 128):
+            ledger = disk / "l.db"
+            with pytest.raises(ZeroDivisionError) as caught, charged(ledger, PLAN, label="x"):
+                fill(disk)
+                _ = 1 / 0
+            (disk / "filler").unlink()
+            budget = BudgetFile.open(ledger, create=False)
+            assert [run.status for run in budget.runs()] == ["open"]
+            assert budget.reserved().epsilon == pytest.approx(1.1)
+        assert any("Run 1 stays open" in note for note in caught.value.__notes__)
+
+    def test_a_ledger_that_can_t_be_told_of_the_end_does_not_undo_the_result(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk, out = tmp_path / "disk", tmp_path / "r"
+        real = result_folder.write_results
+
+        def write_and_fill(*arguments: object) -> None:
+            real(*arguments)  # type: ignore[arg-type]  # passed on as they come
+            fill(disk)
+
+        monkeypatch.setattr("fedhist.simulations.run_command.write_results", write_and_fill)
+        with small_disk(disk, 128):
+            ledger = disk / "l.db"
+            code, said = fedhist(capsys, *RUN, "--out", str(out), "--ledger", str(ledger))
+            (disk / "filler").unlink()
+            assert only_run(ledger) == ("open", pytest.approx(1.1))
+        assert code == 2
+        assert_one_sentence(said)
+        assert "a result folder is whole" in said
+        assert "'fedhist ledger close'" in said
+        assert names_in(out) == ["histogram.csv", "plan.json", "result.json"]
+
+    def test_a_limit_on_the_size_of_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        ledger = tmp_path / "l.db"
+        BudgetFile.open(ledger, create=True)
+        with file_size_limit(ledger.stat().st_size // 2):
+            code, said = fedhist(capsys, *RUN, "--json", "--ledger", str(ledger))
+        assert code == 2
+        assert_one_sentence(said)
+        assert BudgetFile.open(ledger, create=False).runs() == []
+
+    def test_a_read_only_disk(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 256) as again:
+            BudgetFile.open(disk / "l.db", create=True)
+            again("ro")
+            code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(disk / "l.db"))
+        assert code == 2
+        assert_one_sentence(said)
+        assert "readonly" in said
+        assert not (tmp_path / "r").exists()
+
+
+class TestADevicesMemory:
+    @staticmethod
+    def ask(path: Path, run: str) -> None:
+        admit_in_file(path, Policy(max_epsilon=10.0), Envelope(run=run, request=SelectRequest(PLAN)))
+
+    def test_a_full_disk_is_no_answer_and_no_loss(self, tmp_path: Path) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 64):
+            memory = disk / "m.db"
+            self.ask(memory, "one")
+            before = read_memory(memory)
+            filler = fill(disk)
+            with pytest.raises(InvalidFile, match="full"):
+                self.ask(memory, "two")
+            filler.unlink()
+            assert read_memory(memory) == before
+            self.ask(memory, "two")
+            assert set(read_memory(memory).plans) == {"one", "two"}
+
+    def test_a_read_only_disk_is_no_answer(self, tmp_path: Path) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 64) as again:
+            self.ask(disk / "m.db", "one")
+            again("ro")
+            with pytest.raises(InvalidFile, match="readonly"):
+                self.ask(disk / "m.db", "two")
+
+    def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
+        memory = tmp_path / "m.db"
+        self.ask(memory, "one")
+        before = read_memory(memory)
+        with file_size_limit(memory.stat().st_size // 2), pytest.raises(InvalidFile, match="not answered"):
+            self.ask(memory, "two")
+        assert read_memory(memory) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: Path) -> None:
+    code = "from fedhist.simulations.cli import main; main()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *RUN, "--out", "r"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert_one_sentence(done.stderr)
+    assert "standard output" in done.stderr
+    assert names_in(tmp_path / "r") == ["histogram.csv", "plan.json", "result.json"]
