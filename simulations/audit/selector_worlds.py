@@ -1,0 +1,145 @@
+"""For every selector the two worlds that a single user makes most different, at budgets large enough to be seen.
+
+Round 1 chooses between few candidates, mostly two: with the user the larger one looks better by as much as one user can
+make it, and the other users are chosen such that both have a fair chance. In round 2 the user alone holds some cells.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedhist.protocol.plan import Plan
+from fedhist.server.selection.output_perturbation import regularisation
+from fedhist.server.selection.quantile import target_rank
+from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
+from fedhist.simulations.audit.worlds import User, crafted
+
+LOW, HIGH = 1.0, 8.0
+_HUGE = 60
+"""A count above every bound."""
+_BETWEEN = 5
+"""A count between the two candidates."""
+_ODDS = -1.5
+"""The logarithm of the odds for the larger candidate without the user."""
+_BUDGETS: dict[str, Any] = {
+    "epsilon": 1.0,
+    "epsilon_select": 2.0,
+    "delta_select": 0.02,
+    "min_threshold": LOW,
+    "max_threshold": HIGH,
+}
+
+
+def closed_worlds(plan: Plan, user: User, others: list[User]) -> Worlds:
+    """The user is the last one; the cells are the user's own."""
+    size = plan.items or 0
+    return Worlds(
+        plan=plan,
+        without=crafted([*others, []], size),
+        with_user=crafted([*others, user], size),
+        evidence=closed_evidence([item for item, _ in user]),
+    )
+
+
+def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
+    base = _BUDGETS | {"candidates": 2, "delta": None if mechanism == "laplace" else 0.02}
+    return Plan(users=others + 1, mechanism=mechanism, selector=selector, **(base | settings))
+
+
+def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
+    """A user of `sparsity` equal items has the largest weight sqrt(s); the others have one item and weight 1.
+
+    The weight above the larger candidate is 0 without the user, which is below M, and above the smaller one it is
+    beyond M: the user raises one score and lowers the other by sqrt(s).
+    """
+    items = sparsity + 1
+    probe = _closed(mechanism, "weighted-quantile", 1, items=items, sparsity=sparsity)
+    cap = math.sqrt(sparsity) if mechanism == "gaussian" else 1.0
+    rate = probe.epsilon_select / (2 * cap)
+    # Base weights C^-2 favour the smaller candidate.
+    others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
+    plan = _closed(mechanism, "weighted-quantile", others, items=items, sparsity=sparsity)
+    user = [(item, _HUGE) for item in range(sparsity)]
+    return closed_worlds(plan, user, [[(sparsity, _BETWEEN)]] * others)
+
+
+def quantile() -> Worlds:
+    """The user raises the number of users above both candidates: nearer to the rank for the larger one only."""
+    probe = _closed("laplace", "quantile", 1, items=2)
+    others = round(2 * target_rank(probe) + 2 * _ODDS / probe.epsilon_select)
+    plan = _closed("laplace", "quantile", others, items=2)
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
+
+
+def item_quantile(mechanism: str) -> Worlds:
+    """The same for one count that is clipped by itself; the others have the item too, so they are below the bound.
+
+    The evidence is about the excess over what the others hold, which is the same in both worlds.
+    """
+    probe = _closed(mechanism, "quantile", 1, items=2, debias="poisson")
+    # Each item has half of the budget; the user and the others are in different items.
+    others = round(2 * target_rank(probe) + 4 * _ODDS / probe.epsilon_select)
+    plan = _closed(mechanism, "quantile", others, items=2, debias="poisson")
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
+
+
+def output_perturbation() -> Worlds:
+    """The minimiser lies between two candidates, where the user moves it by as much as one can."""
+    others = 30
+    plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
+    middle = (LOW + HIGH) / 2
+    above = min(round(plan.noise_price + regularisation(plan) * middle), others)
+    return closed_worlds(
+        plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above)
+    )
+
+
+def gaussian_steps(selector: str) -> Worlds:
+    """Descents stop where W meets M, so that each of their noised answers is about the user."""
+    probe = _closed("gaussian", selector, 1, items=2, sparsity=1, candidates=16, epsilon_select=6.0)
+    above = max(round(probe.noise_price), 1)
+    plan = _closed(
+        "gaussian", selector, above, items=2, sparsity=1, candidates=16, epsilon_select=6.0
+    )
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above)
+
+
+def open_selector(selector: str, holders: int, singles: int) -> Worlds:
+    """A key that some hold eight times, and one that others hold once.
+
+    At the larger candidate the first key is beyond the bar, and the user adds little to the error; at the smaller one
+    the user loses nearly everything. The second key makes the smaller candidate fair game.
+    """
+    plan = Plan(
+        users=holders + singles + 1,
+        domain="open",
+        selector=selector,
+        candidates=2,
+        delta=0.02,
+        **{name: value for name, value in _BUDGETS.items() if name != "delta_select"},
+    )
+    others: list[User] = [[(0, int(HIGH))]] * holders + [[(1, 1)]] * singles
+    labels = ["shared", "single"]
+    return Worlds(
+        plan=plan,
+        without=crafted([*others, []], 2, labels),
+        with_user=crafted([*others, [(0, int(HIGH))]], 2, labels),
+        evidence=open_evidence("shared", holders),
+    )
+
+
+def fixed(mechanism: str, **settings: Any) -> Worlds:
+    """No round 1: the mechanism of the release alone."""
+    plan = Plan(
+        users=2, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=HIGH, **settings
+    )
+    if plan.neighbours == "replace":
+        worlds = closed_worlds(plan, [(0, _HUGE)], [[]])
+        return Worlds(plan, crafted([[], [(1, _HUGE)]], 2), worlds.with_user, _moved_evidence)
+    return closed_worlds(plan, [(0, _HUGE)], [[]])
+
+
+def _moved_evidence(release: Any) -> float:
+    """The user is in the first cell or in the second."""
+    return closed_evidence([0])(release) - closed_evidence([1])(release)
