@@ -14,14 +14,22 @@ import click
 
 from fedhist import __version__
 
+EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
-EPILOG = "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a round failed, 130 interrupted."
+EPILOG = (
+    "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a round failed, 5 an audit failed, "
+    "130 interrupted."
+)
 
 COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
     "demo-deployment": (
         "demo_command:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
+    ),
+    "audit": (
+        "audit_command:audit",
+        "Run the installed mechanisms against worst-case neighbours and compare with what they claim.",
     ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }

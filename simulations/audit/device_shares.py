@@ -17,6 +17,7 @@ from fedhist.client.masked_device import with_noise
 from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import Source
@@ -31,7 +32,7 @@ from fedhist.simulations.engines.masked_cohort import Stage, run_cohort
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 
 PARTICIPANTS = 20
-_FEW = 5
+_FEW = 4
 
 
 @dataclass
@@ -63,12 +64,13 @@ class MaskedWithCorrupt:
             dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
         )
         self.included = run.included
-        self.known[request.round] = _shares_of(request, run.included[: _corrupt(plan)], draws)
+        self.known[request.round] = _shares_of(request, run.included[: corrupt_participants(plan)], draws)
         return to_total(run.values, request, participants=len(run.included))
 
 
-def _corrupt(plan: Plan) -> int:
-    return plan.minimum_survivors - plan.noise_shares
+def corrupt_participants(plan: Plan) -> int:
+    """How many participants may be corrupt, from the plan's own words."""
+    return share_of(plan.participants or 0, plan.corrupt_share)
 
 
 def _shares_of(request: Request, participants: Collection[int], draws: Source) -> Integers:
@@ -94,7 +96,7 @@ def _masked_one_run(kind: Canaries, setting: Setting) -> Finding:
     transport = MaskedWithCorrupt(canary_population(heads, kind), auditor.fork("cohort"))
     release = run_rounds(plan, transport, ledger=Ledger(), source=auditor.fork("server"))
     values = release.histogram - np.ldexp(transport.known[Round.RELEASE].astype(np.float64), -plan.grid_bits)
-    honest = release.standard_error * np.sqrt(plan.noise_shares / len(transport.included))
+    honest = release.standard_error * np.sqrt(1 - corrupt_participants(plan) / len(transport.included))
     owners = np.searchsorted(
         [(number + 1) * len(heads) // PARTICIPANTS for number in range(PARTICIPANTS)],
         np.arange(len(heads)),
@@ -126,11 +128,11 @@ def _two_worlds(mechanism: str, setting: Setting) -> Finding:
         max_threshold=HIGH,
         masking="secagg",
         participants=_FEW,
-        corrupt_share=0.2,
-        dropout_share=0.2,
+        corrupt_share=0.25,
+        dropout_share=0.25,
         noise_from="devices",
     )
-    source, runs = setting.mechanism(), setting.effort.slow_runs * 2
+    source, runs = setting.mechanism(), setting.effort.slow_runs
     replays = [
         Replay(crafted([*others, user], 2), source.fork("cohort", place))
         for place, user in enumerate(([], [(0, 60)]))
@@ -140,7 +142,7 @@ def _two_worlds(mechanism: str, setting: Setting) -> Finding:
         evidence = np.empty(runs)
         for number in range(runs):
             draws = source.fork("world", place, number)
-            transport = Shares(replay, plan, draws)
+            transport = Shares(replay, plan, corrupt_participants(plan), draws)
             release = release_of(plan, transport, source=draws)
             claim = claim or claim_of(release)
             evidence[number] = _evidence(transport, replays, plan)
@@ -164,4 +166,3 @@ def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
         else:
             total += float(np.sum(np.abs(seen) - np.abs(seen - shift))) / float(share.spread)
     return total
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,8 +32,10 @@ class Effort:
         return Effort(**{name: max(int(count * factor), 40) for name, count in asdict(self).items()})
 
 
-QUICK = Effort(canaries=100_000, runs=6_000, slow_runs=1_000, gaussian_runs=36_000, masked_canaries=40_000)
-DEEP = Effort(canaries=1_000_000, runs=150_000, slow_runs=20_000, gaussian_runs=700_000, masked_canaries=400_000)
+QUICK = Effort(canaries=100_000, runs=6_000, slow_runs=1_000, gaussian_runs=26_000, masked_canaries=60_000)
+DEEP = Effort(
+    canaries=1_000_000, runs=180_000, slow_runs=30_000, gaussian_runs=800_000, masked_canaries=600_000
+)
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,3 @@ def compared(name: str, *, claimed: float, delta: float, observed: float, detail
 def exact(name: str, *, passed: bool, detail: str) -> Finding:
     """A finding of a check that draws no conclusions from chance."""
     return Finding(name=name, passed=passed, claimed=None, delta=None, observed=None, detail=detail)
-
-
-def number_of(name: str) -> int:
-    """A number that stands for a name, for seeds."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")

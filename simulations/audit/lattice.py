@@ -30,7 +30,7 @@ def lattice(setting: Setting) -> Finding:
 
 
 def _releases(setting: Setting) -> Iterator[Release]:
-    items, source = min(setting.effort.canaries, 20_000), setting.mechanism()
+    items, source = min(setting.effort.canaries, 4_000), setting.mechanism()
     users, labels = len(_OTHERS), [f"key {item}" for item in range(items)]
     plans = [
         Plan(

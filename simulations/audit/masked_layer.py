@@ -31,6 +31,8 @@ from fedhist.simulations.audit.worlds import crafted
 from fedhist.simulations.engines.masked_in_process import masked_round
 
 DEVICES = 6
+_STAGES = 4
+"""Advertising, sharing, masking, unmasking."""
 _CONSTANT = 1 << 40
 """Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
 
@@ -46,7 +48,11 @@ class Session:
 
 
 def run_session(
-    terms: MaskingTerms, vectors: Sequence[Integers], *, source_of: Callable[[int], Source], twice: int = -1
+    terms: MaskingTerms,
+    vectors: Sequence[Integers],
+    *,
+    source_of: Callable[[int], Source],
+    twice: tuple[int, int] | None = None,
 ) -> Session:
     """A masked sum with the devices' and the server's own code, message by message.
 
@@ -54,9 +60,9 @@ def run_session(
         terms: of the session.
         vectors: what each device adds.
         source_of: each device's randomness; number -1 is the server.
-        twice: a device whose messages all reach the server twice.
+        twice: a device and the number of a stage: its message of that stage reaches the server twice.
     """
-    session = Session(terms)
+    session, stage = Session(terms), 0
     server: ServerStage = CollectingAdvertisements(terms, source=source_of(-1))
     states: dict[int, DeviceState] = {}
     sources = [source_of(device) for device in range(len(vectors))]
@@ -64,9 +70,10 @@ def run_session(
         state, message = start(terms, device, source=source)
         states[device] = state
         session.states.append(state)
-        _deliver(server, device, message, twice)
+        _deliver(server, device, message, again=twice == (device, stage))
     while not isinstance(server, CollectingOpenings):
         server, messages = server.close()
+        stage += 1
         for device, message in messages:
             state = states[device]
             vector = vectors[device] if isinstance(state, Shared) else None
@@ -74,13 +81,13 @@ def run_session(
             if isinstance(state, Shared):
                 residues = read_residues(wire.masked_body(answer, terms), terms.width)
                 session.masked.append(residues.astype(np.uint64).view(np.int64))
-            _deliver(server, device, answer, twice)
+            _deliver(server, device, answer, again=twice == (device, stage))
     session.result = server.close()
     return session
 
 
-def _deliver(server: ServerStage, device: int, message: bytes, twice: int) -> None:
-    for _ in range(2 if device == twice else 1):
+def _deliver(server: ServerStage, device: int, message: bytes, *, again: bool) -> None:
+    for _ in range(2 if again else 1):
         server.add(device, message)
 
 
@@ -111,7 +118,12 @@ def _two_rounds(setting: Setting, *, repeat: bool) -> list[tuple[Session, list[I
     for number, request in enumerate(requests):
         terms = terms_of(Envelope(run=run, request=request))
         wide = MaskingTerms(
-            session=terms.session, length=64, width=64, corrupt_share=0.0, dropout_share=0.2, minimum_survivors=2
+            session=terms.session,
+            length=64,
+            width=64,
+            corrupt_share=0.0,
+            dropout_share=0.2,
+            minimum_survivors=2,
         )
         vectors = [
             np.full(64, _CONSTANT * (device + 1) + number, dtype=np.int64) for device in range(DEVICES)
@@ -131,7 +143,9 @@ def fresh_secrets(setting: Setting) -> Finding:
         for state in session.states:
             secrets += [state.seed, state.mask_pair.secret, state.box_pair.secret]
     again = len(secrets) - len(set(secrets))
-    return exact(setting.name, passed=again == 0, detail=f"{again} of {len(secrets)} secrets of two rounds repeated")
+    return exact(
+        setting.name, passed=again == 0, detail=f"{again} of {len(secrets)} secrets of two rounds repeated"
+    )
 
 
 def fresh_keystream(setting: Setting) -> Finding:
@@ -153,20 +167,26 @@ def fresh_keystream(setting: Setting) -> Finding:
 
 
 def counted_once(setting: Setting) -> Finding:
-    """A device whose messages all arrive twice is in the sum once, or not at all."""
-    wrong = 0
-    for twice in range(DEVICES):
-        terms = MaskingTerms(session=bytes([twice]) * 32, length=8, width=64, corrupt_share=0.0, dropout_share=0.2)
-        vectors = [np.full(8, 10**device, dtype=np.int64) for device in range(DEVICES)]
-        forked = setting.auditor().fork("twice", twice)
-        try:
-            result = run_session(terms, vectors, source_of=lambda n, s=forked: s.fork(n), twice=twice).result  # type: ignore[misc]  # a default binds the loop's value
-        except FedhistError:
-            continue  # refused: nothing is released
-        assert result is not None  # noqa: S101 - a session that ended has a result
-        expected = np.sum([vectors[device] for device in result.included], axis=0)
-        wrong += not np.array_equal(result.values, expected)
-    return exact(setting.name, passed=wrong == 0, detail=f"{wrong} of {DEVICES} sums with a repeated answer wrong")
+    """A device whose message of some stage arrives twice is in the sum once, or nothing is released."""
+    wrong = cases = 0
+    for stage in range(_STAGES):
+        for device in range(DEVICES):
+            auditor = setting.auditor().fork("twice", stage, device)
+            terms = MaskingTerms(
+                session=bytes([stage, device] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
+            )
+            vectors = [np.full(8, 10**number, dtype=np.int64) for number in range(DEVICES)]
+            cases += 1
+            try:
+                result = run_session(terms, vectors, source_of=auditor.fork, twice=(device, stage)).result
+            except FedhistError:
+                continue
+            assert result is not None  # noqa: S101 - a session that ended has a result
+            expected = np.sum([vectors[number] for number in result.included], axis=0)
+            wrong += not np.array_equal(result.values, expected)
+    return exact(
+        setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} sums with a repeated answer wrong"
+    )
 
 
 def sums_at_the_limit(setting: Setting) -> Finding:

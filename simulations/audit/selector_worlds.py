@@ -7,9 +7,13 @@ make it, and the other users are chosen such that both have a fair chance. In ro
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fedhist.protocol.plan import Plan
+from fedhist.server.release import Release
 from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
@@ -48,20 +52,20 @@ def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan
 
 
 def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
-    """A user of `sparsity` equal items has the largest weight sqrt(s); the others have one item and weight 1.
+    """A user of many equal items, whose weight is cut to sqrt(s); the others have one item and weight 1.
 
     The weight above the larger candidate is 0 without the user, which is below M, and above the smaller one it is
     beyond M: the user raises one score and lowers the other by sqrt(s).
     """
-    items = sparsity + 1
-    probe = _closed(mechanism, "weighted-quantile", 1, items=items, sparsity=sparsity)
+    own = 4 * sparsity
+    probe = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
     cap = math.sqrt(sparsity) if mechanism == "gaussian" else 1.0
     rate = probe.epsilon_select / (2 * cap)
     # Base weights C^-2 favour the smaller candidate.
     others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
-    plan = _closed(mechanism, "weighted-quantile", others, items=items, sparsity=sparsity)
-    user = [(item, _HUGE) for item in range(sparsity)]
-    return closed_worlds(plan, user, [[(sparsity, _BETWEEN)]] * others)
+    plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
+    user = [(item, _HUGE) for item in range(own)]
+    return closed_worlds(plan, user, [[(own, _BETWEEN)]] * others)
 
 
 def quantile() -> Worlds:
@@ -73,15 +77,36 @@ def quantile() -> Worlds:
 
 
 def item_quantile(mechanism: str) -> Worlds:
-    """The same for one count that is clipped by itself; the others have the item too, so they are below the bound.
+    """The same where every item has a bound of its own: a user with much of every item moves all of them."""
+    items = 4
+    probe = _closed(mechanism, "quantile", 1, items=items, debias="poisson")
+    others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
+    plan = _closed(mechanism, "quantile", others, items=items, debias="poisson")
+    alike: list[User] = [[(item, _BETWEEN) for item in range(items)]] * others
+    return Worlds(
+        plan=plan,
+        without=crafted([*alike, []], items),
+        with_user=crafted([*alike, [(item, _HUGE) for item in range(items)]], items),
+        evidence=partial(_item_evidence, others),
+    )
 
-    The evidence is about the excess over what the others hold, which is the same in both worlds.
+
+def _item_evidence(others: int, release: Release) -> float:
+    """Of a user who adds every item's bound, where the others hold so much of it.
+
+    The bounds speak, too, all in the same sense: each that is the larger candidate is evidence of about its share of
+    the budget of round 1.
     """
-    probe = _closed(mechanism, "quantile", 1, items=2, debias="poisson")
-    # Each item has half of the budget; the user and the others are in different items.
-    others = round(2 * target_rank(probe) + 4 * _ODDS / probe.epsilon_select)
-    plan = _closed(mechanism, "quantile", others, items=2, debias="poisson")
-    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
+    items = release.item_release
+    assert items is not None  # noqa: S101 - of a plan that clips items one by one
+    values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
+    shifts, deviations = items.thresholds, items.clipped_errors
+    if release.plan.mechanism == "gaussian":
+        told = (shifts * values - shifts**2 / 2) / deviations**2
+    else:
+        told = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+    chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
+    return float(told.sum() + chosen)
 
 
 def output_perturbation() -> Worlds:
@@ -90,18 +115,14 @@ def output_perturbation() -> Worlds:
     plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
     middle = (LOW + HIGH) / 2
     above = min(round(plan.noise_price + regularisation(plan) * middle), others)
-    return closed_worlds(
-        plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above)
-    )
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above))
 
 
 def gaussian_steps(selector: str) -> Worlds:
     """Descents stop where W meets M, so that each of their noised answers is about the user."""
     probe = _closed("gaussian", selector, 1, items=2, sparsity=1, candidates=16, epsilon_select=6.0)
     above = max(round(probe.noise_price), 1)
-    plan = _closed(
-        "gaussian", selector, above, items=2, sparsity=1, candidates=16, epsilon_select=6.0
-    )
+    plan = _closed("gaussian", selector, above, items=2, sparsity=1, candidates=16, epsilon_select=6.0)
     return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above)
 
 
@@ -140,6 +161,6 @@ def fixed(mechanism: str, **settings: Any) -> Worlds:
     return closed_worlds(plan, [(0, _HUGE)], [[]])
 
 
-def _moved_evidence(release: Any) -> float:
+def _moved_evidence(release: Release) -> float:
     """The user is in the first cell or in the second."""
     return closed_evidence([0])(release) - closed_evidence([1])(release)

@@ -71,9 +71,7 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
     return evidence
 
 
-def samples(
-    worlds: Worlds, population: Crafted, runs: int, *, source: Source
-) -> tuple[Floats, Floats, Cost]:
+def samples(worlds: Worlds, population: Crafted, runs: int, *, source: Source) -> tuple[Floats, Floats, Cost]:
     """The thresholds and the evidence of so many runs in one world, and the largest claim of the first few."""
     transport = Replay(population, source.fork("cohort"))
     thresholds, evidence, claim = np.empty(runs), np.empty(runs), Cost(0.0, 0.0)
@@ -86,9 +84,7 @@ def samples(
     return thresholds, evidence, claim
 
 
-def two_worlds(
-    make: Callable[[], Worlds], runs_of: Callable[[Setting], int]
-) -> Callable[[Setting], Finding]:
+def two_worlds(make: Callable[[], Worlds], runs_of: Callable[[Setting], int]) -> Callable[[Setting], Finding]:
     """The check of an event in two worlds."""
 
     def check(setting: Setting) -> Finding:
@@ -138,7 +134,9 @@ def _threshold_ratio(without: Floats, with_user: Floats) -> Callable[[Floats], F
     """How much a released threshold speaks for the user, learned from runs: few cells, and one is added to each."""
     seen = np.unique(np.concatenate([without, with_user]))
     if len(seen) > _THRESHOLD_BINS:
-        seen = np.unique(np.quantile(np.concatenate([without, with_user]), np.linspace(0, 1, _THRESHOLD_BINS)))
+        seen = np.unique(
+            np.quantile(np.concatenate([without, with_user]), np.linspace(0, 1, _THRESHOLD_BINS))
+        )
     edges = seen[1:]
     counts = [
         np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(seen)) + 1.0

@@ -80,6 +80,7 @@ class Shares:
 
     exact: Replay
     plan: Plan
+    corrupt: int
     source: Source
     simulated: bool = False
     honest: dict[Round, Integers] = field(default_factory=dict, repr=False)
@@ -90,13 +91,13 @@ class Shares:
         self.requests.append(request)
         exact = self.exact.total(request)
         nothing = np.zeros(len(exact.values), dtype=np.int64)
-        survivors, corrupt = self.plan.minimum_survivors, self.plan.minimum_survivors - self.plan.noise_shares
+        survivors = self.plan.minimum_survivors
         drawn = [
             add_noise_share(request, nothing, source=self.source.fork("participant", number))
             for number in range(survivors)
         ]
         noised = exact.values + np.sum(drawn, axis=0)
-        self.honest[request.round] = noised - np.sum([nothing, *drawn[:corrupt]], axis=0)
+        self.honest[request.round] = noised - np.sum([nothing, *drawn[: self.corrupt]], axis=0)
         return Total(round=request.round, users=exact.users, values=noised, shares=survivors)
 
 
