@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
 from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
-from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
 from fedhist.simulations.audit.findings import Finding, Setting
 from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_scores, coins, judge
 from fedhist.simulations.audit.selector_worlds import HIGH, LOW
-from fedhist.simulations.audit.two_worlds import judge_events
+from fedhist.simulations.audit.two_worlds import judge_events, judge_guesses
 from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, release_of
 from fedhist.simulations.engines.masked_cohort import Stage, run_cohort
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 
 PARTICIPANTS = 20
 _FEW = 4
+_OTHERS = 9
 
 
 @dataclass
@@ -104,26 +106,37 @@ def _masked_one_run(kind: Canaries, setting: Setting) -> Finding:
     )
     known = np.isin(owners, transport.included)
     scores = coin_scores(values, kind, float(honest))
-    return judge(setting.name, heads, scores, known, kind, claim_of(release), setting.alpha)
+    return judge(setting, heads, scores, known=known, guessed=kind.guessed, claim=claim_of(release))
 
 
-def shares_in_two_worlds(mechanism: str) -> Callable[[Setting], Finding]:
-    """Both rounds with noise from devices, run after run, as corrupt participants see them."""
-    return partial(_two_worlds, mechanism)
+def shares_in_two_worlds(setting: Setting) -> Finding:
+    """Both rounds with Laplace noise from devices, run after run, as corrupt participants see them."""
+    plan = _few_participants(mechanism="laplace", epsilon=0.1, epsilon_select=2.0)
+    without, with_user, claim = _two_worlds(plan, setting, setting.effort.slow_runs)
+    flat = np.zeros(len(without))
+    return judge_events(setting, (flat, without), (flat, with_user), claim)
 
 
-def _two_worlds(mechanism: str, setting: Setting) -> Finding:
-    others: list[User] = [[(1, 5)]] * 9
-    plan = Plan(
-        users=len(others) + 1,
+def guessed_shares(delta_select: float, delta: float) -> Callable[[Setting], Finding]:
+    """The same with Gaussian noise, of which the round with the large delta tells most."""
+    return partial(_guessed_shares, delta_select, delta)
+
+
+def _guessed_shares(delta_select: float, delta: float, setting: Setting) -> Finding:
+    plan = _few_participants(
+        mechanism="gaussian", epsilon=0.05, epsilon_select=0.05, delta=delta, delta_select=delta_select
+    )
+    runs = 2 * setting.effort.slow_runs
+    without, with_user, claim = _two_worlds(plan, setting, runs)
+    return judge_guesses(setting, without, with_user, claim)
+
+
+def _few_participants(**settings: Any) -> Plan:
+    return Plan(
+        users=_OTHERS + 1,
         items=2,
         sparsity=1,
-        mechanism=mechanism,
         candidates=2,
-        epsilon=1.0,
-        epsilon_select=2.0,
-        delta=None if mechanism == "laplace" else 0.02,
-        delta_select=0.02,
         min_threshold=LOW,
         max_threshold=HIGH,
         masking="secagg",
@@ -131,25 +144,28 @@ def _two_worlds(mechanism: str, setting: Setting) -> Finding:
         corrupt_share=0.25,
         dropout_share=0.25,
         noise_from="devices",
+        **settings,
     )
-    source, runs = setting.mechanism(), setting.effort.slow_runs
+
+
+def _two_worlds(plan: Plan, setting: Setting, runs: int) -> tuple[Floats, Floats, Cost]:
+    """The evidence of each run without the user and with, and what the ledger claims."""
+    source = setting.mechanism()
+    others: list[User] = [[(1, 5)] for _ in range(_OTHERS)]
     replays = [
         Replay(crafted([*others, user], 2), source.fork("cohort", place))
         for place, user in enumerate(([], [(0, 60)]))
     ]
-    scores, claim = [], None
+    evidence, claim = np.empty((2, runs)), Cost(0.0, 0.0)
     for place, replay in enumerate(replays):
-        evidence = np.empty(runs)
         for number in range(runs):
             draws = source.fork("world", place, number)
             transport = Shares(replay, plan, corrupt_participants(plan), draws)
             release = release_of(plan, transport, source=draws)
-            claim = claim or claim_of(release)
-            evidence[number] = _evidence(transport, replays, plan)
-        scores.append(evidence)
-    flat = np.zeros(runs)
-    assert claim is not None  # noqa: S101 - there are runs
-    return judge_events(setting, (flat, scores[0]), (flat, scores[1]), claim)
+            evidence[place, number] = _evidence(transport, replays, plan)
+            if number == 0:
+                claim = claim_of(release)
+    return evidence[0], evidence[1], claim
 
 
 def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
@@ -161,7 +177,7 @@ def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
         share = request.noise_share
         assert share is not None  # noqa: S101 - of a plan with noise from devices
         if plan.mechanism == "gaussian":
-            variance = float(share.spread) * plan.noise_shares
+            variance = float(share.spread) * (plan.minimum_survivors - corrupt_participants(plan))
             total += float(np.sum(seen * shift - shift * shift / 2.0)) / variance
         else:
             total += float(np.sum(np.abs(seen) - np.abs(seen - shift))) / float(share.spread)

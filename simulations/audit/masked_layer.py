@@ -67,9 +67,9 @@ def run_session(
     states: dict[int, DeviceState] = {}
     sources = [source_of(device) for device in range(len(vectors))]
     for device, source in enumerate(sources):
-        state, message = start(terms, device, source=source)
-        states[device] = state
-        session.states.append(state)
+        first, message = start(terms, device, source=source)
+        states[device] = first
+        session.states.append(first)
         _deliver(server, device, message, again=twice == (device, stage))
     while not isinstance(server, CollectingOpenings):
         server, messages = server.close()

@@ -16,7 +16,6 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.release import Release
 from fedhist.simulations.audit.bounds import one_run_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
 from fedhist.simulations.audit.worlds import Crafted, Replay, claim_of, release_of
@@ -101,26 +100,25 @@ def coin_scores(values: Floats, kind: Canaries, deviation: float) -> Floats:
 
 
 def judge(
-    name: str, heads: Flags, scores: Floats, known: Flags, kind: Canaries, claim: Cost, alpha: float
+    setting: Setting, heads: Flags, scores: Floats, *, known: Flags, guessed: float, claim: Cost
 ) -> Finding:
     """Guess the coins with the strongest scores and compare the bound with the claim.
 
     Args:
-        name: of the check.
+        setting: the check's name and level.
         heads: the coins.
         scores: evidence for heads.
         known: canaries that the auditor knows took part; of the others no coin is guessed.
-        kind: what was run.
+        guessed: which share of the coins to guess.
         claim: by the ledger.
-        alpha: the level.
     """
     usable = np.flatnonzero(known)
-    guesses = int(kind.guessed * len(usable))
+    guesses = int(guessed * len(usable))
     strongest = usable[np.argsort(-np.abs(scores[usable]), kind="stable")[:guesses]]
     correct = int(((scores[strongest] > 0) == heads[strongest]).sum())
-    bound = one_run_epsilon(len(usable), guesses, correct, delta=claim.delta, alpha=alpha)
+    bound = one_run_epsilon(len(usable), guesses, correct, delta=claim.delta, alpha=setting.alpha)
     detail = f"{correct:,} of {guesses:,} guesses right, {len(usable):,} canaries"
-    return compared(name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
 
 
 def one_run(kind: Canaries) -> Callable[[Setting], Finding]:
@@ -133,13 +131,6 @@ def one_run(kind: Canaries) -> Callable[[Setting], Finding]:
         release = release_of(plan, transport, source=setting.mechanism())
         scores = coin_scores(release.histogram, kind, release.standard_error)
         everybody = np.ones(len(heads), dtype=bool)
-        return judge(setting.name, heads, scores, everybody, kind, claim_of(release), setting.alpha)
+        return judge(setting, heads, scores, known=everybody, guessed=kind.guessed, claim=claim_of(release))
 
     return check
-
-
-def off_the_lattice(release: Release) -> int:
-    """How many released values are no whole multiple of the grid's step."""
-    values = release.histogram if release.item_release is None else release.item_release.clipped
-    steps = np.ldexp(values, release.plan.grid_bits)
-    return int(np.count_nonzero(steps != np.rint(steps)))

@@ -1,12 +1,14 @@
 """For every selector the two worlds that a single user makes most different, at budgets large enough to be seen.
 
 Round 1 chooses between few candidates, mostly two: with the user the larger one looks better by as much as one user can
-make it, and the other users are chosen such that both have a fair chance. In round 2 the user alone holds some cells.
+make it, and the other users are chosen such that without the user it is rare. Nearly all of the budget is round 1's, so
+that an error there can't hide behind what round 2 may spend; round 2 has audits of its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,15 +21,16 @@ from fedhist.server.selection.quantile import target_rank
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
 from fedhist.simulations.audit.worlds import User, crafted
 
-LOW, HIGH = 1.0, 8.0
+LOW, HIGH = 4.0, 8.0
 _HUGE = 60
 """A count above every bound."""
 _BETWEEN = 5
 """A count between the two candidates."""
-_ODDS = -1.5
+_SINGLES = 100
+_ODDS = -3.0
 """The logarithm of the odds for the larger candidate without the user."""
 _BUDGETS: dict[str, Any] = {
-    "epsilon": 1.0,
+    "epsilon": 0.1,
     "epsilon_select": 2.0,
     "delta_select": 0.02,
     "min_threshold": LOW,
@@ -35,7 +38,7 @@ _BUDGETS: dict[str, Any] = {
 }
 
 
-def closed_worlds(plan: Plan, user: User, others: list[User]) -> Worlds:
+def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
     """The user is the last one; the cells are the user's own."""
     size = plan.items or 0
     return Worlds(
@@ -120,34 +123,56 @@ def output_perturbation() -> Worlds:
 
 def gaussian_steps(selector: str) -> Worlds:
     """Descents stop where W meets M, so that each of their noised answers is about the user."""
-    probe = _closed("gaussian", selector, 1, items=2, sparsity=1, candidates=16, epsilon_select=6.0)
+    probe = _closed("gaussian", selector, 1, items=2, sparsity=1, candidates=16)
     above = max(round(probe.noise_price), 1)
-    plan = _closed("gaussian", selector, above, items=2, sparsity=1, candidates=16, epsilon_select=6.0)
+    plan = _closed("gaussian", selector, above, items=2, sparsity=1, candidates=16)
     return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above)
 
 
 def open_selector(selector: str, holders: int, singles: int) -> Worlds:
-    """A key that some hold eight times, and one that others hold once.
+    """A key that some hold eight times, and keys that others hold once, up to a hundred each.
 
     At the larger candidate the first key is beyond the bar, and the user adds little to the error; at the smaller one
-    the user loses nearly everything. The second key makes the smaller candidate fair game.
+    the user loses nearly everything. The other keys favour the smaller candidate, whose bar is lower.
     """
+    keys = -(-singles // _SINGLES)
     plan = Plan(
         users=holders + singles + 1,
         domain="open",
         selector=selector,
         candidates=2,
         delta=0.02,
-        **{name: value for name, value in _BUDGETS.items() if name != "delta_select"},
+        epsilon=0.1,
+        epsilon_select=2.0,
+        min_threshold=1.0,
+        max_threshold=HIGH,
     )
-    others: list[User] = [[(0, int(HIGH))]] * holders + [[(1, 1)]] * singles
-    labels = ["shared", "single"]
+    others: list[User] = [[(0, int(HIGH))] for _ in range(holders)]
+    others += [[(1 + number // _SINGLES, 1)] for number in range(singles)]
+    labels = ["shared", *(f"single {key}" for key in range(keys))]
     return Worlds(
         plan=plan,
-        without=crafted([*others, []], 2, labels),
-        with_user=crafted([*others, [(0, int(HIGH))]], 2, labels),
+        without=crafted([*others, []], 1 + keys, labels),
+        with_user=crafted([*others, [(0, int(HIGH))]], 1 + keys, labels),
         evidence=open_evidence("shared", holders),
     )
+
+
+def fixed_items() -> Worlds:
+    """Items clipped one by one at public bounds, and a user with much of every item."""
+    items = 16
+    plan = Plan(
+        users=2,
+        items=items,
+        mechanism="laplace",
+        selector="fixed",
+        threshold=HIGH,
+        max_threshold=HIGH,
+        epsilon=2.0,
+        debias="poisson",
+    )
+    user = [(item, _HUGE) for item in range(items)]
+    return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:
