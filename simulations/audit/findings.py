@@ -32,9 +32,9 @@ class Effort:
         return Effort(**{name: max(int(count * factor), 40) for name, count in asdict(self).items()})
 
 
-QUICK = Effort(canaries=100_000, runs=6_000, slow_runs=1_000, gaussian_runs=26_000, masked_canaries=60_000)
+QUICK = Effort(canaries=100_000, runs=4_000, slow_runs=700, gaussian_runs=24_000, masked_canaries=60_000)
 DEEP = Effort(
-    canaries=1_000_000, runs=180_000, slow_runs=30_000, gaussian_runs=800_000, masked_canaries=600_000
+    canaries=1_000_000, runs=120_000, slow_runs=20_000, gaussian_runs=700_000, masked_canaries=600_000
 )
 
 

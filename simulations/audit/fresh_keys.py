@@ -19,7 +19,7 @@ from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
 from fedhist.simulations.audit.worlds import Crafted, Replay, User, claim_of, crafted, release_of
 
-BOUND = 10
+BOUND = 5
 DELTA = 0.05
 USERS: dict[str, User] = {
     "one key": [(1, 3 * BOUND)],
@@ -40,7 +40,7 @@ def _check(release: str, user: User, neighbours: Neighbours, setting: Setting) -
         domain="open",
         selector="fixed",
         threshold=float(BOUND),
-        max_threshold=16.0,
+        max_threshold=8.0,
         epsilon=2.0,
         delta=DELTA,
         release=release,

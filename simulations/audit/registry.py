@@ -27,29 +27,29 @@ _CANARIES = {
     "one run, laplace": Canaries("laplace", ADD, 1, 2.0, None, 0.5),
     "one run, laplace, replaced": Canaries("laplace", REPLACE, 1, 2.0, None, 0.25),
     "one run, laplace, spread": Canaries("laplace", ADD, 4, 2.0, None, 0.05),
-    "one run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-6, 0.02),
-    "one run, gaussian, replaced": Canaries("gaussian", REPLACE, 1, 4.0, 1e-6, 0.02),
-    "one run, gaussian, spread": Canaries("gaussian", ADD, 16, 4.0, 1e-6, 0.02),
+    "one run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
+    "one run, gaussian, replaced": Canaries("gaussian", REPLACE, 1, 4.0, 1e-10, 0.005),
+    "one run, gaussian, spread": Canaries("gaussian", ADD, 16, 4.0, 1e-10, 0.005),
 }
 _MASKED_CANARIES = {
     "shares, one masked run, laplace": Canaries("laplace", ADD, 1, 2.0, None, 0.5),
-    "shares, one masked run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-6, 0.02),
+    "shares, one masked run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
 }
 _SELECTORS: dict[str, Callable[[], Worlds]] = {
     "weighted-quantile, laplace": partial(selector_worlds.weighted_quantile, "laplace", 1),
     "weighted-quantile, gaussian": partial(selector_worlds.weighted_quantile, "gaussian", 9),
     "quantile": selector_worlds.quantile,
-    "quantile, items, laplace": partial(selector_worlds.item_quantile, "laplace"),
-    "quantile, items, gaussian": partial(selector_worlds.item_quantile, "gaussian"),
     "output-perturbation": selector_worlds.output_perturbation,
     "exponential-v": partial(selector_worlds.open_selector, "exponential-v", 13, 140),
     "exponential-sharp": partial(selector_worlds.open_selector, "exponential-sharp", 13, 36),
-    "items, laplace": selector_worlds.fixed_items,
     "fixed, laplace": partial(selector_worlds.fixed, "laplace", epsilon=2.0),
 }
 _SLOW_SELECTORS: dict[str, Callable[[], Worlds]] = {
     "dpsgd": partial(selector_worlds.gaussian_steps, "dpsgd"),
     "m-quantile": partial(selector_worlds.gaussian_steps, "m-quantile"),
+    "quantile, items, laplace": partial(selector_worlds.item_quantile, "laplace"),
+    "quantile, items, gaussian": partial(selector_worlds.item_quantile, "gaussian"),
+    "items, laplace": selector_worlds.fixed_items,
 }
 # An epsilon near 0 makes delta a distance in total variation, which guesses measure best.
 _GAUSSIAN = {"epsilon": 0.01, "delta": 0.49}
