@@ -158,7 +158,7 @@ _waiting: list[tuple[Check, Setting]] = []
 
 def _findings(checks: Sequence[Check], settings: Sequence[Setting], cores: int) -> Iterator[Finding]:
     work = list(zip(checks, settings, strict=True))
-    if cores == 1 or "fork" not in multiprocessing.get_all_start_methods():
+    if min(cores, len(work)) == 1 or "fork" not in multiprocessing.get_all_start_methods():
         yield from (_run(check, setting) for check, setting in work)
         return
     _waiting[:] = work
