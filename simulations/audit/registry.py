@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -166,9 +167,15 @@ def _findings(checks: Sequence[Check], settings: Sequence[Setting], cores: int) 
     with warnings.catch_warnings():
         # Python 3.12 warns of forks beside other threads; a worker touches nothing that they might have locked.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = fork.Pool(min(cores, len(work)))
+        pool = fork.Pool(min(cores, len(work)), initializer=_leave_signals)
     with pool:
         yield from pool.imap_unordered(_run_number, range(len(work)))
+
+
+def _leave_signals() -> None:
+    """A worker ends when its parent says so, without a word; the parent hears the keyboard and tells the user."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_number(number: int) -> Finding:

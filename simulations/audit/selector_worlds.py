@@ -29,6 +29,8 @@ _BETWEEN = 5
 _SINGLES = 100
 _ODDS = -3.0
 """The logarithm of the odds for the larger candidate without the user."""
+_FAIRER_ODDS = -2.0
+"""Where no base measure is in the way, so that an error in the scores moves all of it."""
 _BUDGETS: dict[str, Any] = {
     "epsilon": 0.1,
     "epsilon_select": 2.0,
@@ -74,7 +76,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
 def quantile() -> Worlds:
     """The user raises the number of users above both candidates: nearer to the rank for the larger one only."""
     probe = _closed("laplace", "quantile", 1, items=2)
-    others = round(2 * target_rank(probe) + 2 * _ODDS / probe.epsilon_select)
+    others = round(2 * target_rank(probe) + 2 * _FAIRER_ODDS / probe.epsilon_select)
     plan = _closed("laplace", "quantile", others, items=2)
     return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
 
