@@ -43,6 +43,7 @@ _SELECTORS: dict[str, Callable[[], Worlds]] = {
     "output-perturbation": selector_worlds.output_perturbation,
     "exponential-v": partial(selector_worlds.open_selector, "exponential-v", 13, 140),
     "exponential-sharp": partial(selector_worlds.open_selector, "exponential-sharp", 13, 36),
+    "items, laplace": selector_worlds.fixed_items,
     "fixed, laplace": partial(selector_worlds.fixed, "laplace", epsilon=2.0),
 }
 _SLOW_SELECTORS: dict[str, Callable[[], Worlds]] = {
@@ -50,7 +51,6 @@ _SLOW_SELECTORS: dict[str, Callable[[], Worlds]] = {
     "m-quantile": partial(selector_worlds.gaussian_steps, "m-quantile"),
     "quantile, items, laplace": partial(selector_worlds.item_quantile, "laplace"),
     "quantile, items, gaussian": partial(selector_worlds.item_quantile, "gaussian"),
-    "items, laplace": selector_worlds.fixed_items,
 }
 # An epsilon near 0 makes delta a distance in total variation, which guesses measure best.
 _GAUSSIAN = {"epsilon": 0.01, "delta": 0.49}

@@ -124,11 +124,11 @@ def output_perturbation() -> Worlds:
 
 
 def gaussian_steps(selector: str) -> Worlds:
-    """Descents stop where W meets M, so that each of their noised answers is about the user."""
-    probe = _closed("gaussian", selector, 1, items=2, sparsity=1, candidates=16)
-    above = max(round(probe.noise_price), 1)
-    plan = _closed("gaussian", selector, above, items=2, sparsity=1, candidates=16)
-    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above)
+    """As many as M are above every candidate: only with the user do the noised answers pull the descent, all one way."""
+    wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
+    others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
+    plan = _closed("gaussian", selector, others, **wide)
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _HUGE)]] * others)
 
 
 def open_selector(selector: str, holders: int, singles: int) -> Worlds:
