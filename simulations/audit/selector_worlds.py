@@ -124,7 +124,7 @@ def output_perturbation() -> Worlds:
 
 
 def gaussian_steps(selector: str) -> Worlds:
-    """As many as M are above every candidate: only with the user do the noised answers pull the descent, all one way."""
+    """As many as M are above every candidate: only with the user do noised answers pull the descent, all one way."""
     wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
     others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
     plan = _closed("gaussian", selector, others, **wide)
