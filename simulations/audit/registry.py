@@ -41,8 +41,8 @@ _SELECTORS: dict[str, Callable[[], Worlds]] = {
     "weighted-quantile, gaussian": partial(selector_worlds.weighted_quantile, "gaussian", 9),
     "quantile": selector_worlds.quantile,
     "output-perturbation": selector_worlds.output_perturbation,
-    "exponential-v": partial(selector_worlds.open_selector, "exponential-v", 13, 140),
-    "exponential-sharp": partial(selector_worlds.open_selector, "exponential-sharp", 13, 36),
+    "exponential-v": partial(selector_worlds.open_selector, "exponential-v", 13, 133),
+    "exponential-sharp": partial(selector_worlds.open_selector, "exponential-sharp", 13, 28),
     "items, laplace": selector_worlds.fixed_items,
     "fixed, laplace": partial(selector_worlds.fixed, "laplace", epsilon=2.0),
 }
