@@ -14,8 +14,12 @@ import click
 
 from fedhist import __version__
 
+EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
-EPILOG = "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a round failed, 130 interrupted."
+EPILOG = (
+    "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a round failed, 5 an audit failed, "
+    "130 interrupted."
+)
 
 COMMANDS = {
     "run": ("run_command:run", "Choose a contribution bound privately and release a private histogram."),
@@ -39,6 +43,10 @@ COMMANDS = {
     "report": ("report_command:report", "Write a result folder as one self-contained HTML page."),
     "figure": ("figure_command:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace_command:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
+    "audit": (
+        "audit_command:audit",
+        "Run the installed mechanisms against worst-case neighbours and compare with what they claim.",
+    ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

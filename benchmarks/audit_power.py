@@ -1,0 +1,360 @@
+"""Which seeded bugs `fedhist audit` catches, and how often it fails without one.
+
+    python benchmarks/audit_power.py [--effort 1] [--only TEXT] [--false-alarms N]
+
+A bug is a change of one or two lines of the installed package's source, made in a process that ends with the audit, so
+nothing in the package can switch one on. The audit is the command's: all checks, at the command's level and effort. It
+stops at the first check that fails. What a check draws depends on the seed and its name alone, so the order of the
+checks does not change the verdict, only the time: the table FIRST says with which to begin. An audit that fails nowhere
+has run them all. With --false-alarms no bug is seeded, the level is 0.2, and the audits that fail are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import multiprocessing
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fedhist.simulations.audit.findings import QUICK, Effort, Finding
+from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
+
+FALSE_ALARM_LEVEL = 0.2
+# Cheap ones first: a bug that they catch takes seconds.
+ORDER = ("one run", "lattice", "masks", "shares, one", "fresh", "two worlds, w", "two worlds", "shares, two")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One place of the source, `module:function` or `module:Class.method`, and what stands there instead."""
+
+    place: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A named mistake."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+
+def bug(name: str, *edits: tuple[str, str, str]) -> Bug:
+    """A bug of these edits."""
+    return Bug(name, tuple(Edit(f"fedhist.{place}", old, new) for place, old, new in edits))
+
+
+_LAPLACE = "protocol.privacy.mechanisms:laplace_noise"
+_GAUSSIAN = "protocol.privacy.mechanisms:gaussian_noise"
+_SCALE = "Fraction(sensitivity.whole) / Fraction(epsilon)"
+_VARIANCE = "Fraction(multiplier) ** 2 * sensitivity.square"
+BUGS = (
+    bug("Laplace noise halved", (_LAPLACE, _SCALE, f"{_SCALE} / 2")),
+    bug("Gaussian noise halved", (_GAUSSIAN, _VARIANCE, f"{_VARIANCE} / 4")),
+    bug("Laplace noise 5 % low", (_LAPLACE, _SCALE, f"{_SCALE} * Fraction(95, 100)")),
+    bug("Gaussian noise 5 % low", (_GAUSSIAN, _VARIANCE, f"{_VARIANCE} * Fraction(95, 100) ** 2")),
+    bug("clip forgotten, closed", ("protocol.clipping:sum_clipped", "if clipped.any():", "if False:")),
+    bug(
+        "clip forgotten, open", ("protocol.random_clip:sum_random_clipped", "if clipped.any():", "if False:")
+    ),
+    bug(
+        "weight not cut to sqrt(s)",
+        ("protocol.statistics:binned_users", "weights = np.minimum(scaled, cap)", "weights = scaled"),
+    ),
+    bug(
+        "1 where sqrt(s) belongs (weighted quantile)",
+        (
+            "server.selection.weighted_quantile:WeightedQuantile.select",
+            "sensitivity=tail_weight(plan.tail_cap, neighbours",
+            "sensitivity=tail_weight(1 << WEIGHT_BITS, neighbours",
+        ),
+    ),
+    bug(
+        "l2 clip under Laplace noise",
+        ("client.device:_statistic", "norm=plan.norm, source", "norm=type(plan.norm)('l2'), source"),
+    ),
+    bug(
+        "sqrt(d) where d belongs (items one by one)",
+        ("server.release:_item_sensitivity", "else (items * steps) ** 2", "else items * steps**2"),
+    ),
+    bug(
+        "bar 10 % low",
+        (
+            "protocol.privacy.bars:_calibrated",
+            "OpenNoise(kind, scale, bar,",
+            "OpenNoise(kind, scale, 9 * bar // 10,",
+        ),
+    ),
+    bug(
+        "round 1 not charged", ("server.coordinator:_charge_selection", "ledger.charge(charge)", "del charge")
+    ),
+    bug(
+        "add-remove Laplace sold as replacement",
+        ("protocol.privacy.neighbours:clipped_sum_l1", "2 * bound if doubled else bound", "bound"),
+    ),
+    bug(
+        "add-remove Gaussian sold as replacement",
+        ("protocol.privacy.neighbours:clipped_sum_l2", "2 * bound**2 if doubled else bound**2", "bound**2"),
+    ),
+    bug(
+        "noise on the unclipped support",
+        ("client.device:_support", "np.flatnonzero(counts)", "np.arange(len(counts))"),
+        (
+            "server.release:_open_release",
+            "keys, counts = keyed.keys[counts > 0], counts[counts > 0]",
+            "keys = keyed.keys",
+        ),
+    ),
+    bug(
+        "factor 2 forgotten in the exponential mechanism",
+        ("protocol.privacy.choice:_gammas", "Fraction(epsilon) / (2 * bound)", "Fraction(epsilon) / bound"),
+    ),
+    bug(
+        "range of V halved",
+        (
+            "server.selection.exponential_v:choose_by_range",
+            "(1 << SHARE_BITS)) // 2)",
+            "(1 << SHARE_BITS)) // 4)",
+        ),
+    ),
+    bug(
+        "dpsgd: steps not composed",
+        (
+            "server.selection.dpsgd:_noise",
+            "_whole_multiplier(plan) * math.sqrt(STEPS)",
+            "_whole_multiplier(plan)",
+        ),
+    ),
+    bug(
+        "m-quantile: updates not composed",
+        (
+            "server.selection.m_quantile:_noise",
+            "_whole_multiplier(plan) * math.sqrt(UPDATES)",
+            "_whole_multiplier(plan)",
+        ),
+    ),
+    bug(
+        "output perturbation: a quarter of the sensitivity",
+        (
+            "server.selection.output_perturbation:minimiser_sensitivity",
+            "Sensitivity(square=steps**2,",
+            "Sensitivity(square=(-(-steps // 4)) ** 2,",
+        ),
+    ),
+    bug(
+        "floating-point noise",
+        (
+            "protocol.privacy.mechanisms:Noise.draw",
+            "return discrete_laplace(size, self.spread, source=source)",
+            "return discrete_laplace(size, self.spread, source=source) + source.words(size) / 2.0**64",
+        ),
+    ),
+    bug(
+        "shares of noise: twice as many counted on",
+        (
+            "protocol.masking_terms:noise_shares",
+            "return minimum_survivors(plan)",
+            "return 2 * minimum_survivors(plan)",
+        ),
+    ),
+    bug(
+        "shares of noise: corrupt participants counted on",
+        (
+            "protocol.masking_terms:noise_shares",
+            "return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)",
+            "return minimum_survivors(plan)",
+        ),
+    ),
+    bug(
+        "self-mask reused over rounds",
+        (
+            "protocol.masking.device_session:start",
+            "seed=draw_bytes(KEY_BYTES, source=source)",
+            "seed=derive(bytes(KEY_BYTES), b'seed', me.to_bytes(8, 'little'))",
+        ),
+    ),
+    bug(
+        "modulus too small",
+        ("protocol.masking.encoding:width_for", "reach < 1 << (width - 1)", "reach < 1 << width"),
+    ),
+    bug(
+        "PRG without round separation",
+        ("protocol.masking.device_session:self_mask_key", "context + device.to_bytes", "device.to_bytes"),
+        ("protocol.masking.keys:KeyPair.derive_for", "context + pair", "pair"),
+    ),
+    bug(
+        "a device answering twice",
+        ("protocol.masking.server_session:_Stage.add", "if sender in self._heard:", "if False:"),
+    ),
+)
+
+
+FIRST = {
+    "Gaussian noise halved": "two worlds, gaussian, replaced",
+    "Gaussian noise 5 % low": "two worlds, gaussian",
+    "clip forgotten, closed": "one run, laplace, spread",
+    "clip forgotten, open": "fresh keys, laplace-threshold, one key",
+    "weight not cut to sqrt(s)": "two worlds, weighted-quantile, gaussian",
+    "1 where sqrt(s) belongs (weighted quantile)": "two worlds, weighted-quantile, gaussian",
+    "sqrt(d) where d belongs (items one by one)": "two worlds, items, laplace",
+    "bar 10 % low": "fresh keys, laplace-threshold, a key each",
+    "round 1 not charged": "two worlds, quantile",
+    "add-remove Gaussian sold as replacement": "two worlds, gaussian, replaced",
+    "noise on the unclipped support": "fresh keys, laplace-threshold, many keys",
+    "factor 2 forgotten in the exponential mechanism": "two worlds, quantile",
+    "range of V halved": "two worlds, exponential-v",
+    "dpsgd: steps not composed": "two worlds, dpsgd",
+    "m-quantile: updates not composed": "two worlds, m-quantile",
+    "output perturbation: a quarter of the sensitivity": "two worlds, output-perturbation",
+    "shares of noise: corrupt participants counted on": "shares, two worlds, gaussian, round 2",
+}
+"""The check to begin with, to save time."""
+
+
+@contextmanager
+def seeded(mistake: Bug) -> Iterator[None]:
+    """The installed package with this bug, in this process, until the end of the block."""
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        for edit in mistake.edits:
+            for owner, name, old, new in _replacements(edit):
+                undo.append((owner, name, old))
+                setattr(owner, name, new)
+        _forget_results()
+        yield
+    finally:
+        for owner, name, old in reversed(undo):
+            setattr(owner, name, old)
+        _forget_results()
+
+
+def _replacements(edit: Edit) -> list[tuple[Any, str, Any, Any]]:
+    """Everywhere that the edited function is known: (owner, name, the function as it was, the edited one)."""
+    module_name, path = edit.place.split(":")
+    module = importlib.import_module(module_name)
+    *classes, name = path.split(".")
+    owner: Any = module
+    for step in classes:
+        owner = getattr(owner, step)
+    raw = vars(owner)[name]
+    source = textwrap.dedent(inspect.getsource(raw))
+    if source.count(edit.old) != 1:
+        raise SystemExit(
+            f"{edit.place} has changed: {edit.old!r} stands there {source.count(edit.old)} times"
+        )
+    made: dict[str, Any] = {}
+    code = "from __future__ import annotations\n" + source.replace(edit.old, edit.new)
+    exec(compile(code, f"<seeded {edit.place}>", "exec"), vars(module), made)  # noqa: S102 - our own source, edited
+    if classes:
+        return [(owner, name, raw, made[name])]
+    return [
+        (place, other, raw, made[name])
+        for place in list(sys.modules.values())
+        if getattr(place, "__name__", "").startswith("fedhist")
+        for other, value in list(vars(place).items())
+        if value is raw
+    ]
+
+
+def _forget_results() -> None:
+    """Drop what functions remember from before a bug came or went."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("fedhist"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """The checks' names, cheap ones first."""
+    return sorted(
+        names, key=lambda name: next((i for i, p in enumerate(ORDER) if name.startswith(p)), len(ORDER))
+    )
+
+
+def first_failure(effort: Effort, *, level: float, seed: int, first: str = "") -> tuple[Finding | None, int]:
+    """The first finding that fails, with each check at its share of the level, and how many checks ran."""
+    checks = {check.name: check for check in all_checks()}
+    names = in_order(list(checks))
+    names = [*(name for name in names if name == first), *(name for name in names if name != first)]
+    for number, name in enumerate(names, start=1):
+        result = run_audit(effort, level=level / len(checks), seed=seed, checks=[checks[name]], cores=1)
+        if not result.passed:
+            return result.findings[0], number
+    return None, len(checks)
+
+
+def _catch(number: int, factor: float, seed: int) -> tuple[Finding | None, int, float]:
+    begin = time.perf_counter()
+    with seeded(BUGS[number]):
+        first = FIRST.get(BUGS[number].name, "")
+        found, ran = first_failure(QUICK.scaled(factor), level=LEVEL, seed=seed, first=first)
+    return found, ran, time.perf_counter() - begin
+
+
+def _alarm(seed: int, factor: float) -> Finding | None:
+    return first_failure(QUICK.scaled(factor), level=FALSE_ALARM_LEVEL, seed=seed)[0]
+
+
+def print_power(factor: float, only: str, seed: int, pool: ProcessPoolExecutor) -> None:
+    """The table of bugs."""
+    print("| seeded bug | caught by | claimed | at least | seen | seconds |")
+    print("|---|---|---|---|---|---|")
+    chosen = [number for number, mistake in enumerate(BUGS) if only in mistake.name]
+    running = {number: pool.submit(_catch, number, factor, seed) for number in chosen}
+    for number, future in running.items():
+        found, ran, seconds = future.result()
+        if found is None:
+            print(f"| {BUGS[number].name} | **nothing** ({ran} checks) | | | | {seconds:.0f} |", flush=True)
+            continue
+        numbers = (
+            ["exact", ""] if found.observed is None else [f"{found.claimed:.3g}", f"{found.observed:.3g}"]
+        )
+        row = [BUGS[number].name, found.name, *numbers, found.detail, f"{seconds:.0f}"]
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def print_false_alarms(audits: int, factor: float, seed: int, pool: ProcessPoolExecutor) -> None:
+    """How many audits of the package as it is fail at a level at which some may."""
+    alarms = [pool.submit(_alarm, seed + number, factor) for number in range(audits)]
+    failed = [found for future in alarms if (found := future.result()) is not None]
+    print(f"{len(failed)} of {audits} audits without a bug failed at level {FALSE_ALARM_LEVEL}")
+    for found in failed:
+        print(f"  {found.name}: claimed {found.claimed}, at least {found.observed}; {found.detail}")
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--effort", type=float, default=1.0, help="of each check, as a multiple of the command's"
+    )
+    parser.add_argument("--only", default="", help="bugs whose names contain this text")
+    parser.add_argument(
+        "--false-alarms", type=int, default=0, metavar="N", help="audits without a bug instead"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    # New processes, used once each, so that no bug outlives its audit.
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=fresh, max_tasks_per_child=1) as pool:
+        if options.false_alarms:
+            print_false_alarms(options.false_alarms, options.effort, options.seed, pool)
+        else:
+            print_power(options.effort, options.only, options.seed, pool)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Audits of noise from devices: the corrupt participants know their own shares, and as many as may have dropped out.
+
+Whoever corrupts participants sees the sum of each round and takes their shares of noise off. What is left must still
+keep the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedhist.client.device import answer_population
+from fedhist.client.masked_device import with_noise
+from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
+from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.graph import share_of
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.coordinator import run_rounds
+from fedhist.simulations.audit.findings import Finding, Setting
+from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_scores, coins, judge
+from fedhist.simulations.audit.selector_worlds import HIGH, LOW
+from fedhist.simulations.audit.two_worlds import judge_events, judge_guesses
+from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, release_of
+from fedhist.simulations.engines.masked_cohort import Stage, run_cohort
+from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
+
+PARTICIPANTS = 20
+_FEW = 4
+_OTHERS = 9
+
+
+@dataclass
+class MaskedWithCorrupt:
+    """A masked cohort of which the auditor knows the shares of noise of some participants."""
+
+    population: Population
+    source: Source
+    simulated: bool = False
+    included: tuple[int, ...] = ()
+    known: dict[Round, Integers] = field(default_factory=dict, repr=False)
+
+    def total(self, request: Request) -> Total:
+        """One masked round, in which as many participants drop out as the plan tolerates."""
+        plan = request.plan
+        parts = plan.participants or 0
+        draws = self.source.fork("masking", request.round.value)
+        vectors = [
+            to_vector(answer_population(request, part, source=self.source), request, labels_of(part))
+            for part in parts_of(self.population, parts)
+        ]
+        envelope = Envelope(run=new_run_name(source=draws.fork("run")), request=request)
+        gone = dropouts(parts, plan.dropout_share, source=draws.fork("drop-outs"))
+        run = run_cohort(
+            terms_of(envelope),
+            parts,
+            lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
+            source=draws,
+            dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
+        )
+        self.included = run.included
+        self.known[request.round] = _shares_of(request, run.included[: corrupt_participants(plan)], draws)
+        return to_total(run.values, request, participants=len(run.included))
+
+
+def corrupt_participants(plan: Plan) -> int:
+    """How many participants may be corrupt, from the plan's own words."""
+    return share_of(plan.participants or 0, plan.corrupt_share)
+
+
+def _shares_of(request: Request, participants: Collection[int], draws: Source) -> Integers:
+    """What these participants added to the sum beside their users' data."""
+    nothing = np.zeros(vector_length(request), dtype=np.int64)
+    drawn = [with_noise(nothing, request, own=draws.fork("noise", number)) for number in participants]
+    return np.asarray(np.sum([nothing, *drawn], axis=0)[1:], dtype=np.int64)
+
+
+def masked_one_run(kind: Canaries) -> Callable[[Setting], Finding]:
+    """One masked run with noise from devices, drop-outs, and canaries dealt to all participants."""
+    return partial(_masked_one_run, kind)
+
+
+def _masked_one_run(kind: Canaries, setting: Setting) -> Finding:
+    auditor = setting.auditor()
+    heads = coins(setting.effort.masked_canaries, source=auditor.fork("coins"))
+    plan = Plan.from_json(
+        kind.plan(len(heads)).to_json()
+        | {"masking": "secagg", "participants": PARTICIPANTS, "noise_from": "devices"}
+    )
+    # Seeded always: the auditor has to know what the corrupt participants drew.
+    transport = MaskedWithCorrupt(canary_population(heads, kind), auditor.fork("cohort"))
+    release = run_rounds(plan, transport, ledger=Ledger(), source=auditor.fork("server"))
+    values = release.histogram - np.ldexp(transport.known[Round.RELEASE].astype(np.float64), -plan.grid_bits)
+    honest = release.standard_error * np.sqrt(1 - corrupt_participants(plan) / len(transport.included))
+    owners = np.searchsorted(
+        [(number + 1) * len(heads) // PARTICIPANTS for number in range(PARTICIPANTS)],
+        np.arange(len(heads)),
+        side="right",
+    )
+    known = np.isin(owners, transport.included)
+    scores = coin_scores(values, kind, float(honest))
+    return judge(setting, heads, scores, known=known, guessed=kind.guessed, claim=claim_of(release))
+
+
+def shares_in_two_worlds(setting: Setting) -> Finding:
+    """Both rounds with Laplace noise from devices, run after run, as corrupt participants see them."""
+    plan = _few_participants(mechanism="laplace", epsilon=0.1, epsilon_select=2.0)
+    without, with_user, claim = _two_worlds(plan, setting, setting.effort.slow_runs)
+    flat = np.zeros(len(without))
+    return judge_events(setting, (flat, without), (flat, with_user), claim)
+
+
+def guessed_shares(delta_select: float, delta: float) -> Callable[[Setting], Finding]:
+    """The same with Gaussian noise, of which the round with the large delta tells most."""
+    return partial(_guessed_shares, delta_select, delta)
+
+
+def _guessed_shares(delta_select: float, delta: float, setting: Setting) -> Finding:
+    plan = _few_participants(
+        mechanism="gaussian", epsilon=0.05, epsilon_select=0.05, delta=delta, delta_select=delta_select
+    )
+    runs = 2 * setting.effort.slow_runs
+    without, with_user, claim = _two_worlds(plan, setting, runs)
+    return judge_guesses(setting, without, with_user, claim)
+
+
+def _few_participants(**settings: Any) -> Plan:
+    return Plan(
+        users=_OTHERS + 1,
+        items=2,
+        sparsity=1,
+        candidates=2,
+        min_threshold=LOW,
+        max_threshold=HIGH,
+        masking="secagg",
+        participants=_FEW,
+        corrupt_share=0.25,
+        dropout_share=0.25,
+        noise_from="devices",
+        **settings,
+    )
+
+
+def _two_worlds(plan: Plan, setting: Setting, runs: int) -> tuple[Floats, Floats, Cost]:
+    """The evidence of each run without the user and with, and what the ledger claims."""
+    source = setting.mechanism()
+    others: list[User] = [[(1, 5)] for _ in range(_OTHERS)]
+    replays = [
+        Replay(crafted([*others, user], 2), source.fork("cohort", place))
+        for place, user in enumerate(([], [(0, 60)]))
+    ]
+    evidence, claim = np.empty((2, runs)), Cost(0.0, 0.0)
+    for place, replay in enumerate(replays):
+        for number in range(runs):
+            draws = source.fork("world", place, number)
+            transport = Shares(replay, plan, corrupt_participants(plan), draws)
+            release = release_of(plan, transport, source=draws)
+            evidence[place, number] = _evidence(transport, replays, plan)
+            if number == 0:
+                claim = claim_of(release)
+    return evidence[0], evidence[1], claim
+
+
+def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
+    """The log-likelihood ratio of both rounds' sums, if the honest shares are as claimed."""
+    total = 0.0
+    for request in transport.requests:
+        without, with_user = (replay.total(request).values for replay in replays)
+        seen, shift = transport.honest[request.round] - without, with_user - without
+        share = request.noise_share
+        assert share is not None  # noqa: S101 - of a plan with noise from devices
+        if plan.mechanism == "gaussian":
+            variance = float(share.spread) * (plan.minimum_survivors - corrupt_participants(plan))
+            total += float(np.sum(seen * shift - shift * shift / 2.0)) / variance
+        else:
+            total += float(np.sum(np.abs(seen) - np.abs(seen - shift))) / float(share.spread)
+    return total

@@ -1,0 +1,72 @@
+"""Audits of which keys an open domain shows: keys that one user alone holds, against delta.
+
+Without the user none of these keys can be shown, so the chance that any is shown is at most delta. The worst users have
+one key with the whole bound, or as many keys as the bound; the third has many more, of which clipping keeps few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.simulations.audit.bounds import event_epsilon
+from fedhist.simulations.audit.findings import Finding, Setting, compared
+from fedhist.simulations.audit.worlds import Crafted, Replay, User, claim_of, crafted, release_of
+
+BOUND = 5
+DELTA = 0.05
+USERS: dict[str, User] = {
+    "one key": [(1, 3 * BOUND)],
+    "a key each": [(1 + key, 1) for key in range(BOUND)],
+    "many keys": [(1 + key, 1) for key in range(60 * BOUND)],
+}
+_COMMON, _HOLDERS = "common", 12
+
+
+def fresh_keys(release: str, user: str, neighbours: Neighbours) -> Callable[[Setting], Finding]:
+    """The check of one way to release and one kind of user."""
+    return partial(_check, release, USERS[user], neighbours)
+
+
+def _check(release: str, user: User, neighbours: Neighbours, setting: Setting) -> Finding:
+    plan = Plan(
+        users=_HOLDERS + 1,
+        domain="open",
+        selector="fixed",
+        threshold=float(BOUND),
+        max_threshold=8.0,
+        epsilon=2.0,
+        delta=DELTA,
+        release=release,
+        neighbours=neighbours,
+    )
+    size = 1 + max(item for item, _ in user)
+    labels = [_COMMON, *(f"fresh {key}" for key in range(1, size))]
+    others: list[User] = [[(0, BOUND)]] * _HOLDERS
+    # Under replacement the user had the common key before.
+    before: User = [(0, BOUND)] if neighbours is Neighbours.REPLACE else []
+    source = setting.mechanism()
+    runs = setting.effort.runs
+    with_user, claim = _shown(plan, crafted([*others, user], size, labels), runs, source.fork("with"))
+    without, _ = _shown(plan, crafted([*others, before], 1, [_COMMON]), runs, source.fork("without"))
+    bound = event_epsilon(with_user, runs, without, runs, delta=claim.delta, alpha=setting.alpha)
+    detail = f"fresh keys in {with_user:,} and {without:,} of {runs:,} runs"
+    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+
+
+def _shown(plan: Plan, population: Crafted, runs: int, source: Source) -> tuple[int, Cost]:
+    """In how many runs a key other than the common one is released, and what the ledger claims."""
+    transport = Replay(population, source.fork("cohort"))
+    hits, claim = 0, Cost(0.0, 0.0)
+    for number in range(runs):
+        release = release_of(plan, transport, source=source.fork("run", number))
+        hits += int(np.any([label != _COMMON for label in release.labels or ()]))
+        if number == 0:
+            claim = claim_of(release)
+    return hits, claim

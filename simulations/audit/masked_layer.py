@@ -1,0 +1,235 @@
+"""Audits of the masks: no secret and no keystream comes twice, sums near the limit are exact, nobody counts twice.
+
+What masks promise rests on assumptions that no number of runs can test. These checks look for the mistakes that would
+void the promise whatever the assumptions: keystream that is used again, arithmetic that wraps, a value added twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhist.protocol.envelope import Envelope, new_run_name
+from fedhist.protocol.errors import FedhistError
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masked_vector import terms_of
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import Advertised, DeviceState, Shared
+from fedhist.protocol.masking.encoding import read_residues, to_residues, width_for
+from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.server_session import CollectingAdvertisements, CollectingOpenings, ServerStage
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
+from fedhist.simulations.audit.worlds import crafted
+from fedhist.simulations.engines.masked_in_process import masked_round
+
+DEVICES = 6
+_STAGES = 4
+"""Advertising, sharing, masking, unmasking."""
+_CONSTANT = 1 << 40
+"""Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
+
+
+@dataclass
+class Session:
+    """What an auditor keeps of one masked sum: every device's secrets and masked vector, and the sum."""
+
+    terms: MaskingTerms
+    states: list[Advertised] = field(default_factory=list, repr=False)
+    masked: list[Integers] = field(default_factory=list, repr=False)
+    result: MaskedSum | None = None
+
+
+def run_session(
+    terms: MaskingTerms,
+    vectors: Sequence[Integers],
+    *,
+    source_of: Callable[[int], Source],
+    twice: tuple[int, int] | None = None,
+) -> Session:
+    """A masked sum with the devices' and the server's own code, message by message.
+
+    Args:
+        terms: of the session.
+        vectors: what each device adds.
+        source_of: each device's randomness; number -1 is the server.
+        twice: a device and the number of a stage: its message of that stage reaches the server twice.
+    """
+    session, stage = Session(terms), 0
+    server: ServerStage = CollectingAdvertisements(terms, source=source_of(-1))
+    states: dict[int, DeviceState] = {}
+    sources = [source_of(device) for device in range(len(vectors))]
+    for device, source in enumerate(sources):
+        first, message = start(terms, device, source=source)
+        states[device] = first
+        session.states.append(first)
+        _deliver(server, device, message, again=twice == (device, stage))
+    while not isinstance(server, CollectingOpenings):
+        server, messages = server.close()
+        stage += 1
+        for device, message in messages:
+            state = states[device]
+            vector = vectors[device] if isinstance(state, Shared) else None
+            states[device], answer = advance(state, message, source=sources[device], vector=vector)
+            if isinstance(state, Shared):
+                residues = read_residues(wire.masked_body(answer, terms), terms.width)
+                session.masked.append(residues.astype(np.uint64).view(np.int64))
+            _deliver(server, device, answer, again=twice == (device, stage))
+    session.result = server.close()
+    return session
+
+
+def _deliver(server: ServerStage, device: int, message: bytes, *, again: bool) -> None:
+    for _ in range(2 if again else 1):
+        server.add(device, message)
+
+
+def _plan() -> Plan:
+    return Plan(
+        users=DEVICES,
+        items=64,
+        candidates=16,
+        masking="secagg",
+        participants=DEVICES,
+        corrupt_share=0.0,
+        dropout_share=0.2,
+    )
+
+
+def _two_rounds(setting: Setting, *, repeat: bool) -> list[tuple[Session, list[Integers]]]:
+    """The sessions of both rounds of one run, and what the devices put in.
+
+    With `repeat` every device starts both rounds from the same random state, as one that was restored from a copy.
+    """
+    plan, auditor = _plan(), setting.auditor()
+    requests: list[Request] = [
+        SelectRequest(plan),
+        ReleaseRequest(plan, Threshold(steps=1 << plan.grid_bits, bits=plan.grid_bits)),
+    ]
+    run = new_run_name(source=auditor.fork("run"))
+    sessions = []
+    for number, request in enumerate(requests):
+        terms = terms_of(Envelope(run=run, request=request))
+        wide = MaskingTerms(
+            session=terms.session,
+            length=64,
+            width=64,
+            corrupt_share=0.0,
+            dropout_share=0.2,
+            minimum_survivors=2,
+        )
+        vectors = [
+            np.full(64, _CONSTANT * (device + 1) + number, dtype=np.int64) for device in range(DEVICES)
+        ]
+        # One stream for both rounds, so that a device that draws afresh gets fresh draws.
+        streams = {
+            device: auditor.fork("device", device, 0 if repeat else number) for device in range(-1, DEVICES)
+        }
+        sessions.append((run_session(wide, vectors, source_of=streams.__getitem__), vectors))
+    return sessions
+
+
+def fresh_secrets(setting: Setting) -> Finding:
+    """No self-mask seed and no key is used in two rounds, or by two devices."""
+    secrets: list[bytes] = []
+    for session, _ in _two_rounds(setting, repeat=False):
+        for state in session.states:
+            secrets += [state.seed, state.mask_pair.secret, state.box_pair.secret]
+    again = len(secrets) - len(set(secrets))
+    return exact(
+        setting.name, passed=again == 0, detail=f"{again} of {len(secrets)} secrets of two rounds repeated"
+    )
+
+
+def fresh_keystream(setting: Setting) -> Finding:
+    """The masks of two rounds have no word in common, even if a device's random state was the same in both.
+
+    What is compared is what the server can compute: masked vectors, and the same less the (here known) inputs.
+    """
+    repeated = words = 0
+    for repeat in (False, True):
+        masks = [
+            (masked - vector).tolist()
+            for session, vectors in _two_rounds(setting, repeat=repeat)
+            for masked, vector in zip(session.masked, vectors, strict=True)
+        ]
+        flat = [word for mask in masks for word in mask]
+        words += len(flat)
+        repeated += len(flat) - len(set(flat))
+    return exact(setting.name, passed=repeated == 0, detail=f"{repeated} of {words} words of masks repeated")
+
+
+def counted_once(setting: Setting) -> Finding:
+    """A device whose message of some stage arrives twice is in the sum once, or nothing is released."""
+    wrong = cases = 0
+    for stage in range(_STAGES):
+        for device in range(DEVICES):
+            auditor = setting.auditor().fork("twice", stage, device)
+            terms = MaskingTerms(
+                session=bytes([stage, device] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
+            )
+            vectors = [np.full(8, 10**number, dtype=np.int64) for number in range(DEVICES)]
+            cases += 1
+            try:
+                result = run_session(terms, vectors, source_of=auditor.fork, twice=(device, stage)).result
+            except FedhistError:
+                continue
+            assert result is not None  # noqa: S101 - a session that ended has a result
+            expected = np.sum([vectors[number] for number in result.included], axis=0)
+            wrong += not np.array_equal(result.values, expected)
+    return exact(
+        setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} sums with a repeated answer wrong"
+    )
+
+
+def sums_at_the_limit(setting: Setting) -> Finding:
+    """Sums just below and above what 32 bits hold, and near 2^63, come out exactly."""
+    wrong, cases = 0, 0
+    for users in (2097, 2098, 4193, 4194, 4195):
+        # A bound of 1,000 counts of 1,024 steps: 2,097 users stay below 2^31 steps and 2,098 do not.
+        plan = Plan(
+            users=users,
+            items=2,
+            mechanism="laplace",
+            selector="fixed",
+            threshold=1000.0,
+            masking="secagg",
+            participants=4,
+            corrupt_share=0.0,
+            dropout_share=0.0,
+        )
+        request = ReleaseRequest(plan, plan.at_steps(1000 << plan.grid_bits))
+        population = crafted([[(0, 5000)]] * users, 2)
+        outcome = masked_round(request, population, source=setting.auditor().fork(users), dropout=0.0)
+        expected = users * request.threshold.steps
+        wrong += outcome.total.values.tolist() != [expected, 0]
+        cases += 1
+    for largest, users in ((1, 2**31 - 1), (2**31 - 1, 1), (2**30, 2), (3, 2**30), (2**40, 2**22)):
+        width = width_for(largest, users)
+        sums = np.array([largest * users, -largest * users], dtype=np.int64)
+        try:
+            wrong += not np.array_equal(_signed(sums, width), sums)
+        except FedhistError:
+            wrong += 1
+        cases += 1
+    return exact(setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} largest sums wrong")
+
+
+def _signed(sums: Integers, width: int) -> Integers:
+    residues = to_residues(sums, width)
+    return residues.view(np.int32 if width == 32 else np.int64).astype(np.int64)
+
+
+CHECKS = (
+    Check("masks, fresh secrets", fresh_secrets),
+    Check("masks, fresh keystream", fresh_keystream),
+    Check("masks, counted once", counted_once),
+    Check("masks, sums at the limit", sums_at_the_limit),
+)

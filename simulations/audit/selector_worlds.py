@@ -1,0 +1,193 @@
+"""For every selector the two worlds that a single user makes most different, at budgets large enough to be seen.
+
+Round 1 chooses between few candidates, mostly two: with the user the larger one looks better by as much as one user can
+make it, and the other users are chosen such that without the user it is rare. Nearly all of the budget is round 1's, so
+that an error there can't hide behind what round 2 may spend; round 2 has audits of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.plan import Plan
+from fedhist.server.release import Release
+from fedhist.server.selection.output_perturbation import regularisation
+from fedhist.server.selection.quantile import target_rank
+from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
+from fedhist.simulations.audit.worlds import User, crafted
+
+LOW, HIGH = 4.0, 8.0
+_HUGE = 60
+"""A count above every bound."""
+_BETWEEN = 5
+"""A count between the two candidates."""
+_SINGLES = 100
+_ODDS = -3.0
+"""The logarithm of the odds for the larger candidate without the user."""
+_FAIRER_ODDS = -2.0
+"""Where no base measure is in the way, so that an error in the scores moves all of it."""
+_BUDGETS: dict[str, Any] = {
+    "epsilon": 0.1,
+    "epsilon_select": 2.0,
+    "delta_select": 0.02,
+    "min_threshold": LOW,
+    "max_threshold": HIGH,
+}
+
+
+def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
+    """The user is the last one; the cells are the user's own."""
+    size = plan.items or 0
+    return Worlds(
+        plan=plan,
+        without=crafted([*others, []], size),
+        with_user=crafted([*others, user], size),
+        evidence=closed_evidence([item for item, _ in user]),
+    )
+
+
+def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
+    base = _BUDGETS | {"candidates": 2, "delta": None if mechanism == "laplace" else 0.02}
+    return Plan(users=others + 1, mechanism=mechanism, selector=selector, **(base | settings))
+
+
+def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
+    """A user of many equal items, whose weight is cut to sqrt(s); the others have one item and weight 1.
+
+    The weight above the larger candidate is 0 without the user, which is below M, and above the smaller one it is
+    beyond M: the user raises one score and lowers the other by sqrt(s).
+    """
+    own = 4 * sparsity
+    probe = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
+    cap = math.sqrt(sparsity) if mechanism == "gaussian" else 1.0
+    rate = probe.epsilon_select / (2 * cap)
+    # Base weights C^-2 favour the smaller candidate.
+    others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
+    plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
+    user = [(item, _HUGE) for item in range(own)]
+    return closed_worlds(plan, user, [[(own, _BETWEEN)]] * others)
+
+
+def quantile() -> Worlds:
+    """The user raises the number of users above both candidates: nearer to the rank for the larger one only."""
+    probe = _closed("laplace", "quantile", 1, items=2)
+    others = round(2 * target_rank(probe) + 2 * _FAIRER_ODDS / probe.epsilon_select)
+    plan = _closed("laplace", "quantile", others, items=2)
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
+
+
+def item_quantile(mechanism: str) -> Worlds:
+    """The same where every item has a bound of its own: a user with much of every item moves all of them."""
+    items = 4
+    probe = _closed(mechanism, "quantile", 1, items=items, debias="poisson")
+    others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
+    plan = _closed(mechanism, "quantile", others, items=items, debias="poisson")
+    alike: list[User] = [[(item, _BETWEEN) for item in range(items)]] * others
+    return Worlds(
+        plan=plan,
+        without=crafted([*alike, []], items),
+        with_user=crafted([*alike, [(item, _HUGE) for item in range(items)]], items),
+        evidence=partial(_item_evidence, others),
+    )
+
+
+def _item_evidence(others: int, release: Release) -> float:
+    """Of a user who adds every item's bound, where the others hold so much of it.
+
+    The bounds speak, too, all in the same sense: each that is the larger candidate is evidence of about its share of
+    the budget of round 1.
+    """
+    items = release.item_release
+    assert items is not None  # noqa: S101 - of a plan that clips items one by one
+    values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
+    shifts, deviations = items.thresholds, items.clipped_errors
+    if release.plan.mechanism == "gaussian":
+        told = (shifts * values - shifts**2 / 2) / deviations**2
+    else:
+        told = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+    chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
+    return float(told.sum() + chosen)
+
+
+def output_perturbation() -> Worlds:
+    """The minimiser lies between two candidates, where the user moves it by as much as one can."""
+    others = 30
+    plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
+    middle = (LOW + HIGH) / 2
+    above = min(round(plan.noise_price + regularisation(plan) * middle), others)
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above))
+
+
+def gaussian_steps(selector: str) -> Worlds:
+    """As many as M are above every candidate: only with the user do noised answers pull the descent, all one way."""
+    wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
+    others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
+    plan = _closed("gaussian", selector, others, **wide)
+    return closed_worlds(plan, [(0, _HUGE)], [[(1, _HUGE)]] * others)
+
+
+def open_selector(selector: str, holders: int, singles: int) -> Worlds:
+    """A key that some hold eight times, and keys that others hold once, up to a hundred each.
+
+    At the larger candidate the first key is beyond the bar, and the user adds little to the error; at the smaller one
+    the user loses nearly everything. The other keys favour the smaller candidate, whose bar is lower.
+    """
+    keys = -(-singles // _SINGLES)
+    plan = Plan(
+        users=holders + singles + 1,
+        domain="open",
+        selector=selector,
+        candidates=2,
+        delta=0.02,
+        epsilon=0.1,
+        epsilon_select=2.0,
+        min_threshold=1.0,
+        max_threshold=HIGH,
+    )
+    others: list[User] = [[(0, int(HIGH))] for _ in range(holders)]
+    others += [[(1 + number // _SINGLES, 1)] for number in range(singles)]
+    labels = ["shared", *(f"single {key}" for key in range(keys))]
+    return Worlds(
+        plan=plan,
+        without=crafted([*others, []], 1 + keys, labels),
+        with_user=crafted([*others, [(0, int(HIGH))]], 1 + keys, labels),
+        evidence=open_evidence("shared", holders),
+    )
+
+
+def fixed_items() -> Worlds:
+    """Items clipped one by one at public bounds, and a user with much of every item."""
+    items = 16
+    plan = Plan(
+        users=2,
+        items=items,
+        mechanism="laplace",
+        selector="fixed",
+        threshold=HIGH,
+        max_threshold=HIGH,
+        epsilon=2.0,
+        debias="poisson",
+    )
+    user = [(item, _HUGE) for item in range(items)]
+    return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
+
+
+def fixed(mechanism: str, **settings: Any) -> Worlds:
+    """No round 1: the mechanism of the release alone."""
+    plan = Plan(
+        users=2, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=HIGH, **settings
+    )
+    if plan.neighbours == "replace":
+        worlds = closed_worlds(plan, [(0, _HUGE)], [[]])
+        return Worlds(plan, crafted([[], [(1, _HUGE)]], 2), worlds.with_user, _moved_evidence)
+    return closed_worlds(plan, [(0, _HUGE)], [[]])
+
+
+def _moved_evidence(release: Release) -> float:
+    """The user is in the first cell or in the second."""
+    return closed_evidence([0])(release) - closed_evidence([1])(release)

@@ -1,0 +1,114 @@
+"""Populations made for an audit, and the transports that run them through the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhist.client.device import add_noise_share
+from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.coordinator import run_rounds
+from fedhist.server.release import Release
+from fedhist.simulations.engines.in_process import exact_total
+
+User = Sequence[tuple[int, int]]
+"""A user's items and counts."""
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """A population that was written down."""
+
+    histograms: Histograms = field(repr=False)
+    labels: Sequence[str] | None = None
+
+    @property
+    def users(self) -> int:
+        """How many users there are."""
+        return self.histograms.users
+
+    @property
+    def domain_size(self) -> int:
+        """How many items there are."""
+        return self.histograms.domain_size
+
+    def shards(self) -> Iterator[Histograms]:
+        """All users at once."""
+        yield self.histograms
+
+
+def crafted(users: Sequence[User], domain_size: int, labels: Sequence[str] | None = None) -> Crafted:
+    """These users, some of them possibly without any item."""
+    entries = [entry for user in users for entry in user]
+    offsets = np.concatenate([[0], np.cumsum([len(user) for user in users])]).astype(np.int64)
+    items, counts = (np.array([entry[i] for entry in entries], dtype=np.int64) for i in range(2))
+    return Crafted(Histograms(offsets=offsets, items=items, counts=counts, domain_size=domain_size), labels)
+
+
+@dataclass
+class Replay:
+    """A cohort whose exact answers are computed once by the devices' own code and given again in every run."""
+
+    population: Population
+    source: Source
+    simulated: bool = False
+    _known: dict[object, Total] = field(default_factory=dict, repr=False)
+
+    def total(self, request: Request) -> Total:
+        """The exact sum."""
+        steps = None if request.round is Round.SELECT else request.threshold.steps  # type: ignore[union-attr]  # round 2
+        per_item = getattr(request, "item_thresholds", None)
+        key = (request.round, steps, None if per_item is None else per_item.tobytes())
+        if key not in self._known:
+            self._known[key] = exact_total(request, self.population, source=self.source.fork("device"))
+        return self._known[key]
+
+
+@dataclass
+class Shares:
+    """A cohort that adds noise in shares, seen by corrupt participants who know their own.
+
+    As many participants as may drop out have done so. `honest` is what the corrupt ones make of each round: the sum
+    less their own shares.
+    """
+
+    exact: Replay
+    plan: Plan
+    corrupt: int
+    source: Source
+    simulated: bool = False
+    honest: dict[Round, Integers] = field(default_factory=dict, repr=False)
+    requests: list[Request] = field(default_factory=list, repr=False)
+
+    def total(self, request: Request) -> Total:
+        """The sum with the survivors' shares."""
+        self.requests.append(request)
+        exact = self.exact.total(request)
+        nothing = np.zeros(len(exact.values), dtype=np.int64)
+        survivors = self.plan.minimum_survivors
+        drawn = [
+            add_noise_share(request, nothing, source=self.source.fork("participant", number))
+            for number in range(survivors)
+        ]
+        noised = exact.values + np.sum(drawn, axis=0)
+        self.honest[request.round] = noised - np.sum([nothing, *drawn[: self.corrupt]], axis=0)
+        return Total(round=request.round, users=exact.users, values=noised, shares=survivors)
+
+
+def claim_of(release: Release) -> Cost:
+    """What the ledger says that this run cost: the least epsilon that it proves."""
+    ledger = Ledger()
+    for charge in release.charges:
+        ledger.charge(charge)
+    return ledger.tight()
+
+
+def release_of(plan: Plan, transport: Replay | Shares, *, source: Source) -> Release:
+    """One end-to-end run."""
+    return run_rounds(plan, transport, ledger=Ledger(), source=source)
