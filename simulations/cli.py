@@ -45,7 +45,7 @@ COMMANDS = {
     "trace": ("trace_command:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
     "audit": (
         "audit_command:audit",
-        "Run the installed mechanisms against worst-case neighbours and compare with what they claim.",
+        "Run the installed mechanisms end to end against worst-case neighbours.",
     ),
     "ledger": ("ledger_commands:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
