@@ -34,7 +34,7 @@ def crashes(folder: Path, *arguments: str, prelude: str = "") -> tuple[int, str]
 
 
 # Many processes on a busy machine: longer than the limit of other tests, and still a limit.
-pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 100)
+pytestmark = [pytest.mark.timeout(LIMIT_SECONDS + 100), pytest.mark.slow]
 
 
 def test_whatever_the_moment_nothing_is_half_written_lost_or_spent_twice(tmp_path: Path) -> None:

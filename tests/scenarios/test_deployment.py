@@ -150,6 +150,7 @@ class Pipe:
 
 
 @needs_proc
+@pytest.mark.slow
 def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> None:
     demo = Demo(nodes=3, users=400)
     configs = write_data(demo, tmp_path)
@@ -184,6 +185,7 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
 
 
 @needs_proc
+@pytest.mark.slow
 def test_masked_rounds_between_processes(tmp_path: Path) -> None:
     """Sessions live in Flower's state of a node between processes of one message each."""
     demo = Demo(nodes=3, users=50, masking="secagg", seconds=300.0)
@@ -229,6 +231,7 @@ def demonstration(code: str, keep: Path) -> subprocess.Popen[str]:
 
 
 @needs_proc
+@pytest.mark.slow
 def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Path) -> None:
     keep = tmp_path / "kept"
     with demonstration(START + STINGY_NODES + RUN, keep) as child:
@@ -242,6 +245,7 @@ def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Pat
 
 
 @needs_proc
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "polite-kill"])
 def test_an_interrupted_demonstration_leaves_no_processes(tmp_path: Path, number: signal.Signals) -> None:
     keep = tmp_path / "kept"

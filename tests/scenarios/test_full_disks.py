@@ -29,6 +29,7 @@ from fedhist.server.result_folder import check_room, new_folder
 from fedhist.simulations import cli
 
 PLAN = Plan(users=10, items=2)
+WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 RUN = ["run", "--users", "50", "--items", "5", "--no-truth", "--seed", "1"]
 
 
@@ -218,7 +219,7 @@ class TestTheLedger:
         assert_one_sentence(said)
         assert "a result folder is whole" in said
         assert "'fedhist ledger close'" in said
-        assert names_in(out) == ["histogram.csv", "plan.json", "result.json"]
+        assert names_in(out) == WHOLE_FOLDER
 
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ledger = tmp_path / "l.db"
@@ -293,4 +294,4 @@ def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: 
     assert done.returncode == 1
     assert_one_sentence(done.stderr)
     assert "standard output" in done.stderr
-    assert names_in(tmp_path / "r") == ["histogram.csv", "plan.json", "result.json"]
+    assert names_in(tmp_path / "r") == WHOLE_FOLDER

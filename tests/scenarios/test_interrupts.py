@@ -167,7 +167,13 @@ def test_while_the_folder_is_written_it_goes_away(tmp_path: Path, number: signal
     with running(tmp_path, *FEW_USERS, *WRITES, hold=HOLD_BEFORE_THE_NAME) as child:
         child.wait_for_word("written")
         (partial,) = tmp_path.glob(".*.partial")
-        assert names_in(partial) == ["histogram.csv", "plan.json", "result.json"]
+        assert names_in(partial) == [
+            "histogram.csv",
+            "plan.json",
+            "report.html",
+            "result.json",
+            "simulation.json",
+        ]
         child.process.send_signal(number)
         assert child.end() == cli.EXIT_INTERRUPTED
     assert names_in(tmp_path) == ["l.db"]

@@ -111,6 +111,7 @@ def test_the_learned_event_is_the_tail_where_the_worlds_differ_most() -> None:
 # --- The audit of what is installed.
 
 
+@pytest.mark.slow
 def test_a_small_audit_of_all_mechanisms_passes() -> None:
     seen: list[Finding] = []
     result = run_audit(SMALL, seed=4, cores=2, on_finding=seen.append)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,11 @@ def dies(work, store):
 
 
 class TestWorkers:
+    @pytest.fixture(autouse=True)
+    def _importable(self, monkeypatch):
+        """Workers are fresh interpreters, and import the functions above by the name of this module."""
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent.parent))
+
     def test_a_failure_in_a_worker_reaches_the_caller(self, tmp_path):
         tasks = [Task(fails, None, 1)] * 2
         with pytest.raises(FedhistError, match="something is wrong"):

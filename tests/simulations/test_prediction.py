@@ -14,6 +14,7 @@ import pytest
 from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
@@ -63,7 +64,7 @@ class Unweighed(InProcess):
 
 
 @contextmanager
-def unweighed(population: Population, *, seed: int | None) -> Iterator[Unweighed]:
+def unweighed(population: Population, *, seed: int | None, observe: Observer = ignore) -> Iterator[Unweighed]:
     yield Unweighed(population, SeededSource(seed or 0))
 
 
