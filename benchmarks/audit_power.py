@@ -74,7 +74,7 @@ BUGS = (
     bug(
         "1 where sqrt(s) belongs (weighted quantile)",
         (
-            "server.selection.weighted_quantile:WeightedQuantile.select",
+            "server.selection.weighted_quantile:WeightedQuantile.choice",
             "sensitivity=tail_weight(plan.tail_cap, neighbours",
             "sensitivity=tail_weight(1 << WEIGHT_BITS, neighbours",
         ),
@@ -122,7 +122,7 @@ BUGS = (
     bug(
         "range of V halved",
         (
-            "server.selection.exponential_v:choose_by_range",
+            "server.selection.exponential_v:choice_by_range",
             "(1 << SHARE_BITS)) // 2)",
             "(1 << SHARE_BITS)) // 4)",
         ),

@@ -29,7 +29,7 @@ from fedhist.server.result_folder import check_room, new_folder
 from fedhist.simulations import cli
 
 PLAN = Plan(users=10, items=2)
-WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
+WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json"]
 RUN = ["run", "--users", "50", "--items", "5", "--no-truth", "--seed", "1"]
 
 

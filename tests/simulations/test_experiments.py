@@ -154,7 +154,7 @@ class TestWorkers:
     @pytest.fixture(autouse=True)
     def _importable(self, monkeypatch):
         """Workers are fresh interpreters, and import the functions above by the name of this module."""
-        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent.parent))
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent))
 
     def test_a_failure_in_a_worker_reaches_the_caller(self, tmp_path):
         tasks = [Task(fails, None, 1)] * 2

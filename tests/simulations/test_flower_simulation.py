@@ -61,6 +61,7 @@ MODES: list[dict[str, Any]] = [
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.slow
 def test_ten_real_nodes_release_the_same_bit_for_bit_in_every_mode(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
     done = subprocess.run(

@@ -237,6 +237,7 @@ class TestProgress:
         assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "r") == (0, "")
 
     @pytest.mark.timeout(300)
+    @pytest.mark.slow
     def test_on_flower_the_nodes_that_answered_are_counted_and_traced(self, tmp_path: Path) -> None:
         command = (*SMALL, "--engine", "flower-simulation", "--nodes", 25, "--trace", "--out", "r")
         code, shown = in_a_terminal(tmp_path, *command, seconds=280)
