@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ class _Node:
 
 
 @dataclass(frozen=True)
-class _Answering:
+class _Answering(ABC):
     """Answers a message. Never raises: what a handler raises is sent to the server with its text."""
 
     node: _Node
@@ -125,9 +126,9 @@ class _Answering:
             return _reply(message, envelope, Status.FAILED, type(error).__name__)
         return _reply(message, envelope, Status.ANSWER, data=data)
 
+    @abstractmethod
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
         """The bytes of the answer; Refused if there is none."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

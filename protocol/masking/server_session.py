@@ -13,6 +13,7 @@ request to unmask was made, so that every input stays hidden. A stage is closed 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -69,7 +70,7 @@ class _Rejected(Exception):
         super().__init__(reason.value)
 
 
-class _Stage:
+class _Stage(ABC):
     """Takes each expected sender's message once, and counts what it ignores."""
 
     name: ClassVar[str]
@@ -108,8 +109,9 @@ class _Stage:
         self._heard.add(sender)
         return True
 
+    @abstractmethod
     def _take(self, sender: int, message: bytes) -> None:
-        raise NotImplementedError
+        """Keep what an expected sender sent, or raise."""
 
     def _close(self) -> None:
         if self._closed:
