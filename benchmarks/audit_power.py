@@ -29,7 +29,17 @@ from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
-ORDER = ("one run", "lattice", "masks", "shares, one", "fresh", "two worlds, w", "two worlds", "shares, two")
+ORDER = (
+    "one run",
+    "lattice",
+    "masks",
+    "answers",
+    "shares, one",
+    "fresh",
+    "two worlds, w",
+    "two worlds",
+    "shares, two",
+)
 
 
 @dataclass(frozen=True)
@@ -193,8 +203,20 @@ BUGS = (
         ("protocol.masking.keys:KeyPair.derive_for", "context + pair", "pair"),
     ),
     bug(
-        "a device answering twice",
+        "a device answering twice, masked",
         ("protocol.masking.server_session:_Stage.add", "if sender in self._heard:", "if False:"),
+    ),
+    bug(
+        "a device answering twice, on Flower without masks",
+        ("server.app:_matched", "elif asked in heard:", "elif False:"),
+    ),
+    bug(
+        "a device opening a second masking session",
+        ("client.policy:admit", " or plan.is_masked:", ":"),
+    ),
+    bug(
+        "a device clipping to a second threshold",
+        ("client.policy:admit", "memory.requests[key] != fingerprint or ", ""),
     ),
 )
 

@@ -156,7 +156,10 @@ CAUGHT = [
     ("self-mask reused over rounds", "masks, fresh secrets", 1),
     ("PRG without round separation", "masks, fresh keystream", 1),
     ("modulus too small", "masks, sums at the limit", 1),
-    ("a device answering twice", "masks, counted once", 1),
+    ("a device answering twice, masked", "masks, counted once", 1),
+    ("a device answering twice, on Flower without masks", "answers, counted once", 1),
+    ("a device opening a second masking session", "answers, one view", 1),
+    ("a device clipping to a second threshold", "answers, one view", 1),
 ]
 
 
