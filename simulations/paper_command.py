@@ -184,7 +184,7 @@ def _document(report: Report, spent: dict[str, float]) -> dict[str, Any]:
 
 
 def _print(report: Report, spent: dict[str, float], out: Path) -> None:
-    text = ("data", "reading", "column", "verdict", "three_runs", "why", "method", "word", "bound", "result", "domain",
+    text = ("data", "reading", "column", "verdict", "of_mean", "why", "method", "word", "bound", "result", "domain",
             "best_of_paper")  # fmt: skip
     print_rows(f"{report.name}: {report.title}", report.rows, report.columns, text=text)
     if report.claims:

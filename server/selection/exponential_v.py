@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +22,15 @@ def error_bound(plan: Plan, tail: OpenTail) -> Integers:
     Liu et al., section 5: an upper bound of the expected error, with the expectation taken inside the minimum. t(C) is
     the bar of the plan's own release. Totals are cut to C_m.
     """
-    bars = np.array([noise.bar for noise in plan.open_noises(plan.candidate_steps)]) << SHARE_BITS
+    return capped_error(tail, [noise.bar for noise in plan.open_noises(plan.candidate_steps)])
+
+
+def capped_error(tail: OpenTail, caps: Sequence[int]) -> Integers:
+    """2 sum_i max(m_i - C, 0) + sum_j min(A_j(C), cap) with a cap for each candidate, in multiples of 2^-SHARE_BITS."""
+    shifted = np.array(caps) << SHARE_BITS
     bound = 2 * tail.overflow << SHARE_BITS
     for piece in tail.expected.pieces():
-        bound = bound + np.minimum(piece, bars).sum(axis=0)
+        bound = bound + np.minimum(piece, shifted).sum(axis=0)
     return bound
 
 

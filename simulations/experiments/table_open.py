@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from fedhist.simulations.experiments.paper_setup import (
@@ -18,9 +19,11 @@ from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
-from fedhist.simulations.experiments.verdicts import Printed, number_row
+from fedhist.simulations.experiments.verdicts import Printed, Verdict, number_row
 
 COLUMNS = ("best C", "private C", "median", "90 % quantile")
+GUESSED = "private C, t/2 and epsilon' = 1"
+"""What the printed private losses fit, and the text does not say: half the penalty, ten times the epsilon'."""
 PRINTED = {
     ("i.i.d.", 50): ("0.001", "0.0015", "0.0397", "0.0049"),
     ("i.i.d.", 100): ("0.0026", "0.0026", "0.0394", "0.0053"),
@@ -52,6 +55,12 @@ def cells_for(users: UserSet) -> dict[str, Cell]:
     }
 
 
+def guessed_cell(users: UserSet) -> Cell:
+    """The private column as its numbers have it."""
+    private = cells_for(users)["private C"]
+    return replace(private, settings={**private.settings, "epsilon_select": 1.0}, half_penalty=True)
+
+
 def table_open(setup: Setup) -> Report:
     """Run both readings of the synthetic sets, and what was given of Sentiment140."""
     sets = {reading: _synthetic(reading) for reading in READINGS}
@@ -60,7 +69,8 @@ def table_open(setup: Setup) -> Report:
     files = setup.tops((100, 1000))
     groups = [
         Group(_all_cells(sets["numbers"].values()), setup.pick(8, 40)),
-        Group(_all_cells(sets["text"].values()), setup.pick(3, 4)),
+        Group(tuple(map(guessed_cell, sets["numbers"].values())), setup.pick(8, 40)),
+        Group(_all_cells(sets["text"].values()), setup.pick(3, 10)),
     ]
     if files:
         groups.append(Group(_all_cells(files), setup.pick(5, 20)))
@@ -68,9 +78,11 @@ def table_open(setup: Setup) -> Report:
     rows: list[Row] = []
     for reading, of_reading in sets.items():
         for (kind, items), users in of_reading.items():
-            rows += _rows(
-                results, users, {"data": kind, "d": items, "reading": reading}, PRINTED[kind, items]
-            )
+            where, printed = {"data": kind, "d": items, "reading": reading}, PRINTED[kind, items]
+            rows += _rows(results, users, where, printed)
+            if reading == "numbers":
+                guessed = results.summary(guessed_cell(users))
+                rows.append(number_row(where | {"column": GUESSED}, Printed(printed[1]), guessed))
     known = {file.digest: file.is_sentiment140 for file in setup.data}
     for users in files:
         size = users.top_items or 0
@@ -81,6 +93,7 @@ def table_open(setup: Setup) -> Report:
         "reading 'numbers': 50,000 users, Gamma(1/2) rates, without which the median and 90 % columns do not come out; "
         "reading 'text': 500,000 users, Gamma(2) rates, as printed"
     ]
+    notes += [_tally(rows, reading) for reading in READINGS]
     if setup.quick:
         notes.append("the reading 'text' is run with d = 50 alone; few trials make wide intervals")
     if not any(known.values()):
@@ -92,6 +105,18 @@ def table_open(setup: Setup) -> Report:
     figures = _draw(rows, setup.out / "table-open")
     columns = {"data": "data", "d": "d", "reading": "reading", "column": "column"} | NUMBER_COLUMNS
     return Report("table-open", "relative loss over unbounded domains", rows, columns, [], figures, notes)
+
+
+def _tally(rows: list[Row], reading: str) -> str:
+    """How many of the printed numbers are inside, by both questions."""
+    judged = [
+        row for row in rows if row["reading"] == reading and row["column"] in COLUMNS and row["of_mean"]
+    ]
+    inside, of_mean = (sum(row[name] == Verdict.INSIDE for row in judged) for name in ("verdict", "of_mean"))
+    return (
+        f"reading {reading!r}: {inside} of {len(judged)} printed numbers are where three runs lie in 95 of 100 cases, "
+        f"{of_mean} in the 95 % interval of our mean"
+    )
 
 
 def _synthetic(reading: str) -> dict[tuple[str, int], UserSet]:

@@ -24,9 +24,11 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
 from fedhist.protocol.statistics import read_tail
-from fedhist.server.coordinator import run_rounds
+from fedhist.server.coordinator import read_statistic, run_rounds
 from fedhist.server.release import Release
 from fedhist.server.selection import selector_for
+from fedhist.server.selection.contract import open_tail
+from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
 PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
@@ -56,6 +58,7 @@ class Cell:
         paper_grid: whether the candidates are the paper's.
         exact: for the selector fixed, where its threshold comes from: a quantile that is read off the data.
         bounded_by: a selector that first chooses the largest threshold, with half of epsilon-select.
+        half_penalty: for the selector exponential-v, whether an item's loss is capped at half of t(C) in V(C).
         label: what tables call it, where the selector's name is not enough.
     """
 
@@ -64,12 +67,15 @@ class Cell:
     paper_grid: bool = False
     exact: Exact | None = None
     bounded_by: str | None = None
+    half_penalty: bool = False
     label: str = ""
 
     @cached_property
     def key(self) -> str:
         """A short name that changes with everything that changes a trial."""
-        content = [self.users.key, dict(self.settings), self.paper_grid, self.exact, self.bounded_by]
+        content = [
+            self.users.key, dict(self.settings), self.paper_grid, self.exact, self.bounded_by, self.half_penalty,
+        ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
     def plan(self, users: int, items: int) -> Plan:
@@ -176,6 +182,8 @@ def _measure(
         plan = _at(plan, exact_threshold(cell.exact, plan, population))
     if cell.bounded_by is not None:
         plan = _bounded(cell.bounded_by, plan, transport, source.fork())
+    if cell.half_penalty:
+        plan = _half_penalty(plan, transport, source.fork())
     ledger = Ledger()
     release = run_rounds(plan, transport, ledger=ledger, source=source.fork())
     spent = perf_counter() - start + transport.remembered
@@ -218,6 +226,15 @@ def exact_threshold(name: Exact, plan: Plan, population: SparsePopulation) -> fl
 
 def _at(plan: Plan, threshold: float) -> Plan:
     return type(plan).from_json(plan.to_json() | {"threshold": threshold})
+
+
+def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:
+    """The plan at a threshold that exponential-v chose by V(C) with t(C)/2 for t(C)."""
+    statistic = read_statistic(plan, transport.total(SelectRequest(plan)))
+    caps = [noise.bar // 2 for noise in plan.open_noises(plan.candidate_steps)]
+    choice = choice_by_range(plan, -capped_error(open_tail(statistic), caps), score_range(plan))
+    chosen = choice.draw(source=source.fork("server", "select", "half penalty")).threshold
+    return type(plan).from_json(plan.to_json() | {"selector": "fixed", "threshold": chosen.value})
 
 
 def _bounded(name: str, plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:

@@ -49,22 +49,19 @@ class Printed:
 
 
 def judge(printed: Printed, ours: Summary) -> Verdict:
-    """Inside when some number that rounds to the printed one lies in our 95 % interval of the mean, ends included.
+    """Inside when some number that rounds to the printed one lies where the mean of three new runs does in 95 of 100.
 
-    A single trial has no interval: then the mean itself must round to the printed number.
+    The paper's number is a mean of few runs and varies as ours do; the interval of our mean alone shrinks with our
+    trials until it leaves out every such number. A single trial has no interval: then it must round to the number.
     """
+    return _overlap(printed, *(ours.of_runs(PAPER_RUNS) or (ours.mean, ours.mean)))
+
+
+def judge_mean(printed: Printed, ours: Summary) -> Verdict:
+    """The same against the 95 % interval of our mean: whether the printed number could be the exact mean."""
     return _overlap(
         printed, ours.mean if ours.low is None else ours.low, ours.mean if ours.high is None else ours.high
     )
-
-
-def judge_three_runs(printed: Printed, ours: Summary) -> Verdict:
-    """The same against where the mean of three new runs lies in 95 % of cases: a kinder question.
-
-    The paper's number is itself a mean of few runs, so it may lie outside our narrow interval and still be what such
-    runs give.
-    """
-    return _overlap(printed, *(ours.of_runs(PAPER_RUNS) or (ours.mean, ours.mean)))
 
 
 def _overlap(printed: Printed, low: float, high: float) -> Verdict:
@@ -84,16 +81,19 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
     row = where | {"paper": printed.text}
     if ours is None:
         return row | {
-            "ours": None, "interval": "", "low": None, "high": None, "std": None, "trials": 0, "ratio": None,
-            "verdict": str(Verdict.IMPOSSIBLE), "three_runs": "", "why": why,
+            "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "", "runs_low": None,
+            "runs_high": None, "std": None, "trials": 0, "ratio": None, "verdict": str(Verdict.IMPOSSIBLE),
+            "of_mean": "", "why": why,
         }  # fmt: skip
+    low, high = ours.of_runs(PAPER_RUNS) or (None, None)
     row |= {
         "ours": ours.mean, "interval": interval_text(ours.low, ours.high), "low": ours.low, "high": ours.high,
+        "runs_interval": interval_text(low, high), "runs_low": low, "runs_high": high,
         "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
     }  # fmt: skip
     if why:
-        return row | {"verdict": str(Verdict.IMPOSSIBLE), "three_runs": "", "why": why}
-    judged = {"verdict": str(judge(printed, ours)), "three_runs": str(judge_three_runs(printed, ours))}
+        return row | {"verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why}
+    judged = {"verdict": str(judge(printed, ours)), "of_mean": str(judge_mean(printed, ours))}
     return row | judged | {"why": ""}
 
 

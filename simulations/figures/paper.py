@@ -64,7 +64,7 @@ def _numbers_panel(axes: Axes, rows: Sequence[Row], places: Sequence[tuple[str, 
         these = [row for row in rows if row["reading"] == reading]
         at = [height[row["data"], row["d"]] + 0.18 * (1 - 2 * number) for row in these]
         axes.errorbar(
-            [row["ours"] for row in these], at, xerr=errors(these, "ours", "low", "high"),
+            [row["ours"] for row in these], at, xerr=errors(these, "ours", "runs_low", "runs_high"),
             label=f"ours, reading '{reading}'", **(look("", number) | {"linestyle": "none"}),
         )  # fmt: skip
     axes.set_xscale("log")
@@ -72,7 +72,7 @@ def _numbers_panel(axes: Axes, rows: Sequence[Row], places: Sequence[tuple[str, 
     axes.set_xlim(min(numbers) / 2, max(numbers) * 2)
     log_ticks(axes.xaxis)
     axes.set_yticks(list(height.values()), [f"{data} {d:,}" for data, d in height])
-    axes.set_xlabel("relative loss, mean and 95 % interval")
+    axes.set_xlabel("relative loss: mean, and where three runs lie (95 %)")
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> Files:

@@ -12,7 +12,7 @@ from fedhist.simulations.paper_command import EXPERIMENTS
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
 )
-NUMBER = {"paper", "ours", "low", "high", "verdict", "three_runs", "why", "trials"}
+NUMBER = {"paper", "ours", "low", "high", "verdict", "of_mean", "why", "trials"}
 
 
 @pytest.fixture
