@@ -63,7 +63,7 @@ def figure_bounded(setup: Setup) -> Report:
     files = setup.tops(sizes)
     sets = list(files) or stand_in(setup, sizes)
     cells = {users: cells_for(users, users.top_items or 0) for users in sets}
-    group = Group(tuple(cell for of in cells.values() for cell in of.values()), setup.pick(3, 6))
+    group = Group(tuple(cell for of in cells.values() for cell in of.values()), setup.pick(3, 20))
     results = setup.run("figure-bounded", [group], files)
     rows = [_row(users, name, cell, results) for users, of in cells.items() for name, cell in of.items()]
     claims = [claim for name in dict.fromkeys(users.name for users in sets) for claim in _claims(name, rows)]

@@ -53,7 +53,7 @@ def figure_sparsity(setup: Setup) -> Report:
     sets = list(files) or stand_in(setup, sizes)
     thresholds = [round(float(c), 2) for c in np.geomspace(1, 150, setup.pick(8, 12))]
     cells = {users: cells_for(users, users.top_items or 0, thresholds) for users in sets}
-    group = Group(tuple(c for of in cells.values() for many in of.values() for c in many), setup.pick(3, 5))
+    group = Group(tuple(c for of in cells.values() for many in of.values() for c in many), setup.pick(3, 20))
     results = setup.run("figure-sparsity", [group], files)
     rows = [_row(users, name, many, results) for users, of in cells.items() for name, many in of.items()]
     claims, curves = [], {}

@@ -33,6 +33,13 @@ class Summary:
         half = _student(self.trials) * self.std * math.sqrt(1 / self.trials + 1 / runs)
         return self.mean - half, self.mean + half
 
+    def among(self, intervals: int) -> tuple[float, float] | None:
+        """The mean's interval when so many are to be right all together in 95 % of cases (Bonferroni)."""
+        if self.std is None:
+            return None
+        half = _student(self.trials, (1 - CONFIDENCE) / intervals) * self.std / math.sqrt(self.trials)
+        return self.mean - half, self.mean + half
+
 
 def summarise(values: Sequence[float]) -> Summary:
     """The summary of one measurement over the trials."""
@@ -45,7 +52,7 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(mean, std, mean - half, mean + half, count)
 
 
-def _student(trials: int) -> float:
+def _student(trials: int, missed: float = 1 - CONFIDENCE) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415 - loads when results are summed up
 
-    return float(stdtrit(trials - 1, 0.5 + CONFIDENCE / 2))
+    return float(stdtrit(trials - 1, 1 - missed / 2))

@@ -68,9 +68,9 @@ def table_open(setup: Setup) -> Report:
         sets["text"] = {place: users for place, users in sets["text"].items() if place[1] == 50}
     files = setup.tops((100, 1000))
     groups = [
-        Group(_all_cells(sets["numbers"].values()), setup.pick(8, 40)),
-        Group(tuple(map(guessed_cell, sets["numbers"].values())), setup.pick(8, 40)),
-        Group(_all_cells(sets["text"].values()), setup.pick(3, 10)),
+        Group(_all_cells(sets["numbers"].values()), setup.pick(8, 100)),
+        Group(tuple(map(guessed_cell, sets["numbers"].values())), setup.pick(8, 100)),
+        Group(_all_cells(sets["text"].values()), setup.pick(3, 20)),
     ]
     if files:
         groups.append(Group(_all_cells(files), setup.pick(5, 20)))
@@ -93,6 +93,9 @@ def table_open(setup: Setup) -> Report:
         "reading 'numbers': 50,000 users, Gamma(1/2) rates, without which the median and 90 % columns do not come out; "
         "reading 'text': 500,000 users, Gamma(2) rates, as printed"
     ]
+    notes.append(
+        "'away' is the distance of the printed number from our mean in standard deviations of one run"
+    )
     notes += [_tally(rows, reading) for reading in READINGS]
     if setup.quick:
         notes.append("the reading 'text' is run with d = 50 alone; few trials make wide intervals")

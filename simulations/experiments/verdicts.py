@@ -82,14 +82,15 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
     if ours is None:
         return row | {
             "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "", "runs_low": None,
-            "runs_high": None, "std": None, "trials": 0, "ratio": None, "verdict": str(Verdict.IMPOSSIBLE),
-            "of_mean": "", "why": why,
+            "runs_high": None, "std": None, "trials": 0, "ratio": None, "away": None,
+            "verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why,
         }  # fmt: skip
     low, high = ours.of_runs(PAPER_RUNS) or (None, None)
     row |= {
         "ours": ours.mean, "interval": interval_text(ours.low, ours.high), "low": ours.low, "high": ours.high,
         "runs_interval": interval_text(low, high), "runs_low": low, "runs_high": high,
         "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
+        "away": None if not ours.std else (printed.value - ours.mean) / ours.std,
     }  # fmt: skip
     if why:
         return row | {"verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why}

@@ -38,11 +38,14 @@ COMPARED = [
     for d in (10, 100)
 ]
 NUMBERS = [
-    {"data": "a", "d": d, "reading": r, "column": c, "paper": "0.01", "ours": 0.02, "low": 0.01, "high": 0.03}
+    {
+        "data": "a", "d": d, "reading": r, "column": c, "paper": "0.01", "ours": 0.02,
+        "runs_low": 0.01, "runs_high": 0.03,
+    }
     for d in (50, 100)
     for r in ("numbers", "text")
     for c in ("best C", "median")
-]
+]  # fmt: skip
 BOUND = [
     {
         "data": "a",

@@ -38,6 +38,14 @@ class TestIntervals:
         assert low < found.low and found.high < high
         assert found.of_runs(10**9) == pytest.approx((found.low, found.high), rel=1e-4)
 
+    def test_intervals_that_are_to_be_right_all_together_are_wider(self):
+        found = summarise([1.0, 2.0, 3.0, 4.0])
+        assert found.among(1) == pytest.approx((found.low, found.high))
+        # 12.924 is the 99.95 % quantile of Student's t with 3 degrees of freedom.
+        half = 12.924 * math.sqrt(5 / 3) / 2
+        assert found.among(50) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-4)
+        assert summarise([0.5]).among(50) is None
+
     def test_one_trial_has_a_mean_only(self):
         found = summarise([0.5])
         assert (found.mean, found.std, found.low, found.high, found.of_runs(3)) == (
@@ -101,6 +109,7 @@ class TestRows:
         row = number_row({"d": 50}, Printed("0.0026"), summary(0.002, 0.003))
         assert (row["d"], row["paper"], row["ours"], row["verdict"]) == (50, "0.0026", 0.0025, "inside")
         assert row["ratio"] == pytest.approx(0.0025 / 0.0026)
+        assert row["away"] == pytest.approx(0.0001 / 0.00025)
 
     def test_without_ours_it_says_why(self):
         row = number_row({}, Printed("0.0026"), None, why="no data")
