@@ -49,7 +49,9 @@ def draw_numbers(rows: Sequence[Row], stem: Path) -> Files:
             mine = [row for row in shown if row["column"] == column]
             _numbers_panel(axes, mine, places)
             axes.set_title(column)
-        legend_below(figure, flat)
+        for axes in flat[len(columns) :]:
+            axes.set_visible(False)
+        legend_below(figure, flat[: len(columns)])
         return save(figure, stem)
 
 
@@ -72,7 +74,7 @@ def _numbers_panel(axes: Axes, rows: Sequence[Row], places: Sequence[tuple[str, 
     axes.set_xlim(min(numbers) / 2, max(numbers) * 2)
     log_ticks(axes.xaxis)
     axes.set_yticks(list(height.values()), [f"{data} {d:,}" for data, d in height])
-    axes.set_xlabel("relative loss: mean, and where three runs lie (95 %)")
+    axes.set_xlabel("relative loss: mean, 95 % of three runs")
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> Files:
