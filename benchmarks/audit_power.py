@@ -207,8 +207,8 @@ BUGS = (
         ("protocol.masking.server_session:_Stage.add", "if sender in self._heard:", "if False:"),
     ),
     bug(
-        "a device answering twice, on Flower without masks",
-        ("server.app:_matched", "elif asked in heard:", "elif False:"),
+        "a device answering twice, without masks",
+        ("server.collection:matched", "elif reply.asked in heard:", "elif False:"),
     ),
     bug(
         "a device opening a second masking session",

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, NotWritten
 
 
-def check_new_file(path: Path, *, suffixes: Sequence[str], force: bool) -> None:
+def check_new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = False) -> None:
     """Refuse a file that can't or shouldn't be written, before any work is done.
 
     Args:
         path: the file to make.
-        suffixes: what its name may end in.
+        suffixes: what its name may end in; none if anything.
         force: whether a file of that name may be replaced.
     """
     ends = " or ".join(suffixes)
-    if path.suffix.lower() not in suffixes:
+    if suffixes and path.suffix.lower() not in suffixes:
         raise InvalidFile(
             f"{path} does not end in {ends}",
             allowed=f"a name that ends in {ends}",
@@ -45,23 +45,41 @@ def check_new_file(path: Path, *, suffixes: Sequence[str], force: bool) -> None:
 
 
 @contextmanager
-def new_file(path: Path, *, suffixes: Sequence[str], force: bool) -> Iterator[BinaryIO]:
-    """A hidden file beside this one, which it becomes when the block ends well; else it vanishes."""
+def new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = False) -> Iterator[BinaryIO]:
+    """A hidden file beside this one, which it becomes when the block ends well; else it vanishes.
+
+    What the disk refuses inside the block is NotWritten.
+    """
     check_new_file(path, suffixes=suffixes, force=force)
+    try:
+        with _partial_file(path) as (file, partial):
+            yield file
+            _give_usual_rights(file)
+            # Asked again: another process may have made the file meanwhile.
+            check_new_file(path, suffixes=suffixes, force=force)
+            partial.replace(path)
+    except OSError as error:
+        raise NotWritten(
+            f"{path} can't be written ({error.strerror}): nothing of it is there; make room, or name another file"
+        ) from None
+
+
+@contextmanager
+def _partial_file(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     handle, name = tempfile.mkstemp(prefix=".fedhist-", suffix=".partial", dir=path.absolute().parent)
     partial = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files for their owner alone; give this one the rights that a new file has.
-        mask = os.umask(0)
-        os.umask(mask)
-        partial.chmod(0o666 & ~mask)
-        # Asked again: another process may have made the file meanwhile.
-        check_new_file(path, suffixes=suffixes, force=force)
-        partial.replace(path)
+            yield file, partial
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _give_usual_rights(file: BinaryIO) -> None:
+    """All of it on the disk, with the rights of a new file: mkstemp makes files for their owner alone."""
+    file.flush()
+    os.fsync(file.fileno())
+    mask = os.umask(0)
+    os.umask(mask)
+    os.fchmod(file.fileno(), 0o666 & ~mask)

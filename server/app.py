@@ -37,9 +37,11 @@ from fedhist.server.collection import (
     Collector,
     Fault,
     LabelTable,
+    Reply,
     RoundReport,
     StageReport,
     header_fault,
+    matched,
     numbered,
     refusal_in,
 )
@@ -112,9 +114,9 @@ class GridTransport:
             collector.drop(fault)
             watch.dropped(node, fault)
 
-        for node, reply in _matched(messages, replies, drop):
-            fields, data = _read(reply)
-            watch.answered(node, data, collector.add(fields, data), refusal_in(fields))
+        for node, reply in matched(_asked(messages), map(_reply, replies), drop):
+            fault = collector.add(reply.fields, reply.data)
+            watch.answered(node, reply.data, fault, refusal_in(reply.fields))
         self._report(
             RoundReport(
                 round=request.round,
@@ -220,8 +222,8 @@ class _GridExchange:
 
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in _matched(asked, replies, drop):
-            fields, data = _read(reply)
+        for node, reply in matched(_asked(asked), map(_reply, replies), drop):
+            fields, data = reply.fields, reply.data
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
@@ -366,41 +368,22 @@ def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:
     return sorted(nodes[place] for place in order[:most].tolist())
 
 
-def _matched(
-    messages: Sequence[Message], replies: Iterable[Message], drop: Callable[[Fault, int | None], None]
-) -> Iterator[tuple[int, Message]]:
-    """Each node's one reply, matched by the request's id: an error reply does not come from the node it is about.
-
-    What is dropped is told with the node that it is about, if it is about one.
-    """
-    node_of = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-    heard: set[str] = set()
-    for reply in replies:
-        asked = reply.metadata.reply_to_message_id
-        if asked not in node_of:
-            drop(Fault.STRANGER, None)
-        elif asked in heard:
-            drop(Fault.DUPLICATE, None)
-        elif reply.has_error():
-            heard.add(asked)
-            drop(Fault.ERROR, node_of[asked])
-        elif reply.metadata.src_node_id != node_of[asked]:
-            drop(Fault.STRANGER, None)
-        else:
-            heard.add(asked)
-            yield node_of[asked], reply
-    for asked in [message for message in node_of if message not in heard]:
-        drop(Fault.NO_ANSWER, node_of[asked])
+def _asked(messages: Sequence[Message]) -> dict[str, int]:
+    """The node that each message went to, by the message's id."""
+    return {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
 
 
-def _read(reply: Message) -> tuple[dict[str, object], bytes | None]:
-    """A reply's fields and bytes; whatever is not there or of another type is left out."""
-    if not reply.has_content():
-        return {}, None
-    fields: dict[str, object] = dict(reply.content.config_records.get(RECORD, {}))
-    arrays = reply.content.array_records.get(ANSWER)
-    array = None if arrays is None else arrays.get("answer")
-    return fields, None if array is None or array.dtype != "uint8" else array.data
+def _reply(message: Message) -> Reply:
+    """A reply with what it holds; whatever is not there or of another type is left out."""
+    fields: dict[str, object] = {}
+    data = None
+    if message.has_content():
+        fields = dict(message.content.config_records.get(RECORD, {}))
+        arrays = message.content.array_records.get(ANSWER)
+        array = None if arrays is None else arrays.get("answer")
+        data = None if array is None or array.dtype != "uint8" else array.data
+    metadata = message.metadata
+    return Reply(metadata.reply_to_message_id, metadata.src_node_id, message.has_error(), fields, data)
 
 
 app = ServerApp()

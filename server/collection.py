@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -202,6 +202,50 @@ class Collector:
         bins = bins_per_item(self.envelope.request)
         items, places = np.divmod(keyed.keys, bins)
         return Keyed(keys=self.table.numbers(labels)[items] * bins + places, values=keyed.values)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back from the network.
+
+    Args:
+        asked: the id of the message that it replies to.
+        node: where it comes from. An error may come from elsewhere than the node that it is about.
+        failed: whether it is an error.
+        fields: its header.
+        data: its answer.
+    """
+
+    asked: str
+    node: int
+    failed: bool
+    fields: Mapping[str, object] = field(repr=False)
+    data: bytes | None = field(repr=False)
+
+
+def matched(
+    asked: Mapping[str, int], replies: Iterable[Reply], drop: Callable[[Fault, int | None], None]
+) -> Iterator[tuple[int, Reply]]:
+    """Each node's one reply, matched by the id of the message that the node was asked with.
+
+    What is dropped is told with the node that it is about, if it is about one.
+    """
+    heard: set[str] = set()
+    for reply in replies:
+        if reply.asked not in asked:
+            drop(Fault.STRANGER, None)
+        elif reply.asked in heard:
+            drop(Fault.DUPLICATE, None)
+        elif reply.failed:
+            heard.add(reply.asked)
+            drop(Fault.ERROR, asked[reply.asked])
+        elif reply.node != asked[reply.asked]:
+            drop(Fault.STRANGER, None)
+        else:
+            heard.add(reply.asked)
+            yield reply.node, reply
+    for message in [message for message in asked if message not in heard]:
+        drop(Fault.NO_ANSWER, asked[message])
 
 
 def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | None:

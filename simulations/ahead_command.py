@@ -15,6 +15,7 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from fedhist.client.new_files import new_file
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.coordinator import check_runnable
@@ -181,7 +182,8 @@ def plan(context: click.Context, /, **flags: Any) -> None:
                 target=answers.target,
                 split=answers.split,
             )
-            write_figure(drawn, options.figure)
+            with new_file(options.figure, force=True) as file:
+                write_figure(drawn, file, options.figure.suffix.lower().removeprefix("."))
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:
@@ -351,7 +353,8 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    with new_file(path, force=True) as file:
+        file.write(text.getvalue().encode())
 
 
 def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:

@@ -14,7 +14,7 @@ import click
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_population
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan_checks import OPEN_RELEASES
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
@@ -236,7 +236,7 @@ def run_comparison(flags: dict[str, Any]) -> None:
 
 
 class resumable:  # noqa: N801 - reads as a phrase in a with statement
-    """Ctrl-C inside leaves the journal as it is, says how to go on, and exits."""
+    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on."""
 
     def __init__(self, out: Path | None) -> None:
         self._out = out
@@ -244,8 +244,13 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
     def __enter__(self) -> None:
         """Nothing to set up."""
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or not issubclass(kind, KeyboardInterrupt):
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and self._out is not None:
+            raise NotWritten(
+                f"{self._out} can't be written ({error.strerror}); finished trials are kept: make room and give the "
+                "same command again, or name another folder with --out"
+            ) from None
+        if not isinstance(error, KeyboardInterrupt):
             return
         if self._out is None:
             click.echo("interrupted; nothing is kept without --out", err=True)

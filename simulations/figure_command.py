@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from fedhist.client.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.output_file import check_new_file, write_new_file
 
 FORMATS = ("svg", "png")
 
@@ -43,5 +43,6 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     check_new_file(out, force=force)
     from fedhist.simulations.figures.run_figures import draw_chart  # noqa: PLC0415 - loads matplotlib
 
-    write_new_file(out, draw_chart(charts[name], kind), force=force)
+    with new_file(out, force=force) as file:
+        file.write(draw_chart(charts[name], kind))
     click.echo(f"written: {out}")

@@ -136,8 +136,9 @@ def run_reports(
     files = tuple(read_file(path, vocabulary) for path in data)
     if names == ("table-words",):
         check_words(files)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
+    with resumable(out):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
     setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files)
     documents = []
     begun, used = perf_counter(), cpu_seconds()
@@ -145,7 +146,7 @@ def run_reports(
         start, before = perf_counter(), cpu_seconds()
         with resumable(out), counting_on(sys.stderr, name) as counting:
             report = EXPERIMENTS[name][0](replace(setup, counting=counting))
-        _write(report, out)
+            _write(report, out)
         spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
         if as_json:
             documents.append(_document(report, spent))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedhist.simulations.output_file import check_new_file, write_new_file
+from fedhist.client.new_files import check_new_file, new_file
 from fedhist.simulations.progress import progress_on
 
 
@@ -31,7 +31,8 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
         if folder.is_dir():
             check_new_file(target, force=force)
         page = _page(folder).encode("utf-8")
-        write_new_file(target, page, force=force)
+        with new_file(target, force=force) as file:
+            file.write(page)
     if not quiet:
         click.echo(f"written: {target} ({len(page):,} bytes)")
 

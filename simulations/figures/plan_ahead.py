@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from fedhist.simulations.ahead import FLATNESS, Split, Target
 from fedhist.simulations.figures.style import styled
@@ -53,11 +52,10 @@ def draw_plan_ahead(
     return figure
 
 
-def write_figure(figure: Figure, path: Path) -> None:
-    """As SVG or PNG, by the file's name; the same figure gives the same bytes."""
+def write_figure(figure: Figure, file: BinaryIO, kind: str) -> None:
+    """As SVG or PNG; the same figure gives the same bytes."""
     with styled():
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
 
 
 def _draw_error(

@@ -16,7 +16,7 @@ from fedhist.client.matrix_files import read_matrix, write_matrix
 from fedhist.client.new_files import new_file
 from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_population
-from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation
+from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation, NotWritten
 
 COUNTS = scipy.sparse.csr_array(np.array([[3, 0, 1], [0, 0, 0], [0, 2, 0]]))
 LABELS = st.lists(st.text(max_size=5), min_size=3, max_size=3, unique=True)
@@ -104,8 +104,8 @@ class TestNewFiles:
 
     def test_a_block_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "p.npz"
-        for error in (KeyboardInterrupt, OSError):
-            with pytest.raises(error), new_file(path, suffixes=(".npz",), force=False) as file:
+        for error, raised in ((KeyboardInterrupt, KeyboardInterrupt), (OSError(28, "No space"), NotWritten)):
+            with pytest.raises(raised), new_file(path, suffixes=(".npz",), force=False) as file:
                 file.write(b"half")
                 raise error
         assert list(tmp_path.iterdir()) == []

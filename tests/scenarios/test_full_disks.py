@@ -295,3 +295,49 @@ def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: 
     assert_one_sentence(done.stderr)
     assert "standard output" in done.stderr
     assert names_in(tmp_path / "r") == WHOLE_FOLDER
+
+
+class TestEveryOtherFile:
+    """Reports, figures, tables, matrices and traces: a sentence with the file's name, and nothing half written."""
+
+    COMMANDS = (
+        ("report", "{run}", "--out", "{disk}/report.html"),
+        ("figure", "{run}", "released", "--out", "{disk}/figure.svg"),
+        ("data", "import", "{visits}", "--out", "{disk}/visits.npz"),
+        ("plan", "--users", "50", "--items", "5", "--csv", "{disk}/rows.csv"),
+        ("plan", "--users", "50", "--items", "5", "--figure", "{disk}/curve.png"),
+        ("compare", "--users", "50", "--items", "5", "--trials", "1", "--workers", "1", "--out", "{disk}/c"),
+        ("paper", "figure-debias", "--quick", "--workers", "1", "--out", "{disk}/p"),
+        ("run", "--users", "50", "--items", "5", "--trace", "--out", "{disk}/r"),
+    )
+
+    @pytest.fixture
+    def place(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+        """Fills in the names of a run, of a table and of the disk."""
+        (tmp_path / "visits.csv").write_text("user,item\n1,a\n1,b\n2,a\n")
+        assert fedhist(capsys, *RUN, "--out", str(tmp_path / "run"))[0] == 0
+        names = {"run": tmp_path / "run", "visits": tmp_path / "visits.csv", "disk": tmp_path / "disk"}
+        return lambda text: text.format(**names)
+
+    @pytest.mark.parametrize("full", [True, False], ids=["full", "read-only"])
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_a_disk_that_takes_nothing(
+        self,
+        command: tuple[str, ...],
+        full: bool,
+        place: Callable[[str], str],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        disk = tmp_path / "disk"
+        with small_disk(disk, 16) as again:
+            fill(disk)
+            if not full:
+                again("ro")
+            code, said = fedhist(capsys, *map(place, command))
+            left = [path.name for path in disk.rglob("*") if path.is_file() and path.stat().st_size]
+        said = said.splitlines()[-1] + "\n"
+        assert code in (1, 2)
+        assert_one_sentence(said)
+        assert str(disk) in said and (not full or "No space left" in said)
+        assert left == ["filler"]

@@ -157,7 +157,7 @@ CAUGHT = [
     ("PRG without round separation", "masks, fresh keystream", 1),
     ("modulus too small", "masks, sums at the limit", 1),
     ("a device answering twice, masked", "masks, counted once", 1),
-    ("a device answering twice, on Flower without masks", "answers, counted once", 1),
+    ("a device answering twice, without masks", "answers, counted once", 1),
     ("a device opening a second masking session", "answers, one view", 1),
     ("a device clipping to a second threshold", "answers, one view", 1),
 ]
