@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,14 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation, item_totals
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms, Integers, Population
-from fedhist.simulations.datasets.paper_sets import PaperPopulation, RatesPopulation, ZipfPopulation
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
+from fedhist.simulations.datasets.paper_sets import RatesPopulation
+from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
+from fedhist.simulations.datasets.synthetic import materialise
 
 _TAG = b"fedhist/1/experiment/"
 FILE = "file"
-SYNTHETIC = {
-    "heavy-tailed": "few items each, now and then somebody enormous; the set of 'fedhist run'",
-    "poisson": "users alike, Poisson counts",
-    "zipf": "heavy-tailed users over named items",
-    "paper-iid": "the paper's i.i.d. set",
-    "paper-non-iid": "the paper's non-i.i.d. set, as its numbers have it (Gamma(1/2) rates)",
-    "paper-non-iid-text": "the paper's non-i.i.d. set, as its text has it (Gamma(2) rates)",
-}
+SYNTHETIC = tuple(name for name, dataset in DATASETS.items() if {"users", "items"} <= dataset.defaults.keys())
+"""The synthetic populations that have the sizes of an experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,19 +83,9 @@ def make_users(users: UserSet, seed: int) -> Population:
     """The synthetic set of this seed."""
     if users.kind == "rates":
         return RatesPopulation(users.users, seed, alpha=users.shape, mean=users.mean)
-    if users.kind not in _MAKERS:
+    if users.kind not in SYNTHETIC:
         raise InvalidInput(f"unknown synthetic set {users.kind!r}", allowed=", ".join(SYNTHETIC))
-    return _MAKERS[users.kind](users.users, users.items, seed)
-
-
-_MAKERS: dict[str, Callable[[int, int, int], Population]] = {
-    "heavy-tailed": HeavyTailedPopulation,
-    "poisson": PoissonPopulation,
-    "zipf": ZipfPopulation,
-    "paper-iid": partial(PaperPopulation, kind="iid"),
-    "paper-non-iid": partial(PaperPopulation, kind="non-iid"),
-    "paper-non-iid-text": partial(PaperPopulation, kind="non-iid", rate_shape=2.0),
-}
+    return make_population(f"{PREFIX}{users.kind}", seed=seed, users=users.users, items=users.items)
 
 
 @dataclass
