@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhist.client.native_errors import unheard
 from fedhist.client.unpacked import check_parquet, text_source
 from fedhist.protocol.errors import InvalidFile
 
@@ -83,11 +84,12 @@ def json_table(path: Path) -> pl.DataFrame:
 
 @contextmanager
 def _refusing_damage(path: Path, *, advice: str) -> Iterator[None]:
-    """Turn the reader's errors into ours. Theirs quote the file, so they are not passed on."""
+    """Turn the reader's errors into ours. Theirs quote the file, so they are neither passed on nor printed."""
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
     try:
-        yield
+        with unheard():
+            yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError):
         raise InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedhist.client.native_errors import unheard
 from fedhist.client.record_tables import parquet_table
 from fedhist.simulations.importing.contract import LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
@@ -97,7 +98,8 @@ def _objects(lines: pl.Series) -> list[pl.DataFrame]:
 
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     try:
-        table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=schema)
+        with unheard():
+            table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=schema)
         if table.height == len(lines):
             return [table.with_columns(pl.col("count").fill_null(1.0))]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):

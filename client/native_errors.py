@@ -1,0 +1,37 @@
+"""What native code prints by itself when it gives up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+
+_ERRORS = 2
+_one_at_a_time = RLock()
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Nothing that is written to the error stream inside the block is seen.
+
+    A reader in Rust that meets a damaged file prints where it gave up, before Python gets its exception: a trace for a
+    user's mistake, and maybe a piece of the file.
+    """
+    with _one_at_a_time:
+        try:
+            kept = os.dup(_ERRORS)
+        except OSError:  # there is no such stream
+            yield
+            return
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        try:
+            with Path(os.devnull).open("wb") as nothing:
+                os.dup2(nothing.fileno(), _ERRORS)
+            yield
+        finally:
+            os.dup2(kept, _ERRORS)
+            os.close(kept)
