@@ -106,6 +106,33 @@ class TestTrials:
         assert found[1] <= found[2]
         assert found[1] != found[0]
 
+    def test_half_a_penalty_chooses_where_the_definition_is_least(self, tmp_path):
+        """With a budget at which the choice is all but certain; V(C) term by term, with t(C)/2 for t(C)."""
+        users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)
+        settings = OPEN | {"epsilon": 1.0, "max_threshold": 1500.0, "min_threshold": 10.0, "epsilon_select": 1e6}
+        whole, half = (
+            Cell(users=users, settings=settings, paper_grid=True, half_penalty=h) for h in (False, True)
+        )
+        chosen = [
+            one.values["threshold"] for one in run_cells(CellTrials(0, 0, (whole, half)), Store(tmp_path))
+        ]
+        population = draw_users(users, seed=0, trial=0)
+        held = population.histograms
+        totals = np.zeros((held.users, held.domain_size))
+        totals[np.repeat(np.arange(held.users), np.diff(held.offsets)), held.items] = held.counts
+        sizes = totals.sum(axis=1).clip(max=1500.0)
+        plan = whole.plan(population.users, population.domain_size)
+        for threshold, share in zip(chosen, (1, 2), strict=True):
+            scores = {}
+            for noise, steps in zip(
+                plan.open_noises(plan.candidate_steps), plan.candidate_steps, strict=True
+            ):
+                kept = np.minimum(1.0, steps / totals.sum(axis=1).clip(min=1)) @ totals
+                lost = 2 * np.maximum(sizes - steps, 0).sum()
+                scores[steps] = lost + np.minimum(kept, noise.bar // share).sum()
+            assert threshold == min(scores, key=scores.get)
+        assert chosen[1] > chosen[0]
+
 
 class TestSeeds:
     def test_a_seed_depends_on_all_four_and_not_on_the_name(self):
