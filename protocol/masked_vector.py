@@ -42,6 +42,7 @@ def terms_of(envelope: Envelope) -> MaskingTerms:
         dropout_share=plan.dropout_share,
         minimum_survivors=plan.minimum_survivors,
         signed=plan.is_signed,
+        participants=plan.participants or 0,
     )
 
 

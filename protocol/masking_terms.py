@@ -54,7 +54,8 @@ def check_masking(plan: Plan) -> None:
         if not (math.isfinite(share) and 0 <= share <= _LARGEST_SHARE):
             raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {_LARGEST_SHARE}")
     try:
-        masking_graph(plan)
+        for devices in (plan.participants, minimum_survivors(plan)):
+            masking_graph(plan, devices)
     except InvalidInput as problem:
         raise InvalidPlan(problem.problem, allowed=problem.allowed, advice=problem.advice) from None
     if plan.is_open:
@@ -109,8 +110,8 @@ def noise_shares(plan: Plan) -> int:
     return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)
 
 
-def masking_graph(plan: Plan) -> GraphParameters:
-    """The degree of the graph and the share threshold when all participants of the plan advertise."""
+def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
+    """The degree of the graph and the share threshold when so many participants advertise; None for all of them."""
     assert plan.participants is not None  # noqa: S101 - only of masked plans
     terms = MaskingTerms(
         session=bytes(SESSION_BYTES),
@@ -119,5 +120,6 @@ def masking_graph(plan: Plan) -> GraphParameters:
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
         signed=plan.is_signed,
+        participants=plan.participants,
     )
-    return parameters_for(plan.participants, terms)
+    return parameters_for(plan.participants if devices is None else devices, terms)

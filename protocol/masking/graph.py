@@ -1,8 +1,9 @@
 """Who shares a mask with whom: how many neighbours, the threshold of their shares, and the graph.
 
-A device masks with k neighbours and gives each a share of its secrets; t shares rebuild one. Let n devices advertise,
-at most c = floor(corrupt share n) of them collude with the server and at most d = floor(drop-out share n) fall
-silent, both chosen without knowledge of the graph. The graph is a Harary graph, that is a ring on which everybody is
+A device masks with k neighbours and gives each a share of its secrets; t shares rebuild one. Let N devices be asked
+and n of them advertise. At most c = floor(corrupt share N) collude with the server, and all of these may be among the
+n. At most floor(drop-out share N) fall silent, N - n of them already, so d = floor(drop-out share N) - (N - n) more.
+Both are chosen without knowledge of the graph. The graph is a Harary graph, that is a ring on which everybody is
 linked to the h = k/2 next on both sides, with the devices placed on the ring by a uniform random permutation. We
 take the smallest even k, and for it the smallest t, for which (after Bell et al. 2020, section 3):
 
@@ -75,12 +76,21 @@ class GraphParameters:
 
 
 def parameters_for(devices: int, terms: MaskingTerms) -> GraphParameters:
-    """The parameters that both sides compute for themselves. InvalidInput when there are none."""
-    return _parameters(devices, terms.corrupt_share, terms.dropout_share, terms.signed)
+    """The parameters that both sides compute for themselves. InvalidInput when there are none.
+
+    Shares are of all N who were asked. Of those who advertise, n, all floor(corrupt_share N) corrupt ones may be part,
+    since only honest devices stay away for no reason; and the N - n who have stayed away count among the
+    floor(dropout_share N) who may.
+    """
+    asked = terms.participants or devices
+    if devices > asked:
+        raise InvalidInput(f"{devices} devices where {asked} were asked", allowed=f"at most {asked}")
+    silent = max(share_of(asked, terms.dropout_share) - (asked - devices), 0)
+    return _parameters(devices, share_of(asked, terms.corrupt_share), silent, terms.signed)
 
 
 @lru_cache(maxsize=256)
-def _parameters(n: int, corrupt_share: float, dropout_share: float, signed: bool) -> GraphParameters:
+def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParameters:
     most = MAX_SIGNED_DEVICES if signed else MAX_DEVICES
     if not MINIMUM_DEVICES <= n <= most:
         raise InvalidInput(
@@ -88,7 +98,6 @@ def _parameters(n: int, corrupt_share: float, dropout_share: float, signed: bool
             allowed=f"{MINIMUM_DEVICES} to {most}",
             advice="split the cohort, or do without signatures" if signed and n > most else "",
         )
-    corrupt, silent = share_of(n, corrupt_share), share_of(n, dropout_share)
     if signed:
         return _complete(n, silent, threshold=(n + corrupt) // 2 + 1)
     for k in range(2, min(n - 1, MAX_SPARSE_NEIGHBOURS + 1) if n >= MINIMUM_SPARSE_DEVICES else 0, 2):

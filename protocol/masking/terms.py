@@ -14,7 +14,7 @@ MAX_LENGTH = 1 << 28
 MAX_DEVICES = 1 << 24
 WIDTHS = (32, 64)
 _TAG = b"fedhist/masking/1/terms"
-_LAYOUT = struct.Struct("<32sIBddIB")
+_LAYOUT = struct.Struct("<32sIBddIBI")
 TERMS_BYTES = _LAYOUT.size
 
 
@@ -24,8 +24,10 @@ class MaskingTerms:
 
     `session` is new for every round: derive it from the run's name, the round and the plan's digest. `width` is the
     number of bits of a value, see `encoding.width_for`. `corrupt_share` and `dropout_share` are the parts of the
-    devices that may collude with the server and that may fall silent, for which the graph is made. Fewer than
-    `minimum_survivors` inputs are never unmasked. `signed` asks for the mode that withstands an active server.
+    devices that may collude with the server and that may fall silent, for which the graph is made. They are parts of
+    the `participants` who were asked, because those who collude do not stay away; 0 means that whoever advertises was
+    asked. Fewer than `minimum_survivors` inputs are never unmasked. `signed` asks for the mode that withstands an
+    active server.
     """
 
     session: bytes
@@ -35,6 +37,7 @@ class MaskingTerms:
     dropout_share: float = 0.10
     minimum_survivors: int = 2
     signed: bool = False
+    participants: int = 0
 
     def __post_init__(self) -> None:
         _check(len(self.session) == SESSION_BYTES, "the session has another length", "32 bytes")
@@ -45,6 +48,12 @@ class MaskingTerms:
             _check(0 <= value < 0.5, f"{name} = {value}", "0 or more, and less than one half")
         low = self.minimum_survivors
         _check(2 <= low <= MAX_DEVICES, f"minimum_survivors = {low}", f"2 to {MAX_DEVICES}")
+        asked = self.participants
+        _check(
+            asked == 0 or low <= asked <= MAX_DEVICES,
+            f"participants = {asked}",
+            f"0, or {low} to {MAX_DEVICES}",
+        )
 
     def to_bytes(self) -> bytes:
         """The terms in a fixed layout."""
@@ -56,16 +65,17 @@ class MaskingTerms:
             self.dropout_share,
             self.minimum_survivors,
             self.signed,
+            self.participants,
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingTerms:
         """The terms in these bytes; DecodeError if they are none."""
         try:
-            session, length, width, corrupt, dropout, minimum, signed = _LAYOUT.unpack(data)
+            session, length, width, corrupt, dropout, minimum, signed, participants = _LAYOUT.unpack(data)
             if signed not in (0, 1):
                 raise DecodeError("the bytes are no terms of masking")
-            return cls(session, length, width, corrupt, dropout, minimum, bool(signed))
+            return cls(session, length, width, corrupt, dropout, minimum, bool(signed), participants)
         except (struct.error, InvalidInput):
             raise DecodeError("the bytes are no terms of masking") from None
 

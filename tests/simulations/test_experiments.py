@@ -109,7 +109,12 @@ class TestTrials:
     def test_half_a_penalty_chooses_where_the_definition_is_least(self, tmp_path):
         """With a budget at which the choice is all but certain; V(C) term by term, with t(C)/2 for t(C)."""
         users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)
-        settings = OPEN | {"epsilon": 1.0, "max_threshold": 1500.0, "min_threshold": 10.0, "epsilon_select": 1e6}
+        settings = OPEN | {
+            "epsilon": 1.0,
+            "max_threshold": 1500.0,
+            "min_threshold": 10.0,
+            "epsilon_select": 1e6,
+        }
         whole, half = (
             Cell(users=users, settings=settings, paper_grid=True, half_penalty=h) for h in (False, True)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -69,6 +70,41 @@ class TestParameters:
             assert not any(holds(k, lower) for lower in range(-(-k // 3), t))
             # Two neighbours fewer would not do, whatever the threshold.
             assert not any(holds(k - 2, other) for other in range(-(-(k - 2) // 3), k - 1))
+
+    @pytest.mark.parametrize(
+        ("asked", "devices", "corrupt", "dropout"),
+        [(1_000, 900, 0.05, 0.10), (1_000, 800, 0.1, 0.2), (1_000, 700, 0.2, 0.3), (5_000, 4_200, 0.1, 0.2)],
+    )
+    def test_all_corrupt_devices_may_be_among_those_who_advertise(
+        self, asked: int, devices: int, corrupt: float, dropout: float
+    ) -> None:
+        found = parameters_for(devices, replace(terms(corrupt, dropout), participants=asked))
+        bad = share_of(asked, corrupt)
+        silent = share_of(asked, dropout) - (asked - devices)
+        with mpmath.workdps(60):
+            shares, apart, lost = failures(devices, found.neighbours, found.threshold, bad, silent)
+            assert max(shares, apart) < mpmath.mpf(2) ** -41
+            assert lost < mpmath.mpf(2) ** -20
+
+    @pytest.mark.parametrize(("corrupt", "dropout"), [(0.05, 0.10), (0.2, 0.2), (0.3, 0.3)])
+    @pytest.mark.parametrize("asked", [30, 60, 240, 500])
+    def test_no_two_sets_of_survivors_can_be_confirmed_whoever_stays_away(
+        self, asked: int, corrupt: float, dropout: float
+    ) -> None:
+        """t honest-or-corrupt devices confirm each of two sets: 2 (t - c) honest ones are more than there are."""
+        settings = replace(terms(corrupt, dropout, signed=True), participants=asked)
+        bad = share_of(asked, corrupt)
+        for devices in range(asked - share_of(asked, dropout), asked + 1):
+            found = parameters_for(devices, settings)
+            assert 2 * (found.threshold - bad) > devices - bad
+            # Those who may still stay can rebuild every secret.
+            assert found.threshold <= asked - share_of(asked, dropout) - 1
+
+    def test_nobody_who_was_not_asked_takes_part(self) -> None:
+        settings = replace(terms(), participants=120)
+        assert parameters_for(120, settings) == parameters_for(120, terms())
+        with pytest.raises(InvalidInput, match="121 devices where 120 were asked"):
+            parameters_for(121, settings)
 
     @pytest.mark.parametrize("devices", KNOWN)
     def test_the_known_values_in_high_precision(self, devices: int) -> None:
