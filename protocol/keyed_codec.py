@@ -10,6 +10,7 @@ and nothing follows.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,9 +25,14 @@ Label = str | int
 _COUNTS = struct.Struct("<II")
 
 
+def item_text(label: Label) -> bytes:
+    """A label as it travels, however long."""
+    return str(label).encode("utf-8", errors="surrogatepass")
+
+
 def label_bytes(label: Label) -> bytes:
     """A label's text. Refuses what is too long, without showing it."""
-    text = str(label).encode("utf-8", errors="surrogatepass")
+    text = item_text(label)
     if len(text) > MAX_LABEL_BYTES:
         raise InvalidPopulation(
             f"an item's name has {len(text)} bytes",
@@ -36,13 +42,27 @@ def label_bytes(label: Label) -> bytes:
     return text
 
 
-def encode_keyed(keyed: Keyed, bins: int, labels: object) -> bytes:
-    """Keys item x bins + bin, with their rows of values."""
+def with_short_names(keyed: Keyed, bins: int, labels: Sequence[Label] | None, longest: int) -> Keyed:
+    """The sums without items whose names have more bytes than this.
+
+    Each user's row loses such items for itself, which costs no sensitivity. To refuse the answer instead would let one
+    user's item decide whether all users of its participant are in the sum.
+    """
+    items, places = np.unique(keyed.keys // bins, return_inverse=True)
+    names = items.tolist() if labels is None else [labels[item] for item in items.tolist()]
+    short = np.fromiter((len(item_text(name)) <= longest for name in names), dtype=bool, count=len(names))
+    if short.all():
+        return keyed
+    kept = short[places]
+    return Keyed(keys=keyed.keys[kept], values=keyed.values[kept])
+
+
+def encode_keyed(keyed: Keyed, bins: int, labels: Sequence[Label] | None) -> bytes:
+    """Keys item x bins + bin, with their rows of values; names above MAX_LABEL_BYTES are left out."""
+    keyed = with_short_names(keyed, bins, labels, MAX_LABEL_BYTES)
     items, places = np.divmod(keyed.keys, bins)
     distinct, rows = np.unique(items, return_inverse=True)
-    names: list[Label] = (
-        distinct.tolist() if labels is None else [labels[i] for i in distinct.tolist()]  # type: ignore[index] # a sequence
-    )
+    names: list[Label] = distinct.tolist() if labels is None else [labels[i] for i in distinct.tolist()]
     texts = [label_bytes(name) for name in names]
     return b"".join(
         (

@@ -17,6 +17,7 @@ from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.keyed_codec import with_short_names
 from fedhist.protocol.masking.encoding import width_for
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
@@ -62,13 +63,17 @@ def vector_length(request: Request) -> int:
 
 
 def to_vector(contribution: Contribution, request: Request, labels: Labels | None) -> Integers:
-    """A participant's contribution as the vector that is masked; `labels` name its item numbers."""
+    """A participant's contribution as the vector that is masked; `labels` name its item numbers.
+
+    Items whose names do not fit into the plan's table are left out.
+    """
     values = contribution.values
     if has_table(request):
         assert contribution.keyed is not None  # noqa: S101 - an open domain's release is keyed
-        keys = contribution.keyed.keys.tolist()
+        keyed = with_short_names(contribution.keyed, 1, labels, request.plan.label_bytes)
+        keys = keyed.keys.tolist()
         names = keys if labels is None else [labels[key] for key in keys]
-        counts = contribution.keyed.values[:, 0]
+        counts = keyed.values[:, 0]
         values = encode_table(names, counts, table_shape(request.plan), salt=request.plan.digest)
     return np.concatenate([np.array([contribution.users], dtype=np.int64), values])
 

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.app import mount, recall
 from fedhist.client.policy import Policy
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.envelope import MASKED_STAGES, MASKING
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.identities import participant_number
@@ -67,6 +68,23 @@ class TestAGoodCohort:
         assert (there.labels is None) == (here.labels is None)
         if there.labels is not None:
             assert list(map(str, there.labels)) == list(map(str, here.labels or ()))
+
+    @pytest.mark.parametrize(("masking", "length"), [("none", 1025), ("secagg", 33)])
+    def test_one_user_s_long_name_does_not_take_its_node_out_of_the_sum(
+        self, lab: Any, masking: str, length: int
+    ) -> None:
+        """Everybody is counted in both rounds; the item is left out and the others are released."""
+        whole = lab.population(named=True)
+        names = [*(whole.labels or ())[:-1], "x" * length]
+        whole = SparsePopulation(whole.histograms, labels=names)
+        settings: dict[str, Any] = {"domain": "open", "items": None, "selector": "fixed", "threshold": 60}
+        settings |= {"epsilon": 50.0, "max_threshold": 60}
+        masked = plan_of(table_capacity=9, **settings)
+        plan = masked if masking == "secagg" else Plan(users=60, **settings)
+        reports = Reports()
+        release = run_on_grid(lab.grid(whole, 12, seed=5), plan, source=SeededSource(5), on_report=reports)
+        assert reports[Round.RELEASE].answered == 12 and not reports[Round.RELEASE].faults
+        assert release.labels is not None and sorted(map(str, release.labels)) == names[:-1]
 
     def test_no_message_of_a_node_shows_its_values(self, lab: Any) -> None:
         """The same users without masks send bytes of which no eight in a row are in what the masked node sends."""
