@@ -34,6 +34,13 @@ def growth_of_mean(plan: Plan) -> float:
     return 2 / math.sqrt(math.pi) * math.exp(math.lgamma(ratio + 0.5) - math.lgamma(ratio))
 
 
+def smallest_steps(plan: Plan) -> int:
+    """The smallest threshold that round 2 may have, in steps of the grid."""
+    if plan.threshold is None:
+        return plan.step_range[0]
+    return plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits)).steps
+
+
 def check_device_noise(plan: Plan) -> None:
     """Refuse a plan whose noise the devices can't draw, in either round and at any threshold of the plan."""
     if not plan.noise_by_devices:
@@ -51,8 +58,5 @@ def check_device_noise(plan: Plan) -> None:
                 allowed=", ".join([*COLUMNS, "fixed"]),
             )
         tail_measurement(plan)
-    smallest = plan.step_range[0]
-    if plan.threshold is not None:
-        smallest = plan.at_steps(math.ldexp(plan.threshold, plan.grid_bits)).steps
     # Noise grows with the threshold: shares that are wide enough at the smallest are so at every one.
-    release_share(plan, smallest)
+    release_share(plan, smallest_steps(plan))

@@ -173,7 +173,11 @@ def _noised_release(
 
 
 def _open_charge(plan: Plan, threshold: Threshold | None) -> Charge:
-    """The exact delta of the noise and the bar, at most the plan's."""
+    """The exact delta of the noise and the bar, at most the plan's.
+
+    A threshold that was drawn is one of several that it might have been, and what a run promises holds for each: so the
+    largest of their deltas is charged, not the one of the threshold that came out.
+    """
     assert plan.delta is not None  # noqa: S101 - filled in by Plan
     parameters: dict[str, float | int | str] = {}
     delta = plan.delta
@@ -181,6 +185,9 @@ def _open_charge(plan: Plan, threshold: Threshold | None) -> Charge:
         (noise,) = plan.open_noises(np.array([threshold.steps]))
         parameters = {"threshold": threshold.steps, "scale": float(noise.scale), "bar": noise.bar}
         delta = noise.delta
+        if plan.threshold is None:
+            parameters["delta_at_threshold"] = noise.delta
+            delta = max(delta, *(other.delta for other in plan.open_noises(plan.candidate_steps)))
     sensitivity = plan.release_sensitivity(0 if threshold is None else threshold.steps)
     return Charge(
         round="release",

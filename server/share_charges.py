@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedhist.protocol.device_noise import release_share
+from fedhist.protocol.device_noise import release_share, smallest_steps
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.noisy_tail import select_multiplier, tail_measurement
 from fedhist.protocol.plan import Plan
@@ -37,7 +37,7 @@ def select_shares_charge(plan: Plan) -> Charge:
 
 def release_shares_charge(plan: Plan, threshold: Threshold | None) -> Charge:
     """The noisy histogram of round 2; before the threshold is known (None), what it may cost at most."""
-    steps = plan.step_range[0] if threshold is None else threshold.steps
+    steps = smallest_steps(plan) if threshold is None else threshold.steps
     sensitivity = plan.release_sensitivity(0 if threshold is None else steps)
     parameters: dict[str, float | int | str] = {"grid_bits": plan.grid_bits}
     if threshold is not None:

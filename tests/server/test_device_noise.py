@@ -20,6 +20,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, SelectRequest, Total
 from fedhist.protocol.statistics import read_tail, tail_vector
 from fedhist.server.coordinator import Released, Releasing, Selecting, planned_charges, run_rounds
+from fedhist.server.release import release_charge
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.noisy import RULES
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
@@ -295,3 +296,20 @@ def test_choosing_from_a_noisy_tail_loses_little_at_the_same_budget(mechanism, e
     )
     assert devices < server * (1 + excess)
     assert devices < 0.9 * error(noisy.at_steps(noisy.step_range[1])), "the choice must matter"
+
+
+def test_what_a_named_threshold_costs_is_known_at_that_threshold() -> None:
+    """At the smallest threshold of the range the shares would be too narrow; at the plan's own they are not."""
+    plan = Plan(
+        users=200_000,
+        items=10,
+        selector="fixed",
+        threshold=1000,
+        epsilon=10.0,
+        masking="secagg",
+        participants=100_000,
+        noise_from="devices",
+    )
+    (planned,) = planned_charges(plan)
+    charged = release_charge(plan, plan.at_steps(1000 << plan.grid_bits))
+    assert (planned.epsilon, planned.delta) == (charged.epsilon, charged.delta)

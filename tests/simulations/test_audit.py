@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.privacy import choice, mechanisms
-from fedhist.simulations.audit import bounds
+from fedhist.simulations.audit import bounds, masked_layer
 from fedhist.simulations.audit.findings import DEEP, QUICK, Effort, Finding
 from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 
@@ -170,6 +172,18 @@ def test_a_seeded_bug_is_caught_and_its_absence_is_not(bug: str, check: str, siz
     with POWER.seeded(BUGS[bug]):
         assert not run_audit(effort, level=level, seed=8, checks=[CHECKS[check]], cores=1).passed
     assert run_audit(effort, level=level, seed=8, checks=[CHECKS[check]], cores=1).passed
+
+
+def test_a_check_that_compared_nothing_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = masked_layer.run_session
+
+    def refuse_repeats(*arguments: Any, twice: Any = None, **named: Any) -> Any:
+        if twice is not None:
+            raise RoundFailed("always")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(masked_layer, "run_session", refuse_repeats)
+    assert not run_audit(SMALL, seed=1, checks=[CHECKS["masks, counted once"]], cores=1).passed
 
 
 @pytest.mark.parametrize("bug", BUGS)
