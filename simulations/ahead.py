@@ -176,7 +176,7 @@ def epsilon_for(
     losses = [row.relative_loss for row in rows]
     reached = [place for place, loss in enumerate(losses) if loss <= error]
     if not reached:
-        raise _out_of_reach(outlook, error, epsilons, losses)
+        raise _out_of_reach(outlook, error, epsilons, losses, totals=totals)
     place = reached[0]
     if place == 0:
         return Target(error=error, epsilon=epsilons[0], prediction=rows[0], at_start=True)
@@ -196,8 +196,12 @@ def epsilon_for(
     return Target(error=error, epsilon=told, prediction=prediction, at_start=False)
 
 
+_PLENTY = 1e6
+"""An epsilon at which a histogram has next to no noise."""
+
+
 def _out_of_reach(
-    outlook: Outlook, error: float, epsilons: Sequence[float], losses: Sequence[float]
+    outlook: Outlook, error: float, epsilons: Sequence[float], losses: Sequence[float], *, totals: bool
 ) -> InvalidInput:
     best = int(np.argmin(losses))
     plan = outlook.plan(epsilons[-1])
@@ -206,8 +210,16 @@ def _out_of_reach(
         flag, largest = "--max-threshold", math.ldexp(plan.step_range[1], -plan.grid_bits)
     widest = plan_fields(plan) | {"selector": "fixed", "threshold": largest}
     floor = outlook.predictor.predict(Plan(**widest)).clipping_error
+    chosen = 0.0
+    if plan.threshold is None and not totals:
+        chosen = outlook.predictor.predict(Plan(**plan_fields(plan) | {"epsilon": _PLENTY})).relative_loss
     if floor > error:
         advice = f"clipping at the threshold {largest:g} alone costs {floor:.4f}: raise {flag}"
+    elif chosen > error:
+        advice = (
+            f"no epsilon will do: choosing the threshold with epsilon' = {plan.epsilon_select:g} alone costs "
+            f"{chosen:.4f}; raise --epsilon-select, or let --best-split choose it"
+        )
     else:
         advice = "raise the end of --epsilon, or plan for more users or fewer items"
     return InvalidInput(

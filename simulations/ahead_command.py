@@ -208,9 +208,10 @@ def _epsilons(text: str) -> list[float]:
     """The values that a range stands for, rising."""
     wrong = InvalidInput(
         f"--epsilon is {text!r}",
-        allowed="LOW:HIGH or LOW:HIGH:POINTS with 0 < LOW < HIGH, or values above 0 with commas",
+        allowed="LOW:HIGH or LOW:HIGH:POINTS with 0 < LOW < HIGH and 2 points or more, or values above 0 with commas",
         advice="for example 0.1:10, 0.5:4:8 or 0.5,1,2",
     )
+    count = 0
     try:
         if ":" not in text:
             values = sorted({float(part) for part in text.split(",")})
@@ -219,15 +220,19 @@ def _epsilons(text: str) -> list[float]:
             (count,) = map(int, points or [str(DEFAULT_POINTS)])
             if not (0 < float(low) < float(high) < math.inf and count >= 2):
                 raise wrong
-            values = [
-                round_digits(value, 3) for value in np.geomspace(float(low), float(high), min(count, 10**4))
-            ]
+            if count > MAX_POINTS:
+                raise _too_many(count)
+            values = sorted(
+                {round_digits(value, 3) for value in np.geomspace(float(low), float(high), count)}
+            )
     except ValueError:
         raise wrong from None
     if not all(0 < value < math.inf for value in values):
         raise wrong
-    if len(values) > MAX_POINTS:
-        raise InvalidInput(f"--epsilon asks for {len(values)} points", allowed=f"up to {MAX_POINTS}")
+    if max(count, len(values)) > MAX_POINTS:
+        raise InvalidInput(
+            f"--epsilon asks for {max(count, len(values))} points", allowed=f"up to {MAX_POINTS}"
+        )
     return values
 
 

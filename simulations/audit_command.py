@@ -36,7 +36,7 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     checks = [check for check in all_checks() if only is None or only in check.name]
     if not checks:
         raise InvalidInput(
-            f"no check has {only!r} in its name", allowed=", ".join(check.name for check in all_checks())
+            f"no check has {only!r} in its name", allowed="; ".join(check.name for check in all_checks())
         )
     result = run_audit(
         DEEP if deep else QUICK,

@@ -114,7 +114,7 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
     elif items is None and population.labels is not None and not wanted.open_domain:
         notes.append("the items were read off the data, which is not private: give a public --items-file")
     if items is not None:
-        notes.append("counts of items outside the --items-file were left out")
+        notes.append("counts of items outside the --items-file, if there are any, are left out")
     return Loaded(population, data.name, population.labels, tuple(notes))
 
 

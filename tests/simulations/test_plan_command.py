@@ -50,6 +50,12 @@ class TestRows:
             assert [row["epsilon"] for row in rows] == epsilons
         assert {row["delta"] for row in rows} == {0.0}
 
+    def test_points_that_round_alike_are_one_row_and_too_many_are_named(self, fedhist: Fedhist) -> None:
+        rows = fedhist(*SMALL, "--epsilon", "1.0001:1.0009:5", "--json").document()["rows"]
+        assert [row["epsilon"] for row in rows] == [1.0]
+        assert "asks for 100000 points" in fedhist(*SMALL, "--epsilon", "1:2:100000").err
+        assert "2 points or more" in fedhist(*SMALL, "--epsilon", "1:2:1").err
+
     def test_with_best_split_an_epsilon_is_a_total_and_no_other_split_is_better(
         self, fedhist: Fedhist
     ) -> None:
@@ -147,6 +153,14 @@ class TestTarget:
         best = float(outcome.err.split("allowed: ")[1].split(" ")[0])
         assert best == pytest.approx(min(row["relative_loss"] for row in rows), rel=1e-3)
         assert "at epsilon 4" in outcome.err
+
+    def test_a_target_that_the_choice_of_the_threshold_forbids_says_so(self, fedhist: Fedhist) -> None:
+        """No epsilon of the histogram helps against a poor choice; a larger epsilon' does."""
+        arguments = ("plan", "--users", 5000, "--items", 100, "--epsilon", "1:10:3", "--target-error", 0.12)
+        refused = fedhist(*arguments)
+        assert refused.code == 2
+        assert "epsilon' = 0.1 alone costs" in refused.err and "raise --epsilon-select" in refused.err
+        assert fedhist(*arguments, "--epsilon-select", 2).code == 0
 
     def test_out_of_reach_through_clipping_points_at_the_threshold(self, fedhist: Fedhist) -> None:
         outcome = fedhist(*SMALL, "--max-threshold", 3, "--target-error", 0.1)
