@@ -14,7 +14,10 @@ import time
 from pathlib import Path
 
 from fedhist.protocol.plan import STATISTICS, Plan
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import SelectRequest
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
+from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.simulation import simulate
 
 TARGET_GB = 4.0
@@ -52,7 +55,7 @@ def measure(users: int, items: int, statistic: str) -> dict[str, float | str]:
         "keys": len(release.labels),
         "bar": release.bar,
         "threshold": release.threshold,
-        "sent": result.bytes_per_user["select"],
+        "sent": message_bytes(SelectRequest(plan), population, source=SeededSource(1)),
         "first": str(release.labels[0]) if release.labels else "none",
     }
 

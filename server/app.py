@@ -32,6 +32,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
+from fedhist.protocol.withholding import length_tells
 from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
     Collector,
@@ -124,7 +125,7 @@ class GridTransport:
                 answered=collector.answered,
                 users=collector.users,
                 faults=dict(collector.faults),
-                size=collector.size,
+                size=collector.size if self._tells_size(request) else None,
                 seconds=monotonic() - started,
             )
         )
@@ -159,6 +160,10 @@ class GridTransport:
                 )
             )
         return total
+
+    def _tells_size(self, request: Request) -> bool:
+        """Whether a report may hold the bytes of the answers: not where they tell of users' data."""
+        return self.simulated or not length_tells(request.plan, request.round.value)
 
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
@@ -353,7 +358,10 @@ def _document(
         total=ledger.basic(),
         tight=ledger.tight(),
         seed=settings.seed,
-        bytes_per_user={r.value: round((report.size or 0) / report.users) for r, report in reports.items()},
+        bytes_per_user={
+            r.value: None if report.size is None else round(report.size / report.users)
+            for r, report in reports.items()
+        },
         seconds={r.value: report.seconds for r, report in reports.items()},
         notes=release_notes(release),
     )

@@ -57,7 +57,8 @@ class RoundReport:
         answered: how many nodes' answers are in the sum.
         users: how many users those declared.
         faults: how many replies or nodes were dropped, by reason.
-        size: the bytes of the answers in the sum together; None where nobody measured them.
+        size: the bytes of the answers in the sum together; None where nobody measured them, and where they would tell
+            of data that is not at hand anyway, see `fedhist.protocol.withholding`.
         seconds: from the first request to the sum.
         stages: the same of each stage of a masked round.
     """

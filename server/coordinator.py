@@ -73,10 +73,11 @@ State = Planned | Selecting | Releasing | Released
 Event = Begin | Total
 
 
-def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> State:
+def advance(state: State, event: Event, *, ledger: Ledger, source: Source, simulated: bool = False) -> State:
     """One step of the protocol. Whatever looks at data was charged just before.
 
     Where devices add the noise, their answers are results already: they are charged before they are asked for.
+    `simulated` is the transport's: a release then has `keys`.
     """
     match state, event:
         case Planned(plan=plan), Begin() if selector_for(plan).needs_statistic:
@@ -91,7 +92,9 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
         case Releasing(request=request, selection=selection), Total():
             _check_total(request, event)
             draws = source.fork("server", "release")
-            release = build_release(request.plan, selection, event, ledger=ledger, source=draws)
+            release = build_release(
+                request.plan, selection, event, ledger=ledger, source=draws, simulated=simulated
+            )
             return Released(release=release)
         case _:
             raise UnexpectedMessage(state=state, message=event)
@@ -111,7 +114,7 @@ def run_rounds(
     on_state(state)
     event: Event = Begin()
     while True:
-        state = advance(state, event, ledger=ledger, source=source)
+        state = advance(state, event, ledger=ledger, source=source, simulated=transport.simulated)
         on_state(state)
         if isinstance(state, Released):
             return state.release

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -56,7 +56,9 @@ class Release:
         private: False when a step was not private (the oracle).
         seeded: True when whoever knows the seed can remove the noise: simulations only.
         labels: over an open domain, the released keys as their owners wrote them, in the order of `histogram`.
-        keys: over an open domain, the same as the transport's item numbers.
+        keys: in a simulation over an open domain, the same as the population's item numbers, to compare with the truth
+            by. None elsewhere: a transport numbers all keys that it sees, so a released key's number tells how many
+            others there are, released or not.
         bar: over an open domain, what a noisy count had to exceed.
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
@@ -129,11 +131,18 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
 
 
 def build_release(
-    plan: Plan, selection: Selection, total: Total, *, ledger: Ledger, source: Source
+    plan: Plan,
+    selection: Selection,
+    total: Total,
+    *,
+    ledger: Ledger,
+    source: Source,
+    simulated: bool = False,
 ) -> Release:
     """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise.
 
-    Where devices added the noise, it is in the sum, and was charged before the sum was asked for.
+    Where devices added the noise, it is in the sum, and was charged before the sum was asked for. Only where the whole
+    population is at hand anyway (`simulated`) does a release say which of the transport's numbers its keys have.
     """
     threshold = selection.threshold
     if plan.noise_by_devices:
@@ -142,7 +151,8 @@ def build_release(
     if plan.per_item:
         return _item_release(plan, selection, total, ledger, source)
     if plan.is_open:
-        return _open_release(plan, threshold, total, ledger, source)
+        release, keys = _open_release(plan, threshold, total, ledger, source)
+        return replace(release, keys=keys) if simulated else release
     noise = release_noise(plan, threshold)
     noised = total.values + noise.draw(len(total.values), source=source)
     return Release(
@@ -202,8 +212,10 @@ def _open_charge(plan: Plan, threshold: Threshold | None) -> Charge:
     )
 
 
-def _open_release(plan: Plan, threshold: Threshold, total: Total, ledger: Ledger, source: Source) -> Release:
-    """Noise the keys of positive clipped sum and show those above the bar.
+def _open_release(
+    plan: Plan, threshold: Threshold, total: Total, ledger: Ledger, source: Source
+) -> tuple[Release, Integers]:
+    """Noise the keys of positive clipped sum and show those above the bar; and the transport's numbers of these.
 
     Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. A key that no
     clipped histogram holds is never drawn for: whether it was clipped away or never there can't be told.
@@ -220,7 +232,7 @@ def _open_release(plan: Plan, threshold: Threshold, total: Total, ledger: Ledger
     noised = counts + noise.draw(len(counts), source=source)
     shown = noised > noise.bar
     labels = keys[shown].tolist() if total.labels is None else [total.labels[key] for key in keys[shown]]
-    return Release(
+    release = Release(
         plan=plan,
         threshold=threshold.value,
         histogram=noised[shown].astype(np.float64),
@@ -229,9 +241,9 @@ def _open_release(plan: Plan, threshold: Threshold, total: Total, ledger: Ledger
         private=ledger.private,
         seeded=source.seeded,
         labels=labels,
-        keys=keys[shown],
         bar=noise.bar,
     )
+    return release, keys[shown]
 
 
 def _byte_order(keys: Integers, labels: Labels | None) -> Integers:

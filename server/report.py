@@ -17,11 +17,14 @@ def release_document(
     total: Cost,
     tight: Cost,
     seed: int | None,
-    bytes_per_user: Mapping[str, int],
+    bytes_per_user: Mapping[str, int | None],
     seconds: Mapping[str, float],
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """What was run, what came out, and what it cost; not the histogram, which has a file of its own."""
+    """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
+
+    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`.
+    """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
         "plan": release.plan.to_json(),

@@ -22,7 +22,6 @@ from typing import Any
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 from fedhist.protocol.events import (
     EVENTS,
-    TO_DEVICE,
     TRACE_VERSION,
     DroppedOut,
     Event,
@@ -33,7 +32,7 @@ from fedhist.protocol.events import (
     read_event,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Round
+from fedhist.protocol.withholding import without_data
 from fedhist.server.result_folder import undisturbed
 
 TRACE_FILE = "trace.jsonl"
@@ -71,9 +70,13 @@ class Recorder:
 
     def __call__(self, event: Event) -> None:
         """Keep the event, or count it."""
-        if event.kind not in EVENTS or (event.simulation_only and not self.simulated):
+        if event.kind not in EVENTS:
             return
-        event = self._withheld(event)
+        told = event if self.simulated else without_data(event, self.plan)
+        if told is not None:
+            self._keep(told)
+
+    def _keep(self, event: Event) -> None:
         if isinstance(event, MessageSent):
             if not self._has_room((event.round, event.stage, event.to), MESSAGES_KEPT):
                 self._leave_out(event)
@@ -89,14 +92,6 @@ class Recorder:
     def events(self) -> list[Event]:
         """All that is kept, in order."""
         return [event for _, event in self.lines]
-
-    def _withheld(self, event: Event) -> Event:
-        """The event without a size that depends on data."""
-        if self.simulated or not isinstance(event, MessageSent | RoundEnded):
-            return event
-        if isinstance(event, MessageSent) and event.to == TO_DEVICE:
-            return event
-        return replace(event, size=None) if _length_tells(self.plan, event.round) else event
 
     def _has_room(self, key: Key, most: int) -> bool:
         self._kept[key] = self._kept.get(key, 0) + 1
@@ -208,13 +203,6 @@ def read_trace(path: Path) -> Trace:
     if not events or events[-1][1].kind != "end":
         raise _damaged(path, len(lines), "the trace ends before its run does")
     return Trace(plan=plan, engine=engine, simulated=simulated, lines=events)
-
-
-def _length_tells(plan: Plan, round_: str) -> bool:
-    """Whether an answer's length depends on what its users have: where names travel, which masking does not allow."""
-    return (
-        plan.is_open and not plan.is_masked and (round_ == Round.RELEASE.value or plan.statistic == "plain")
-    )
 
 
 def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:

@@ -220,11 +220,8 @@ def _epsilons(text: str) -> list[float]:
             (count,) = map(int, points or [str(DEFAULT_POINTS)])
             if not (0 < float(low) < float(high) < math.inf and count >= 2):
                 raise wrong
-            if count > MAX_POINTS:
-                raise _too_many(count)
-            values = sorted(
-                {round_digits(value, 3) for value in np.geomspace(float(low), float(high), count)}
-            )
+            asked = np.geomspace(float(low), float(high), min(count, MAX_POINTS + 1))
+            values = sorted({round_digits(value, 3) for value in asked})
     except ValueError:
         raise wrong from None
     if not all(0 < value < math.inf for value in values):

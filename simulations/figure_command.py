@@ -23,7 +23,7 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
 
     NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
-    truth, and only a simulation has them.
+    truth, and only a simulation has them. So do the bytes over an open domain, unless the rounds are masked.
     """
     kind = out.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -38,7 +38,11 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
         raise InvalidInput(
             f"this run has nothing to show in the chart {name!r}",
             allowed=", ".join(charts),
-            advice="curve, scores and users need a simulation with the truth and its simulation.json",
+            advice=(
+                "over an open domain the bytes depend on the data, and are withheld where the truth is"
+                if name == "bytes"
+                else "curve, scores and users need a simulation with the truth and its simulation.json"
+            ),
         )
     check_new_file(out, force=force)
     from fedhist.simulations.figures.run_figures import draw_chart  # noqa: PLC0415 - loads matplotlib

@@ -21,6 +21,7 @@ from fedhist.protocol.events import (
     Viewed,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.withholding import without_data
 
 STAGES = {
     "advertising": "devices advertise fresh public keys",
@@ -32,12 +33,17 @@ STAGES = {
 """What each stage of a masked round does."""
 
 
-def narrate(plan: Plan, say: Callable[[str], None]) -> Observer:
-    """An observer that tells the steps as they happen; single messages and the clock are for the trace."""
+def narrate(plan: Plan, say: Callable[[str], None], *, simulated: bool) -> Observer:
+    """An observer that tells the steps as they happen; single messages and the clock are for the trace.
+
+    Unless `simulated`, sizes that depend on data are left out, as they are in a trace.
+    """
 
     def told(event: Event) -> None:
         if isinstance(event, StateEntered | Charged | RoundAsked | DroppedOut | RoundEnded):
-            say(in_words(event, plan))
+            known = event if simulated else without_data(event, plan)
+            if known is not None:
+                say(in_words(known, plan))
 
     return told
 

@@ -263,9 +263,8 @@ def run(**flags: Any) -> None:
             check_room(target, plan, loaded.labels)
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
-        observe = to_all(
-            recorder, progress.observe, narrate(plan, progress.say) if options.verbose else ignore
-        )
+        narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
+        observe = to_all(recorder, progress.observe, narrator)
         with (
             kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,

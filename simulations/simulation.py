@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +23,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round, SelectRequest, Total
+from fedhist.protocol.withholding import length_tells
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
@@ -72,12 +73,16 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Result:
-    """A release with what it cost, what was sent, how long it took, and how good it is, where known."""
+    """A release with what it cost, what was sent, how long it took, and how good it is, where known.
+
+    Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
+    and in `rounds`.
+    """
 
     release: Release
     total: Cost
     tight: Cost
-    bytes_per_user: dict[str, int]
+    bytes_per_user: dict[str, int | None]
     seconds: dict[str, float]
     seed: int | None
     diagnostics: Diagnostics | None = None
@@ -94,19 +99,40 @@ class Result:
         """L1 error over the true total; None when the truth was not looked at."""
         return None if self.diagnostics is None else self.diagnostics.relative_loss
 
+    @property
+    def sizes_tell(self) -> tuple[str, ...]:
+        """Which of the document's keys hold sizes that depend on the data. NOT private, like `diagnostics`."""
+        plan = self.release.plan
+        told = {
+            "bytes_per_user": any(
+                size and length_tells(plan, name) for name, size in self.bytes_per_user.items()
+            ),
+            "rounds": any(report.size and length_tells(plan, name) for name, report in self.rounds.items()),
+        }
+        return tuple(key for key, tells in told.items() if tells)
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """What a user's device sent, round by round, in words."""
+        return tuple(
+            f"{name} withheld" if size is None else f"{name} {size:,} B"
+            for name, size in self.bytes_per_user.items()
+        )
+
     def _repr_html_(self) -> str:
         """How a notebook shows it: the summary, then the release."""
+        warning = " (not private, simulation only)" if "bytes_per_user" in self.sizes_tell else ""
         rows = [
             ("threshold", f"{self.threshold:,.4g}"),
             ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
-            ("sent by a user", ", ".join(f"{name} {size:,} B" for name, size in self.bytes_per_user.items())),
+            (f"sent by a user{warning}", ", ".join(self.sent)),
         ]
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON document; `not_private` names the keys that were computed from the truth."""
+        """One JSON document; `not_private` names the keys that were computed from the truth or depend on it."""
         document = release_document(
             self.release,
             total=self.total,
@@ -119,7 +145,7 @@ class Result:
         document["rounds"] = {name: report.to_json() for name, report in self.rounds.items()}
         if self.diagnostics is not None:
             known = self.diagnostics.to_json()
-            document |= known | {"not_private": sorted([*known, "notes"])}
+            document |= known | {"not_private": sorted([*known, *self.sizes_tell, "notes"])}
         return document
 
 
@@ -141,8 +167,9 @@ def simulate(
         plan: what to run; its users and items must be the population's.
         seed: makes the run repeatable, noise and all, so its release protects nobody from whoever knows the
             seed. None draws from the operating system.
-        truth: also measure the error against the true histogram, which is not private. A population without
-            a single count has no relative error and is refused; without `truth` it gets its noise like any.
+        truth: also measure the error against the true histogram, and sizes that depend on the data, neither of which
+            is private. A population without a single count has no relative error and is refused; without `truth` it
+            gets its noise like any.
         journal: called with each charge before its noise is drawn; a persistent ledger.
         on_phase: called with the name of each phase as it begins.
         engine: where the devices run, see `engine_named`; the release is the same on every engine.
@@ -181,16 +208,20 @@ def simulate(
         clock.begin("truth")
         diagnostics = _diagnose(population, release, transport.totals, exact)
     clock.stop()
+    withheld = {r for r in Round if not truth and length_tells(plan, r.value)}
+    sizes, reports = transport.bytes_per_user, transport.reports
     return Result(
         release=release,
         total=total,
         tight=tight,
-        bytes_per_user={r.value: transport.bytes_per_user.get(r, 0) for r in Round},
+        bytes_per_user={r.value: None if r in withheld and r in sizes else sizes.get(r, 0) for r in Round},
         seconds=clock.seconds,
         seed=seed,
         diagnostics=diagnostics,
         notes=_notes(release, diagnostics),
-        rounds={r.value: report for r, report in transport.reports.items()},
+        rounds={
+            r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
+        },
     )
 
 

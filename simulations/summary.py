@@ -64,9 +64,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
                 f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
             )
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
-    sent = (f"{name} {size:,} B" for name, size in result.bytes_per_user.items())
     sender = "a participant" if plan.is_masked else "a user"
-    table.add_row(f"sent by {sender}", " · ".join(sent))
+    table.add_row(f"sent by {sender}", _sent_text(result))
     table.add_row("seconds", " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()))
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
@@ -149,6 +148,13 @@ def _threshold_text(release: Release) -> str:
 def _recall_text(result: Result) -> str:
     known = result.diagnostics
     return "" if known is None or known.recall is None else f", {known.recall:.2%} of all keys  (*)"
+
+
+def _sent_text(result: Result) -> str:
+    sent = " · ".join(result.sent)
+    if None in result.bytes_per_user.values():
+        return f"{sent} (a size that depends on the data)"
+    return f"{sent}  (*)" if "bytes_per_user" in result.sizes_tell else sent
 
 
 def _choice_text(result: Result) -> str:

@@ -244,16 +244,15 @@ def _budget(run: RunData) -> StackChart | None:
 
 
 def _bytes(run: RunData) -> BarChart | None:
-    sizes: dict[str, Any] = run.document.get("bytes_per_user", {})
-    if not any(sizes.values()):
+    if not any(run.sizes.values()):
         return None
     return BarChart(
         name="bytes",
         title="Sent by a participant" if run.plan.is_masked else "Sent by one user's device",
         x_label="bytes",
         y_label="round",
-        truth=False,
-        bars=tuple(Bar(label=name, value=float(size)) for name, size in sizes.items()),
+        truth=run.sizes_tell,
+        bars=tuple(Bar(label=name, value=float(size)) for name, size in run.sizes.items()),
         value_name="bytes",
         unit="B",
     )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.withholding import length_tells
 from fedhist.simulations.narration import STAGES, request_words
-from fedhist.simulations.report.charts import number
+from fedhist.simulations.report.charts import NOT_PRIVATE, number
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.run_data import RunData
 
@@ -121,8 +122,9 @@ def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Ite
     if run.plan.is_masked:
         yield from _masked_steps(report, round_, title)
         return
-    size = run.document.get("bytes_per_user", {}).get(round_)
-    sizes = "" if not size else f" {size:,} bytes from a device with one user."
+    size = run.sizes.get(round_)
+    mark = f" ({NOT_PRIVATE})" if length_tells(run.plan, round_) else ""
+    sizes = "" if not size else f" {size:,} bytes from a device with one user{mark}."
     words = f"Each participant sends one sum over its users.{sizes}{_cohort_words(run, report)}"
     yield Step(DEVICES, SERVER, title, words, round_, _dropped_words(report))
 

@@ -14,6 +14,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.withholding import length_tells
 from fedhist.server.release import Release
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_simulation
 
@@ -46,6 +47,22 @@ class RunData:
         """The bound that was used; of several trials, the first one's."""
         trials = self.document.get("trials")
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many bytes one user's device sent, by round; rounds whose size is withheld are not in it."""
+        told: dict[str, int | None] = self.document.get("bytes_per_user", {})
+        return {name: size for name, size in told.items() if size is not None}
+
+    @property
+    def withheld(self) -> list[str]:
+        """The rounds whose size is withheld, because it depends on the data."""
+        return [name for name in self.document.get("bytes_per_user", {}) if name not in self.sizes]
+
+    @property
+    def sizes_tell(self) -> bool:
+        """Whether some size that is there depends on the data."""
+        return any(size and length_tells(self.plan, name) for name, size in self.sizes.items())
 
     @property
     def simulated(self) -> bool:

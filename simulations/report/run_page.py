@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.protocol.withholding import length_tells
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
@@ -32,7 +33,7 @@ def run_page(run: RunData) -> str:
         _threshold(run, charts),
         _cost(run, charts),
         _sides(run),
-        section("effort", "How long, and how many bytes", _grid(charts, "seconds", "bytes"), _rounds(run)),
+        _effort(run, charts),
         _plan(run),
     ]
     data = {
@@ -80,10 +81,10 @@ def _tiles(run: RunData) -> list[Tile]:
         shown.insert(0, Tile("loss", f"{document['relative_loss']:.1%}", split, truth=True))
     if document.get("clipped_users") is not None:
         shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
-    sent = sum(document.get("bytes_per_user", {}).values())
-    if sent:
+    sent = sum(run.sizes.values())
+    if sent and not run.withheld:
         who = "a participant" if run.plan.is_masked else "one user's device"
-        shown.append(Tile("sent", f"{sent:,} B", f"by {who}, both rounds"))
+        shown.append(Tile("sent", f"{sent:,} B", f"by {who}, both rounds", truth=run.sizes_tell))
     shown.append(Tile("time", f"{sum(document['seconds'].values()):.2f} s", "all phases"))
     return shown
 
@@ -239,6 +240,21 @@ def _cell(value: float, most: float, look: str) -> str:
     return f'<td class="spark {look}">{bar}<span>{number(value)}</span></td>'
 
 
+def _effort(run: RunData, charts: dict[str, AnyChart]) -> str:
+    lead = ""
+    if run.withheld:
+        rounds = " and ".join(run.withheld)
+        lead = f"How many bytes were sent is withheld for {rounds}: it depends on what the users have."
+    content = (_grid(charts, "seconds", "bytes"), _rounds(run))
+    return section("effort", "How long, and how many bytes", *content, lead=lead)
+
+
+def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
+    if size is None:
+        return "withheld" if round_ in run.withheld else ""
+    return f"{size:,} ({NOT_PRIVATE})" if length_tells(run.plan, round_) else f"{size:,}"
+
+
 def _rounds(run: RunData) -> str:
     reports: dict[str, Any] = run.document.get("rounds", {})
     rows = [
@@ -246,7 +262,7 @@ def _rounds(run: RunData) -> str:
             name,
             f"{report['answered']:,} of {report['nodes']:,}",
             f"{report['users']:,}",
-            "" if report.get("bytes") is None else f"{report['bytes']:,}",
+            _round_bytes(run, name, report.get("bytes")),
             f"{report['seconds']:.3f}",
             ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items()) or "none",
         ]

@@ -67,6 +67,8 @@ class TestAGoodCohort:
         assert np.array_equal(there.histogram, here.histogram)
         assert there.labels == here.labels
         assert there.charges == here.charges
+        assert there.keys is None
+        assert (here.keys is not None) == plan.is_open
 
     def test_noise_comes_from_the_operating_system_unless_told_otherwise(self, lab: Any) -> None:
         whole = lab.population()

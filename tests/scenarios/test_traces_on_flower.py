@@ -71,6 +71,24 @@ def test_a_trace_is_the_same_whatever_the_data_but_for_what_is_released(
     assert {line.get("event") for line in here} >= {"state", "charge", "asked", "message", "round", "end"}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_result_tells_the_same_of_its_rounds_whatever_the_data(lab: Any, tmp_path: Path, mode: str) -> None:
+    told = []
+    for name, people in (("here", lab.population()), ("there", other_people())):
+        trace_of(lab.grid(people), tmp_path / name, **MODES[mode])
+        document = json.loads((tmp_path / name / "result.json").read_text())
+        told.append((document["bytes_per_user"], [without_clock(r) for r in document["rounds"].values()]))
+    assert told[0] == told[1]
+    withheld = [name for name, size in told[0][0].items() if size is None]
+    assert withheld == {"open": ["select", "release"], "bucketed": ["release"]}.get(mode, [])
+
+
+def without_clock(report: dict[str, Any]) -> dict[str, Any]:
+    """The report of a round but for its seconds, and those of its stages."""
+    stages = {name: without_clock(stage) for name, stage in report.get("stages", {}).items()}
+    return {name: value for name, value in report.items() if name not in ("seconds", "stages")} | stages
+
+
 def without_threshold(line: dict[str, Any]) -> dict[str, Any]:
     """The line without the released threshold, and what follows from it in the charge of round 2."""
     if line.get("event") == "charge" and line["charge"]["round"] == "release":
@@ -184,5 +202,8 @@ class TestTheReportOfADeployment:
         assert "true count" not in body
         data = json.loads(page.split('id="data">')[1].split("</script>")[0])
         assert set(data["charts"]) <= {"released", "budget", "bytes", "seconds"}
+        assert ("bytes" in data["charts"], "is withheld" in body) == (
+            (False, True) if mode == "open" else (True, False)
+        )
         assert all(bar["mark"] is None for bar in data["charts"].get("released", {"bars": []})["bars"])
         assert not (tmp_path / "run/simulation.json").exists()

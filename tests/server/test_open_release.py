@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
     state = Releasing(request, Selection(plan.at_steps(500)))
     for seed in range(releases):
         release_ = advance(state, total, ledger=Ledger(), source=SeededSource(seed)).release
-        seen[release_.keys] += 1
+        seen[release_.labels] += 1
     chances = noise.release_probability(counts)
     assert chances.min() > 0 and chances.max() < 1
     for times, chance in zip(seen.tolist(), chances.tolist(), strict=True):
@@ -149,6 +149,21 @@ def test_a_key_of_no_count_is_the_same_as_no_key(make_histograms, release):
         assert shown([0, 1, 3, 4, 5, 8, 9], [0, 1, 0, 1, 0, 1, 0], seed) == without
         some += len(without)
     assert some > 5
+
+
+def test_outside_of_simulations_a_release_does_not_depend_on_how_many_keys_stay_hidden(make_histograms):
+    """A key that is shown comes after 500 or 501 that never are: its number among them would tell which."""
+    leaving = []
+    for hidden in (500, 501):
+        rows = [[0] * hidden + [10] for _ in range(300)]
+        rows.append([1] * hidden + [0])
+        names = [f"a{i}" for i in range(hidden)] + ["zz"]
+        cohort = Cohort(make_histograms(rows), labels=names, simulated=False)
+        plan = fixed(cohort, 600.0, epsilon=50.0, delta=1e-3)
+        release = run(plan, cohort)
+        leaving.append((release.labels, release.keys))
+        assert run(plan, replace(cohort, simulated=True)).keys.tolist() == [hidden]
+    assert leaving == [(["zz"], None)] * 2
 
 
 def test_a_release_of_no_key_is_an_empty_one(make_histograms):

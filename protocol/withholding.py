@@ -1,0 +1,32 @@
+"""What tells of data outside of the guarantee, and is left out wherever the truth was not asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedhist.protocol.events import TO_DEVICE, Event, MessageSent, RoundEnded
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Round
+
+
+def length_tells(plan: Plan, round_: str) -> bool:
+    """Whether an answer's length depends on what its users have: where names travel, which masking does not allow.
+
+    Every other answer is a vector whose length and width follow from the plan and the number of users. Where names
+    travel, one more item of one user makes the message longer by its name, so a size would be an exact count without
+    noise.
+    """
+    return (
+        plan.is_open and not plan.is_masked and (round_ == Round.RELEASE.value or plan.statistic == "plain")
+    )
+
+
+def without_data(event: Event, plan: Plan) -> Event | None:
+    """The event without a size that depends on data; None for one that only a simulation may tell."""
+    if event.simulation_only:
+        return None
+    if not isinstance(event, MessageSent | RoundEnded):
+        return event
+    if isinstance(event, MessageSent) and event.to == TO_DEVICE:
+        return event
+    return replace(event, size=None) if length_tells(plan, event.round) else event
