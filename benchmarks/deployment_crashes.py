@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -83,7 +83,10 @@ class Deployment:
         )
 
     def kill_node(self, federation: Federation) -> bool:
-        """A SuperNode and its answers, as a power cut would; it comes back once the run has ended."""
+        """A SuperNode and its answers, as a power cut would; it comes back once the run has ended.
+
+        A SuperLink lets nobody in with the key of a node that it still believes to be there.
+        """
         number = self.chance.randrange(NODES)
         node = [one for one in federation.programs.started if one.name == f"node-{number}" and one.running][
             -1
@@ -92,17 +95,22 @@ class Deployment:
         federation.programs.kill(node)
         kill_all(running)
         self.wait_for_end(federation)
+        self.wait_for_nodes(federation, lambda online: online < NODES, "the node to be missed")
         keys = federation.folder / "keys"
         key = NodeKey(private=keys / f"{node.name}.key", public=keys / f"{node.name}.pub")
         federation.start_node(node.name, key, free_ports(1)[0], self.load.nodes[number])
+        self.wait_for_nodes(federation, lambda online: online >= NODES, "the node to be back")
+        return True
+
+    def wait_for_nodes(self, federation: Federation, enough: Callable[[int], bool], what: str) -> None:
+        """Until so many SuperNodes are online as the SuperLink sees it."""
         wait_until(
-            lambda: federation.online() >= NODES,
+            lambda: enough(federation.online()),
             seconds=LIMIT_SECONDS,
             pause=2.0,
-            what="the node to be back",
+            what=what,
             programs=federation.programs,
         )
-        return True
 
     def kill_link(self, federation: Federation) -> bool:
         """The SuperLink. Its ServerApp lives on, for as long as it likes or the limit allows."""
