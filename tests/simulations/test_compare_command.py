@@ -138,6 +138,19 @@ class TestFolder:
         assert refused.code == 2
         assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
+    def test_a_journal_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path):
+        journal = tmp_path / "mine/journal.jsonl"
+        journal.parent.mkdir()
+        journal.write_text('{"mine": "notes"}')
+        for others in ([], ["letter.txt"]):
+            for name in others:
+                (tmp_path / "mine" / name).write_text("dear")
+            refused = fedhist("compare", *SMALL, "--out", "mine")
+            assert (refused.code, refused.err.count("\n")) == (2, 1)
+            assert "holds something else than an experiment" in refused.err
+            assert journal.read_text() == '{"mine": "notes"}'
+            assert {path.name for path in (tmp_path / "mine").iterdir()} == {"journal.jsonl", *others}
+
 
 class TestRefusals:
     @pytest.mark.parametrize(

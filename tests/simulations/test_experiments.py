@@ -236,5 +236,51 @@ class TestJournal:
         with pytest.raises(InvalidFile, match="damaged"):
             open_journal(tmp_path / "j", {"a": 1}).__enter__()
 
+    @pytest.mark.parametrize(
+        "text",
+        ['{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
+         '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0'],
+        ids=lambda text: text[:16],
+    )  # fmt: skip
+    @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+    def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        path.write_text(text)
+        if beside:
+            (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert path.read_text() == text
+        assert len(list(tmp_path.iterdir())) == 1 + beside
+
+    def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
+        with open_journal(tmp_path, {"a": 1}) as journal:
+            journal.add(Measured("c", 0, {"loss": 1.0}))
+        path = tmp_path / "journal.jsonl"
+        path.write_bytes(path.read_bytes()[:-3])
+        cut = path.read_bytes()
+        with pytest.raises(InvalidFile, match="another experiment"):
+            open_journal(tmp_path, {"a": 2}).__enter__()
+        assert path.read_bytes() == cut
+
+    def test_a_journal_that_was_cut_anywhere_goes_on(self, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        with open_journal(tmp_path, {"a": 1}):
+            header = path.read_bytes()
+        trial = b'{"cell": "c", "trial": 0, "values": {"loss": 1.0}}\n'
+        for length in range(len(header + trial) + 1):
+            path.write_bytes((header + trial)[:length])
+            with open_journal(tmp_path, {"a": 1}) as journal:
+                assert len(journal.done) == (length == len(header + trial))
+            assert path.read_bytes() == header + trial * len(journal.done)
+
+    def test_the_beginning_of_a_journal_among_other_files_is_left_alone(self, tmp_path):
+        """We write the first line before any other file, so this one is not the rest of a killed run."""
+        (tmp_path / "journal.jsonl").touch()
+        (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert (tmp_path / "journal.jsonl").read_text() == ""
+
     def test_a_fingerprint_does_not_depend_on_the_order_of_names(self):
         assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
