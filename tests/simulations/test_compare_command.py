@@ -239,3 +239,15 @@ class TestGoingOn:
         assert out == b""
         assert b"give the same command with --out run" in err
         assert b"Traceback" not in err
+
+    def test_ctrl_c_leaves_no_copy_of_the_users(self, fedhist, tmp_path, monkeypatch):
+        from fedhist.simulations.experiments import running
+
+        def stopped(tasks, *, store, workers):
+            assert any(store.folder.rglob("*.npy"))
+            raise KeyboardInterrupt
+
+        (tmp_path / "a.csv").write_text(DATA)
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        assert fedhist("compare", "--data", "a.csv", "--out", "run").code == 130
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}

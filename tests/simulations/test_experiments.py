@@ -9,6 +9,7 @@ import pytest
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, InvalidFile
+from fedhist.simulations.experiments import running
 from fedhist.simulations.experiments.journal import Journal, fingerprint, open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
@@ -212,7 +213,32 @@ class TestRunning:
             results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counted())
         assert told == [(4, 4), (4, 0), (6, 2)]
         assert len(results.values(cells[0], "loss")) == 3
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["journal.jsonl"]
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
+    def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
+        self, problem, tmp_path, monkeypatch
+    ):
+        users = UserSet(kind=FILE, name="f", content="abc")
+        experiment = Experiment(seed=0, groups=(Group((Cell(users=users, settings=CLOSED),), 1),))
+        with open_journal(tmp_path, experiment.description()):
+            # As a killed run may have left it, with rights that it had once.
+            (tmp_path / ".users").mkdir()
+            (tmp_path / ".users/left.npy").touch()
+        seen = []
+
+        def stopped(tasks, *, store, workers):
+            seen.append((store.folder.stat().st_mode & 0o777, (store.folder / "left.npy").exists()))
+            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            raise problem("stopped")
+
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        with pytest.raises(problem):
+            run_experiment(
+                experiment, tmp_path, {users: population_of([[1, 0], [3, 4]])}, workers=1, counting=Counting()
+            )
+        assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
     def test_gaps_are_paired_by_trial(self, tmp_path):
         cells = tuple(Cell(users=heavy(), settings=CLOSED | {"epsilon": e}) for e in (1.0, 50.0))
