@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -251,3 +252,26 @@ class TestGoingOn:
         monkeypatch.setattr(running, "run_tasks", stopped)
         assert fedhist("compare", "--data", "a.csv", "--out", "run").code == 130
         assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    def test_ctrl_c_does_not_reach_workers_while_they_start(self, tmp_path):
+        """The signal is sent to them alone, again and again from their birth on: they go on and say nothing."""
+        process = subprocess.Popen(
+            [*RUN, "--workers", "2", "--out", "run"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        journal = tmp_path / "run/journal.jsonl"
+        sent = 0
+        while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+            for number in children(process):
+                # The tracker of multiprocessing is none of ours; a worker is known by its command line.
+                with contextlib.suppress(OSError):
+                    if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes():
+                        os.kill(number, signal.SIGINT)
+                        sent += 1
+            time.sleep(0.01)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, b"")
+        assert len(json.loads(out)) == 5
+        assert sent > 2
