@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,13 +109,13 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
     os.environ.update(ONE_THREAD)
     try:
         for _ in range(size):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, folder), daemon=True)
             with _ctrl_c_held_back():
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, folder), daemon=True)
                 process.start()
-            theirs.close()
-            pipes.append(ours)
-            processes.append(process)
+                theirs.close()
+                pipes.append(ours)
+                processes.append(process)
         yield pipes
     finally:
         for name, value in before.items():
@@ -133,17 +134,26 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
 def _ctrl_c_held_back() -> Iterator[None]:
     """A process that is started in here never sees Ctrl-C, not even while it imports; ours comes when this ends.
 
-    Blocked signals are inherited, and unlike ignored ones they are not lost, nor are they the main thread's alone.
+    Blocked signals are inherited, and unlike ignored ones they are not lost. Another thread of ours may still take the
+    signal, and Python would interrupt the main thread for it, amid a start: so its handlers wait as well.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - loads when there is more than one worker
 
     # It unblocks the signal when it starts, which it would do in the midst of the first process's start.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    stops = (signal.SIGINT, signal.SIGTERM) if main else ()
+    handlers = {number: signal.signal(number, lambda seen, _: held.append(seen)) for number in stops}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for seen in dict.fromkeys(held):
+            signal.raise_signal(seen)
 
 
 def _work(pipe: Connection, folder: Path) -> None:

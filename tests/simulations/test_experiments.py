@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, InvalidFile
-from fedhist.simulations.experiments import running
+from fedhist.simulations.experiments import running, workers
 from fedhist.simulations.experiments.journal import Journal, fingerprint, open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
@@ -197,6 +199,38 @@ class TestWorkers:
     def test_a_worker_that_dies_is_noticed(self, tmp_path):
         with pytest.raises(FedhistError, match="ended before its work was done"):
             list(run_tasks([Task(dies, None, 1)] * 2, store=Store(tmp_path), workers=2))
+
+    @pytest.mark.parametrize("by", ["this thread", "another thread"])
+    def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
+        """A start that is stopped halfway leaves a worker that complains of what it never got."""
+        begun, sent = threading.Event(), threading.Event()
+
+        def take():
+            begun.wait()
+            signal.raise_signal(signal.SIGINT)
+            sent.set()
+
+        # Born outside, so that the signal is not blocked in it.
+        thread = threading.Thread(target=take)
+        thread.start()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        steps = []
+        try:
+            with pytest.raises(KeyboardInterrupt), workers._ctrl_c_held_back():
+                if by == "this thread":
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    begun.set()
+                    sent.wait()
+                steps.append("started")
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            begun.set()
+            thread.join()
+            signal.signal(signal.SIGINT, before)
+        assert steps == ["started"]
 
 
 class TestRunning:
