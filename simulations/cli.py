@@ -17,8 +17,8 @@ from fedhist import __version__
 EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
 EPILOG = (
-    "Exit codes: 0 done, 2 bad input, 3 refused by a budget limit, 4 a round failed, 5 an audit failed, "
-    "130 interrupted."
+    "Exit codes: 0 done, 1 not finished because of the system (a full disk, no memory), 2 bad input, 3 refused by a "
+    "budget limit, 4 a round failed, 5 an audit failed, 130 interrupted."
 )
 
 COMMANDS = {

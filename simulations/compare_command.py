@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,6 @@ from fedhist.client.records import read_population
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan_checks import OPEN_RELEASES
-from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments.comparison import (
     NOT_PRIVATE,
     Lists,
@@ -32,6 +32,7 @@ from fedhist.simulations.experiments.running import (
     Experiment,
     Group,
     run_experiment,
+    why_refused,
     working_folder,
 )
 from fedhist.simulations.experiments.tables import Row, interval_text, print_rows, write_csv, write_parquet
@@ -236,7 +237,10 @@ def run_comparison(flags: dict[str, Any]) -> None:
 
 
 class resumable:  # noqa: N801 - reads as a phrase in a with statement
-    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on."""
+    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on.
+
+    Without a folder that was asked for, what a disk refuses is the affair of `working_folder`.
+    """
 
     def __init__(self, out: Path | None) -> None:
         self._out = out
@@ -247,9 +251,11 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and self._out is not None:
             raise NotWritten(
-                f"{self._out} can't be written ({error.strerror}); finished trials are kept: make room and give the "
-                "same command again, or name another folder with --out"
+                f"{self._out} can't be written ({why_refused(error)}); finished trials are kept: make room and give "
+                "the same command again, or name another folder with --out"
             ) from None
+        if isinstance(error, NotWritten) and self._out is not None:
+            raise NotWritten(f"{error}; finished trials are kept, and the same command goes on") from None
         if not isinstance(error, KeyboardInterrupt):
             return
         if self._out is None:
@@ -323,8 +329,10 @@ def _write(folder: Path, rows: Sequence[Row]) -> None:
 
     write_csv(folder / "table.csv", rows)
     write_parquet(folder / "table.parquet", rows)
-    draw_comparison(rows, folder / "figure")
-    (folder / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
+    # Drawn out of sight, so that a figure is there as a whole or not at all.
+    with TemporaryDirectory(prefix=".fedhist-", suffix=".partial", dir=folder) as partial:
+        for drawn in draw_comparison(rows, Path(partial) / "figure"):
+            drawn.replace(folder / drawn.name)
 
 
 def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.compare_command import resumable
 from fedhist.simulations.experiments.beyond import beyond
 from fedhist.simulations.experiments.comparison import NOT_PRIVATE
@@ -23,7 +22,9 @@ from fedhist.simulations.experiments.figure_bounded import figure_bounded
 from fedhist.simulations.experiments.figure_debias import figure_debias
 from fedhist.simulations.experiments.figure_open import figure_open
 from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
+from fedhist.simulations.experiments.journal import make_folder
 from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
+from fedhist.simulations.experiments.running import mark_not_private
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
@@ -136,9 +137,9 @@ def run_reports(
     files = tuple(read_file(path, vocabulary) for path in data)
     if names == ("table-words",):
         check_words(files)
+    make_folder(out)
     with resumable(out):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / NOT_PRIVATE_FILE).write_text(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n")
+        mark_not_private(out)
     setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files)
     documents = []
     begun, used = perf_counter(), cpu_seconds()

@@ -176,6 +176,14 @@ def test_the_readme_has_commands_and_covers_the_ledger():
     assert {arguments[1] for arguments in used if arguments[0] == "ledger"} >= {"limit", "show"}
 
 
+def test_the_table_of_exit_codes_is_that_of_the_help():
+    table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
+    codes = re.findall(r"^\| (\d+) \|", table.split("\n\n")[0], re.MULTILINE)
+    help_text = " ".join(CliRunner().invoke(cli, ["--help"]).output.split())
+    listed = re.findall(r"(?:: |, )(\d+) ", help_text[help_text.index("Exit codes") :])
+    assert listed == codes == ["0", "1", "2", "3", "4", "5", "130"]
+
+
 def test_the_table_of_selectors_is_the_registry():
     rows = dict(TABLE_ROW_OF_NAME.findall(README.read_text(encoding="utf-8")))
     assert set(rows) == set(SELECTORS)

@@ -1,7 +1,7 @@
 """The journal of an experiment: every finished trial a line, so that a killed run goes on where it was.
 
-The first line is a fingerprint of all that the results depend on. A folder of another experiment is refused; a last
-line that was cut off by a kill is dropped.
+The first line is a fingerprint of all that the results depend on. A folder of another experiment, or of anything else,
+is refused and left as it is; a last line that was cut off by a kill is dropped.
 """
 
 from __future__ import annotations
@@ -44,18 +44,28 @@ class Journal:
         self.done[measured.cell, measured.trial] = measured.values
 
 
-@contextmanager
-def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journal]:
-    """The journal in this folder: a new one, or the one of this very experiment."""
+def make_folder(folder: Path) -> None:
+    """The folder, if it isn't there yet; a place where there can't be one is the caller's mistake."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error) from None
+
+
+@contextmanager
+def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journal]:
+    """The journal in this folder: a new one, or the one of this very experiment.
+
+    Nothing is changed in a folder that holds anything else, whatever the names of its files.
+    """
+    make_folder(folder)
+    try:
+        names = {path.name for path in folder.iterdir()}
+        if names and JOURNAL not in names:
+            raise _something_else(folder)
         file = (folder / JOURNAL).open("a+b")
     except OSError as error:
-        raise InvalidFile(
-            f"can't write into {folder} ({error.strerror})",
-            allowed="a writable folder",
-            advice="name another one with --out",
-        ) from None
+        raise _not_writable(folder, error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,44 +75,72 @@ def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journ
                 allowed="one run in a folder at a time",
                 advice="wait for it, or name another one with --out",
             ) from None
-        yield Journal(_read(file, folder, fingerprint(description), description), file)
+        yield Journal(_read(file, folder, description), file)
 
 
 def _read(
-    file: IO[bytes], folder: Path, wanted: str, description: Mapping[str, Any]
+    file: IO[bytes], folder: Path, description: Mapping[str, Any]
 ) -> dict[tuple[str, int], dict[str, float]]:
+    """The finished trials. The file is changed only once it is known to be the journal of this experiment.
+
+    That is so if its first line says it, or if there is no more than the beginning of the line that we would write,
+    alone in its folder: the rest of a run that was killed in its first write, as other files come after it.
+    """
+    wanted = fingerprint(description)
+    header = json.dumps({"fingerprint": wanted, "description": description}).encode() + b"\n"
     file.seek(0)
     text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
-    if whole != text:
-        file.truncate(len(whole))
-    lines = whole.splitlines()
-    if not lines:
-        if any(path.name != JOURNAL for path in folder.iterdir()):
-            (folder / JOURNAL).unlink()
-            raise InvalidFile(
-                f"{folder} holds something else than an experiment",
-                allowed="a new folder, or that of the same experiment",
-                advice="name another one with --out",
-            )
-        header = {"fingerprint": wanted, "description": description}
-        file.write(json.dumps(header).encode() + b"\n")
+    if not whole:
+        if not header.startswith(text) or any(path.name != JOURNAL for path in folder.iterdir()):
+            raise _something_else(folder)
+        file.truncate(0)
+        file.write(header)
         file.flush()
         os.fsync(file.fileno())
         return {}
-    try:
-        found = json.loads(lines[0])["fingerprint"]
-        done = {
-            (line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines[1:])
-        }
-    except (ValueError, KeyError, TypeError):
-        raise InvalidFile(
-            f"the journal in {folder} is damaged", allowed="a journal of fedhist", advice="use a new --out"
-        ) from None
-    if found != wanted:
+    first, *lines = whole.split(b"\n")[:-1]
+    if _fingerprint_in(first, folder) != wanted:
         raise InvalidFile(
             f"{folder} holds another experiment: its data, settings, seed or version differ",
             allowed="a new folder, or the command with which this one was made",
             advice="name another one with --out",
         )
+    try:
+        done = {(line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines)}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise InvalidFile(
+            f"the journal in {folder} is damaged", allowed="a journal of fedhist", advice="use a new --out"
+        ) from None
+    if whole != text:
+        file.truncate(len(whole))
     return done
+
+
+def _fingerprint_in(line: bytes, folder: Path) -> str:
+    """The fingerprint in the first line of a journal; a line of another kind is not ours."""
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _something_else(folder) from None
+    match header:
+        case {"fingerprint": str(found), "description": dict()}:
+            return found
+        case _:
+            raise _something_else(folder)
+
+
+def _something_else(folder: Path) -> InvalidFile:
+    return InvalidFile(
+        f"{folder} holds something else than an experiment",
+        allowed="a new folder, or that of the same experiment",
+        advice="name another one with --out",
+    )
+
+
+def _not_writable(folder: Path, error: OSError) -> InvalidFile:
+    return InvalidFile(
+        f"can't write into {folder} ({error.strerror or error})",
+        allowed="a writable folder",
+        advice="name another one with --out",
+    )

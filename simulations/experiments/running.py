@@ -10,7 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedhist import __version__
+from fedhist.client.new_files import new_file
 from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import NotWritten
+from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments.journal import Journal, open_journal
 from fedhist.simulations.experiments.summaries import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, CellTrials, run_cells
@@ -72,12 +75,38 @@ class Results:
 
 @contextmanager
 def working_folder(out: Path | None) -> Iterator[Path]:
-    """The folder to work in: the one that was asked for, or one that vanishes."""
+    """The folder to work in: the one that was asked for, or one that vanishes.
+
+    What the disk of the one that vanishes refuses is NotWritten and has the folder's name: the user did not choose it.
+    """
     if out is not None:
         yield out
         return
-    with TemporaryDirectory(prefix="fedhist-") as folder:
-        yield Path(folder)
+    place = "a temporary folder"
+    try:
+        with TemporaryDirectory(prefix="fedhist-") as folder:
+            place = f"the temporary folder {folder}"
+            yield Path(folder)
+    except OSError as error:
+        raise NotWritten(
+            f"{place} can't be written ({why_refused(error)}): make room, or name a folder on another disk with --out "
+            "or the environment variable TMPDIR"
+        ) from None
+
+
+def why_refused(error: OSError) -> str:
+    """The system's words for it; numpy has none for what a disk does not take."""
+    return error.strerror or "the disk refused it"
+
+
+def mark_not_private(folder: Path) -> None:
+    """A file that says it, before there is anything in the folder that it is said of."""
+    from fedhist.simulations.experiments.comparison import NOT_PRIVATE  # noqa: PLC0415 - it imports this module
+
+    mark = folder / NOT_PRIVATE_FILE
+    if not mark.exists():
+        with new_file(mark, force=True) as file:
+            file.write(f"{NOT_PRIVATE}.\nDo not publish for real users' data.\n".encode())
 
 
 def run_experiment(
@@ -92,22 +121,27 @@ def run_experiment(
 
     Args:
         experiment: what to run.
-        folder: where the journal is kept; the stored populations are gone when it ends well.
+        folder: where the journal is kept; the stored populations are gone when it ends, well or not.
         populations: the users of the cells' sets that are files.
         workers: how many processes compute.
         counting: told of every finished trial.
     """
     with open_journal(folder, experiment.description()) as journal:
+        mark_not_private(folder)
         store = Store(folder / STORE)
+        # What a killed run has left is not trusted.
+        store.clear()
         tasks = _tasks(experiment, journal, workers)
         counting.begin(experiment.size, sum(task.results for task in tasks))
-        if tasks:
-            for users, population in populations.items():
-                store.put(users, population)
-        for measured in run_tasks(tasks, store=store, workers=workers):
-            journal.add(measured)
-            counting.advance()
-        store.clear()
+        try:
+            if tasks:
+                for users, population in populations.items():
+                    store.put(users, population)
+            for measured in run_tasks(tasks, store=store, workers=workers):
+                journal.add(measured)
+                counting.advance()
+        finally:
+            store.clear()
         return Results(dict(journal.done), experiment)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedhist.client.new_files import new_file
+
 Row = dict[str, Any]
 _PIPE_WIDTH = 240
 
@@ -20,14 +22,22 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    _write_whole(path, text.getvalue().encode())
 
 
 def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The same columns, with their types."""
     import polars as pl  # noqa: PLC0415 - loads when a table is written
 
-    pl.DataFrame(list(rows), infer_schema_length=None).write_parquet(path)
+    # Into memory first: for a disk that is full, polars has an error of its own and leaves half a file.
+    file = io.BytesIO()
+    pl.DataFrame(list(rows), infer_schema_length=None).write_parquet(file)
+    _write_whole(path, file.getvalue())
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    with new_file(path, force=True) as file:
+        file.write(content)
 
 
 def print_rows(

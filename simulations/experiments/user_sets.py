@@ -15,11 +15,13 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation, item_totals
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.server.result_folder import undisturbed
 from fedhist.simulations.datasets.paper_sets import RatesPopulation
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 
 _TAG = b"fedhist/1/experiment/"
+_OWNER_ALONE = 0o700
 FILE = "file"
 SYNTHETIC = tuple(name for name, dataset in DATASETS.items() if {"users", "items"} <= dataset.defaults.keys())
 """The synthetic populations that have the sizes of an experiment."""
@@ -92,6 +94,8 @@ def make_users(users: UserSet, seed: int) -> Population:
 class Store:
     """Populations as memory-mapped arrays in a folder, so that all worker processes share one copy.
 
+    They are every user's exact histogram: its owner alone may open the folder, and who puts something in clears it.
+
     Args:
         folder: where the arrays are; made by whoever puts something in.
     """
@@ -105,7 +109,9 @@ class Store:
         place = self._place(users)
         if (place / "rest.json").exists():
             return
-        place.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=_OWNER_ALONE, parents=True, exist_ok=True)
+        self.folder.chmod(_OWNER_ALONE)
+        place.mkdir(exist_ok=True)
         histograms = population.histograms
         for name in ("offsets", "items", "counts"):
             np.save(place / f"{name}.npy", getattr(histograms, name))
@@ -114,8 +120,9 @@ class Store:
         (place / "rest.json").write_text(json.dumps(rest))
 
     def clear(self) -> None:
-        """Remove the arrays."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the arrays; a second Ctrl-C does not stop it halfway."""
+        with undisturbed():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def users_of(self, users: UserSet, *, seed: int, trial: int) -> tuple[SparsePopulation, Integers]:
         """The users of a trial, and their exact histogram; a file's are the same in every trial."""

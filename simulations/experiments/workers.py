@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
 )
 MAX_WORKERS = 256
+_ENDED = (
+    "a worker process ended before its work was done, most likely for want of memory; use fewer --workers"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]
     waiting.reverse()
     busy = set()
     for pipe in pipes:
-        pipe.send(waiting.pop())
+        _send(pipe, waiting.pop())
         busy.add(pipe)
     while busy:
         for ready in wait(list(busy)):
@@ -73,20 +77,25 @@ def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]
                 case Measured() as measured:
                     yield measured
                 case None if waiting:
-                    pipe.send(waiting.pop())
+                    _send(pipe, waiting.pop())
                 case None:
                     busy.remove(pipe)
                 case str() as problem:
                     raise FedhistError(f"a worker failed: {problem}")
 
 
+def _send(pipe: Connection, task: Task) -> None:
+    try:
+        pipe.send(task)
+    except ConnectionError:
+        raise FedhistError(_ENDED) from None
+
+
 def _receive(pipe: Connection) -> object:
     try:
         return pipe.recv()
     except (EOFError, ConnectionError):
-        raise FedhistError(
-            "a worker process ended before its work was done, most likely for want of memory; use fewer --workers"
-        ) from None
+        raise FedhistError(_ENDED) from None
 
 
 @contextmanager
@@ -100,12 +109,13 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
     os.environ.update(ONE_THREAD)
     try:
         for _ in range(size):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, folder), daemon=True)
-            process.start()
-            theirs.close()
-            pipes.append(ours)
-            processes.append(process)
+            with _ctrl_c_held_back():
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, folder), daemon=True)
+                process.start()
+                theirs.close()
+                pipes.append(ours)
+                processes.append(process)
         yield pipes
     finally:
         for name, value in before.items():
@@ -118,6 +128,32 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """A process that is started in here never sees Ctrl-C, not even while it imports; ours comes when this ends.
+
+    Blocked signals are inherited, and unlike ignored ones they are not lost. Another thread of ours may still take the
+    signal, and Python would interrupt the main thread for it, amid a start: so its handlers wait as well.
+    """
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - loads when there is more than one worker
+
+    # It unblocks the signal when it starts, which it would do in the midst of the first process's start.
+    resource_tracker.ensure_running()
+    held: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    stops = (signal.SIGINT, signal.SIGTERM) if main else ()
+    handlers = {number: signal.signal(number, lambda seen, _: held.append(seen)) for number in stops}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for seen in dict.fromkeys(held):
+            signal.raise_signal(seen)
 
 
 def _work(pipe: Connection, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -138,6 +139,19 @@ class TestFolder:
         assert refused.code == 2
         assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
+    def test_a_journal_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path):
+        journal = tmp_path / "mine/journal.jsonl"
+        journal.parent.mkdir()
+        journal.write_text('{"mine": "notes"}')
+        for others in ([], ["letter.txt"]):
+            for name in others:
+                (tmp_path / "mine" / name).write_text("dear")
+            refused = fedhist("compare", *SMALL, "--out", "mine")
+            assert (refused.code, refused.err.count("\n")) == (2, 1)
+            assert "holds something else than an experiment" in refused.err
+            assert journal.read_text() == '{"mine": "notes"}'
+            assert {path.name for path in (tmp_path / "mine").iterdir()} == {"journal.jsonl", *others}
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -226,3 +240,38 @@ class TestGoingOn:
         assert out == b""
         assert b"give the same command with --out run" in err
         assert b"Traceback" not in err
+
+    def test_ctrl_c_leaves_no_copy_of_the_users(self, fedhist, tmp_path, monkeypatch):
+        from fedhist.simulations.experiments import running
+
+        def stopped(tasks, *, store, workers):
+            assert any(store.folder.rglob("*.npy"))
+            raise KeyboardInterrupt
+
+        (tmp_path / "a.csv").write_text(DATA)
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        assert fedhist("compare", "--data", "a.csv", "--out", "run").code == 130
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    def test_ctrl_c_does_not_reach_workers_while_they_start(self, tmp_path):
+        """The signal is sent to them alone, again and again from their birth on: they go on and say nothing."""
+        process = subprocess.Popen(
+            [*RUN, "--workers", "2", "--out", "run"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        journal = tmp_path / "run/journal.jsonl"
+        sent = 0
+        while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+            for number in children(process):
+                # The tracker of multiprocessing is none of ours; a worker is known by its command line.
+                with contextlib.suppress(OSError):
+                    if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes():
+                        os.kill(number, signal.SIGINT)
+                        sent += 1
+            time.sleep(0.01)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, b"")
+        assert len(json.loads(out)) == 5
+        assert sent > 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, InvalidFile
+from fedhist.simulations.experiments import running, workers
 from fedhist.simulations.experiments.journal import Journal, fingerprint, open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
@@ -197,6 +200,38 @@ class TestWorkers:
         with pytest.raises(FedhistError, match="ended before its work was done"):
             list(run_tasks([Task(dies, None, 1)] * 2, store=Store(tmp_path), workers=2))
 
+    @pytest.mark.parametrize("by", ["this thread", "another thread"])
+    def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
+        """A start that is stopped halfway leaves a worker that complains of what it never got."""
+        begun, sent = threading.Event(), threading.Event()
+
+        def take():
+            begun.wait()
+            signal.raise_signal(signal.SIGINT)
+            sent.set()
+
+        # Born outside, so that the signal is not blocked in it.
+        thread = threading.Thread(target=take)
+        thread.start()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        steps = []
+        try:
+            with pytest.raises(KeyboardInterrupt), workers._ctrl_c_held_back():
+                if by == "this thread":
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    begun.set()
+                    sent.wait()
+                steps.append("started")
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            begun.set()
+            thread.join()
+            signal.signal(signal.SIGINT, before)
+        assert steps == ["started"]
+
 
 class TestRunning:
     def test_only_what_is_missing_is_run(self, tmp_path):
@@ -212,7 +247,32 @@ class TestRunning:
             results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counted())
         assert told == [(4, 4), (4, 0), (6, 2)]
         assert len(results.values(cells[0], "loss")) == 3
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["journal.jsonl"]
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
+    def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
+        self, problem, tmp_path, monkeypatch
+    ):
+        users = UserSet(kind=FILE, name="f", content="abc")
+        experiment = Experiment(seed=0, groups=(Group((Cell(users=users, settings=CLOSED),), 1),))
+        with open_journal(tmp_path, experiment.description()):
+            # As a killed run may have left it, with rights that it had once.
+            (tmp_path / ".users").mkdir()
+            (tmp_path / ".users/left.npy").touch()
+        seen = []
+
+        def stopped(tasks, *, store, workers):
+            seen.append((store.folder.stat().st_mode & 0o777, (store.folder / "left.npy").exists()))
+            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            raise problem("stopped")
+
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        with pytest.raises(problem):
+            run_experiment(
+                experiment, tmp_path, {users: population_of([[1, 0], [3, 4]])}, workers=1, counting=Counting()
+            )
+        assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
     def test_gaps_are_paired_by_trial(self, tmp_path):
         cells = tuple(Cell(users=heavy(), settings=CLOSED | {"epsilon": e}) for e in (1.0, 50.0))
@@ -235,6 +295,52 @@ class TestJournal:
         path.write_text(path.read_text().replace('"trial"', '"trail"'))
         with pytest.raises(InvalidFile, match="damaged"):
             open_journal(tmp_path / "j", {"a": 1}).__enter__()
+
+    @pytest.mark.parametrize(
+        "text",
+        ['{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
+         '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0'],
+        ids=lambda text: text[:16],
+    )  # fmt: skip
+    @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+    def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        path.write_text(text)
+        if beside:
+            (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert path.read_text() == text
+        assert len(list(tmp_path.iterdir())) == 1 + beside
+
+    def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
+        with open_journal(tmp_path, {"a": 1}) as journal:
+            journal.add(Measured("c", 0, {"loss": 1.0}))
+        path = tmp_path / "journal.jsonl"
+        path.write_bytes(path.read_bytes()[:-3])
+        cut = path.read_bytes()
+        with pytest.raises(InvalidFile, match="another experiment"):
+            open_journal(tmp_path, {"a": 2}).__enter__()
+        assert path.read_bytes() == cut
+
+    def test_a_journal_that_was_cut_anywhere_goes_on(self, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        with open_journal(tmp_path, {"a": 1}):
+            header = path.read_bytes()
+        trial = b'{"cell": "c", "trial": 0, "values": {"loss": 1.0}}\n'
+        for length in range(len(header + trial) + 1):
+            path.write_bytes((header + trial)[:length])
+            with open_journal(tmp_path, {"a": 1}) as journal:
+                assert len(journal.done) == (length == len(header + trial))
+            assert path.read_bytes() == header + trial * len(journal.done)
+
+    def test_the_beginning_of_a_journal_among_other_files_is_left_alone(self, tmp_path):
+        """We write the first line before any other file, so this one is not the rest of a killed run."""
+        (tmp_path / "journal.jsonl").touch()
+        (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert (tmp_path / "journal.jsonl").read_text() == ""
 
     def test_a_fingerprint_does_not_depend_on_the_order_of_names(self):
         assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})

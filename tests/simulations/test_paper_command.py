@@ -137,6 +137,15 @@ class TestCommand:
         assert (refused.code, refused.err.count("\n")) == (2, 1)
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("out", ["taken", "taken/p"])
+    def test_a_place_where_there_can_be_no_folder_is_one_sentence(self, fedhist, tmp_path, out):
+        (tmp_path / "taken").write_text("dear")
+        refused = fedhist("paper", "figure-debias", "--quick", "--out", out)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert f"can't write into {out}" in refused.err
+        assert "finished trials" not in refused.err
+        assert (tmp_path / "taken").read_text() == "dear"
+
     def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
         from scipy.sparse import csr_array, save_npz
 
