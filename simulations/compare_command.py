@@ -27,6 +27,7 @@ from fedhist.simulations.experiments.comparison import (
     check_selectors,
     checked_plans,
     default_selectors,
+    drawn_digest,
     drawn_once,
     names_of,
     rows_of,
@@ -346,7 +347,11 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
             if path in digests:
                 population, content, called = read_population(path), digests[path], name
             else:
-                population, content = drawn_once(str(path), seed, users=sources["users"], items=items)
+                size = {"users": sources["users"], "items": items}
+                population, content = (
+                    drawn_once(str(path), seed, **size),
+                    drawn_digest(str(path), seed, **size),
+                )
                 called = _with_items(name, items, sources)
             check_not_empty(population)
             for top in loaded.tops(called, population.domain_size, wanted):

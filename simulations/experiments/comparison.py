@@ -79,14 +79,15 @@ def _names(path: Path) -> list[str]:
     return [path.stem, *("/".join(parts[-count:]) for count in range(1, len(parts) + 1))]
 
 
-def drawn_once(text: str, seed: int, **sizes: int | None) -> tuple[SparsePopulation, str]:
-    """The users of `synthetic:NAME?...`, the same in every trial as a file's are, and what stands for their bytes.
+def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
+    """The users of `synthetic:NAME?...`, the same in every trial as a file's are: those of `fedhist run`."""
+    return materialise(make_population(text, seed=seed, **sizes))
 
-    They are those of `fedhist run` with this seed: a function of the text, the sizes and the seed alone.
-    """
-    population = materialise(make_population(text, seed=seed, **sizes))
+
+def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
+    """What stands for the bytes of `drawn_once`, which are a function of the same arguments alone."""
     content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
-    return population, hashlib.sha256(_TAG + content.encode()).hexdigest()
+    return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 
 def check_different(contents: Mapping[Path, str]) -> None:
