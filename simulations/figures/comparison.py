@@ -45,8 +45,8 @@ def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     others = [name for name in ("data", "release", *varied[1:]) if len(_values(rows, name)) > 1]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        places = ([row[name]] if row[name] is not None else _values(rows, name) for name in others)
-        for values in product(*places):
+        belongs = ([row[name]] if row[name] is not None else _values(rows, name) for name in others)
+        for values in product(*belongs):
             groups.setdefault(values, []).append(row)
     shown = list(groups.items())[:MAX_PANELS]
     columns = min(len(shown), _MAX_COLUMNS)
