@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,13 +17,18 @@ from fedhist.client.records import read_population
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan_checks import OPEN_RELEASES
+from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
     NOT_PRIVATE,
     Lists,
     cells_of,
+    check_different,
     check_selectors,
     checked_plans,
     default_selectors,
+    drawn_digest,
+    drawn_once,
+    names_of,
     rows_of,
 )
 from fedhist.simulations.experiments.journal import JOURNAL
@@ -47,9 +51,11 @@ EXIT_INTERRUPTED = 130
 MAX_TRIALS = 100_000
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
-    "epsilon_select": "eps'", "max_threshold": "C_m", "loss_mean": "loss", "interval": "95 % interval",
-    "threshold_mean": "C", "epsilon_total": "total eps", "seconds_mean": "seconds",
+    "delta": "delta", "epsilon_select": "eps'", "delta_select": "delta'", "max_threshold": "C_m",
+    "loss_mean": "loss", "interval": "95 % interval", "threshold_mean": "C", "epsilon_total": "total eps",
+    "seconds_mean": "seconds",
 }  # fmt: skip
+"""Headings of the printed table. Of those that are settings, the ones that vary are shown."""
 
 
 if TYPE_CHECKING:
@@ -103,7 +109,7 @@ NAMES = ListOf(_name, "names")
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Population as for 'fedhist run'; may be given several times.",
+    help="Population as for 'fedhist run', the same in every trial; may be given several times.",
 )
 @click.option(
     "--synthetic",
@@ -112,15 +118,23 @@ NAMES = ListOf(_name, "names")
     help="Population made from the seed, anew for each trial; may be given several times. "
     "[default: heavy-tailed, without --data]",
 )
-@click.option("--users", type=int, default=DEFAULT_USERS, metavar="N", help="Users of synthetic populations.")
 @click.option(
-    "--items", type=WHOLE, default=(DEFAULT_ITEMS,), metavar="D,...", help="Items of synthetic populations."
+    "--users",
+    type=int,
+    metavar="N",
+    help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]",
+)
+@click.option(
+    "--items",
+    type=WHOLE,
+    metavar="D,...",
+    help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]",
 )
 @click.option(
     "--top-items",
     type=WHOLE,
     metavar="D,...",
-    help="Keep the D most frequent items of each file. [default: all]",
+    help="Keep the D most frequent items of each population, or all if it has no more. [default: all]",
 )
 @click.option(
     "--selectors",
@@ -217,11 +231,12 @@ def run_comparison(flags: dict[str, Any]) -> None:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
     sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
     lists = _lists(flags)
-    digests = {path: file_digest(path) for path in sources["data"]}
-    loaded = _load(sources, digests)
+    loaded = _load(sources, seed)
     cells = cells_of(lists, loaded.sets)
     plans = checked_plans(cells, loaded.sizes)
     experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
+    for note in loaded.notes:
+        click.echo(f"note: {note}", err=True)
     with working_folder(out) as folder, resumable(out):
         with counting_on(sys.stderr, "trials") as counting:
             results = run_experiment(
@@ -270,9 +285,30 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
 
 @dataclass(frozen=True)
 class _Loaded:
-    sets: list[UserSet]
-    populations: dict[UserSet, SparsePopulation]
-    sizes: dict[str, tuple[int, int]]
+    """All sets, the users of those that are the same in every trial, users and items by key, and what to say."""
+
+    sets: list[UserSet] = field(default_factory=list)
+    populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, users: UserSet, size: tuple[int, int], whole: SparsePopulation | None = None) -> None:
+        """A set with its numbers of users and items; twice the same is one."""
+        if users.key in self.sizes:
+            return
+        self.sets.append(users)
+        self.sizes[users.key] = size
+        if whole is not None:
+            self.populations[users] = (
+                whole if users.top_items is None else whole.keep_top_items(users.top_items)
+            )
+
+    def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
+        """How many items to keep of so many: more than there are is all, as in a run, and is told."""
+        for top in wanted or ():
+            if top > items:
+                self.notes.append(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
+        return list(dict.fromkeys(min(top, items) for top in wanted)) if wanted else [None]
 
 
 def _lists(flags: dict[str, Any]) -> Lists:
@@ -300,28 +336,58 @@ def _lists(flags: dict[str, Any]) -> Lists:
     return Lists(selectors=selectors, varied=varied, fixed=fixed | {"mechanism": mechanism})
 
 
-def _load(sources: Mapping[str, Any], digests: Mapping[Path, str]) -> _Loaded:
+def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     """All sets; a file is read once, whatever is kept of it."""
-    for flag, values in (("--items", sources["items"]), ("--top-items", sources["top_items"] or ())):
+    paths = list(dict.fromkeys(sources["data"]))
+    files = [path for path in paths if not is_synthetic(str(path))]
+    kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
+    _check_sizes(sources, any_synthetic=bool(kinds) or len(files) < len(paths))
+    digests = {path: file_digest(path) for path in files}
+    check_different(digests)
+    names = names_of(paths, taken=kinds)
+    loaded = _Loaded()
+    sizes, wanted = sources["items"] or (None,), sources["top_items"]
+    for path, name in names.items():
+        for items in (None,) if path in digests else sizes:
+            if path in digests:
+                population, content, called = read_population(path), digests[path], name
+            else:
+                size = {"users": sources["users"], "items": items}
+                population, content = (
+                    drawn_once(str(path), seed, **size),
+                    drawn_digest(str(path), seed, **size),
+                )
+                called = _with_items(name, items, sources)
+            check_not_empty(population)
+            for top in loaded.tops(called, population.domain_size, wanted):
+                users = UserSet(kind=FILE, name=called, content=content, top_items=top)
+                loaded.add(users, (population.users, top or population.domain_size), population)
+    count = DEFAULT_USERS if sources["users"] is None else sources["users"]
+    for kind in kinds:
+        for items in sources["items"] or (DEFAULT_ITEMS,):
+            called = _with_items(kind, items, sources)
+            for top in loaded.tops(called, items, wanted):
+                users = UserSet(kind=kind, name=called, users=count, items=items, top_items=top)
+                loaded.add(users, (count, top or items))
+    return loaded
+
+
+def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
+    if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
+        raise InvalidInput(
+            "--users and --items shape the synthetic population and --data names a file",
+            allowed="one or the other",
+            advice="keep part of a file's items with --top-items",
+        )
+    for flag, values in (("--items", sources["items"] or ()), ("--top-items", sources["top_items"] or ())):
         if min(values, default=1) < 1:
             raise InvalidInput(f"{flag} holds {min(values)}", allowed="whole numbers of at least 1")
-    loaded = _Loaded([], {}, {})
-    for path, digest in digests.items():
-        whole = read_population(path)
-        check_not_empty(whole)
-        for top in sources["top_items"] or (None,):
-            users = UserSet(kind=FILE, name=path.stem, content=digest, top_items=top)
-            population = whole if top is None else whole.keep_top_items(top)
-            loaded.sets.append(users)
-            loaded.populations[users] = population
-            loaded.sizes[users.key] = (population.users, population.domain_size)
-    kinds: Sequence[str] = sources["synthetic"] or (() if digests else ("heavy-tailed",))
-    for kind in dict.fromkeys(kinds):
-        for items in sources["items"]:
-            users = UserSet(kind=kind, name=kind, users=sources["users"], items=items)
-            loaded.sets.append(users)
-            loaded.sizes[users.key] = (users.users, items)
-    return loaded
+
+
+def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
+    """The name; with the number of items where as many may be kept of several numbers."""
+    several = sources["top_items"] and len(sources["items"] or ()) > 1
+    return f"{name}, {items:,} items" if several else name
 
 
 def _write(folder: Path, rows: Sequence[Row]) -> None:
@@ -329,10 +395,7 @@ def _write(folder: Path, rows: Sequence[Row]) -> None:
 
     write_csv(folder / "table.csv", rows)
     write_parquet(folder / "table.parquet", rows)
-    # Drawn out of sight, so that a figure is there as a whole or not at all.
-    with TemporaryDirectory(prefix=".fedhist-", suffix=".partial", dir=folder) as partial:
-        for drawn in draw_comparison(rows, Path(partial) / "figure"):
-            drawn.replace(folder / drawn.name)
+    draw_comparison(rows, folder / "figure")
 
 
 def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:

@@ -137,16 +137,16 @@ def run_reports(
     files = tuple(read_file(path, vocabulary) for path in data)
     if names == ("table-words",):
         check_words(files)
+    alone = len(names) == 1
+    setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files, alone=alone)
     make_folder(out)
-    with resumable(out):
-        mark_not_private(out)
-    setup = Setup(quick=quick, seed=seed, workers=count, out=out, data=files)
     documents = []
     begun, used = perf_counter(), cpu_seconds()
     for name in names:
         start, before = perf_counter(), cpu_seconds()
         with resumable(out), counting_on(sys.stderr, name) as counting:
             report = EXPERIMENTS[name][0](replace(setup, counting=counting))
+            mark_not_private(out)
             _write(report, out)
         spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
         if as_json:

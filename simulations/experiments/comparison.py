@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.coordinator import check_runnable, planned_charges
 from fedhist.server.selection import SELECTORS
+from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
+from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.running import Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
@@ -21,6 +27,7 @@ from fedhist.simulations.experiments.user_sets import UserSet
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 VARIED = ("release", "epsilon", "delta", "epsilon_select", "delta_select", "max_threshold", "threshold")
 MAX_CELLS = 10_000
+_TAG = b"fedhist/1/experiment/drawn-once/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +43,62 @@ class Lists:
     selectors: tuple[str, ...]
     varied: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, str]:
+    """What tables call each population: the shortest of its names that no other has.
+
+    A file is called `visits`, else `visits.csv`, else `x/visits.csv` and so on up to the whole path; a synthetic
+    population `zipf?users=5`, else with `synthetic:` before it. Different paths differ at the latest when whole.
+
+    Args:
+        paths: different paths.
+        taken: names that other populations of the same table have.
+    """
+    choices = {path: _names(path) for path in paths}
+    length = dict.fromkeys(paths, 0)
+    while True:
+        named = {path: choices[path][length[path]] for path in paths}
+        all_names = [*named.values(), *taken]
+        longer = [
+            path
+            for path, name in named.items()
+            if all_names.count(name) > 1 and length[path] + 1 < len(choices[path])
+        ]
+        if not longer:
+            return named
+        for path in longer:
+            length[path] += 1
+
+
+def _names(path: Path) -> list[str]:
+    """From the shortest to the longest."""
+    if is_synthetic(str(path)):
+        return [str(path).removeprefix(PREFIX), str(path)]
+    parts = path.absolute().parts
+    return [path.stem, *("/".join(parts[-count:]) for count in range(1, len(parts) + 1))]
+
+
+def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
+    """The users of `synthetic:NAME?...`, the same in every trial as a file's are: those of `fedhist run`."""
+    return materialise(make_population(text, seed=seed, **sizes))
+
+
+def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
+    """What stands for the bytes of `drawn_once`, which are a function of the same arguments alone."""
+    content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
+    return hashlib.sha256(_TAG + content.encode()).hexdigest()
+
+
+def check_different(contents: Mapping[Path, str]) -> None:
+    """Refuse two files with the same bytes: they would be one row, under one of the names."""
+    seen: dict[str, Path] = {}
+    for path, content in contents.items():
+        if content in seen:
+            raise InvalidInput(
+                f"{seen[content]} and {path} have the same content", allowed="each population once"
+            )
+        seen[content] = path
 
 
 def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:

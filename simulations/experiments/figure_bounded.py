@@ -57,10 +57,15 @@ def stand_in(setup: Setup, sizes: tuple[int, ...]) -> list[UserSet]:
     ]
 
 
+def why_stand_in(setup: Setup) -> str:
+    """What a note begins with when no file is used."""
+    return "as no file has enough items" if setup.data else "without --data"
+
+
 def figure_bounded(setup: Setup) -> Report:
-    """All methods on what was given, or on a synthetic stand-in."""
+    """All methods on what was given, or on a synthetic stand-in where no file is large enough."""
     sizes = QUICK_SIZES if setup.quick else SIZES
-    files = setup.tops(sizes)
+    files = setup.needed_tops(sizes)
     sets = list(files) or stand_in(setup, sizes)
     cells = {users: cells_for(users, users.top_items or 0) for users in sets}
     group = Group(tuple(cell for of in cells.values() for cell in of.values()), setup.pick(3, 20))
@@ -79,11 +84,12 @@ def figure_bounded(setup: Setup) -> Report:
         "interval": "95 % interval",
         "C": "C",
     }
-    notes = ["the paper prints no numbers for these figures: its claims are compared"]
+    notes = ["the paper prints no numbers for these figures: its claims are compared", *setup.left_out(sizes)]
     if not files:
         notes.append(
             "the paper's data are Sentiment140 and SNAP check-ins (snap.stanford.edu/data/loc-gowalla.html); "
-            "without --data a synthetic stand-in is used, and claims judged on it say little about the paper's data"
+            f"{why_stand_in(setup)} a synthetic stand-in is used, and claims judged on it say little about the "
+            "paper's data"
         )
     return Report(
         "figure-bounded", "relative loss over bounded domains", rows, columns, claims, figures, notes
@@ -116,25 +122,31 @@ def _claims(data: str, rows: list[Row]) -> list[Claim]:
             sgd,
             best,
             SIMILAR,
+            of="DP-SGD/C*",
         ),
-        _compare("DP-M-quantile has higher errors than DP-SGD", data, sgd, quantile, 1.0),
+        _compare(
+            "DP-M-quantile has higher errors than DP-SGD", data, sgd, quantile, 1.0, of="DP-SGD/DP-M-quantile"
+        ),
         _compare(
             "output perturbation: C_m = 150 is better than C_m = DP-M-quantile",
             data,
             by_150,
             by_quantile,
             1.0,
+            of="150/DP-M-quantile",
         ),
         _variance(data, spreads[SGD], spreads[OUTPUT_BY_QUANTILE]),
     ]
 
 
-def _compare(text: str, data: str, small: dict[int, float], large: dict[int, float], times: float) -> Claim:
-    """Whether the first is at most so many times the second at every number of items."""
+def _compare(
+    text: str, data: str, small: dict[int, float], large: dict[int, float], times: float, *, of: str
+) -> Claim:
+    """Whether the first is at most so many times the second at every number of items; `of` says what is over what."""
     ratios = {size: small[size] / max(large[size], 1e-300) for size in small}
     holding = [size for size, ratio in ratios.items() if ratio <= times]
     shown = ", ".join(f"{ratio:.3g} at {size:,}" for size, ratio in ratios.items())
-    found = f"{len(holding)} of {len(ratios)} d; ratios {shown}"
+    found = f"{len(holding)} of {len(ratios)} d; {of} {shown}"
     return Claim(text, data, found, len(holding) == len(ratios))
 
 
@@ -143,7 +155,9 @@ def _variance(data: str, small: dict[int, float], large: dict[int, float]) -> Cl
     text = "output perturbation has a large variance for SNAP (standard deviation above twice DP-SGD's)"
     if not _is_places(data):
         return Claim(text, data, "not SNAP: needs --data with gowalla, brightkite or snap in its name", None)
-    return _compare(text, data, small, large, 0.5)
+    return _compare(
+        text, data, small, large, 0.5, of="standard deviations, DP-SGD/output perturbation (at most 0.5)"
+    )
 
 
 def _is_places(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.simulations.experiments.figure_bounded import SETTINGS, SIMILAR, stand_in
+from fedhist.simulations.experiments.figure_bounded import SETTINGS, SIMILAR, stand_in, why_stand_in
 from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
@@ -49,7 +49,7 @@ def cells_for(users: UserSet, items: int, thresholds: list[float]) -> dict[str, 
 def figure_sparsity(setup: Setup) -> Report:
     """Distinct items by rank of users, and all bars, on what was given or on a synthetic stand-in."""
     sizes = SIZES[:1] if setup.quick else SIZES
-    files = setup.tops(sizes)
+    files = setup.needed_tops(sizes)
     sets = list(files) or stand_in(setup, sizes)
     thresholds = [round(float(c), 2) for c in np.geomspace(1, 150, setup.pick(8, 12))]
     cells = {users: cells_for(users, users.top_items or 0, thresholds) for users in sets}
@@ -82,19 +82,21 @@ def figure_sparsity(setup: Setup) -> Report:
         "interval": "95 % interval",
         "C": "C",
     }
-    notes = ["the paper prints no numbers for these figures: its claims are compared"]
+    notes = ["the paper prints no numbers for these figures: its claims are compared", *setup.left_out(sizes)]
     if not files:
         notes.append(
-            "the paper's data are Sentiment140 and SNAP; without --data a synthetic stand-in is used, and claims "
-            "judged on it say little about the paper's data"
+            f"the paper's data are Sentiment140 and SNAP; {why_stand_in(setup)} a synthetic stand-in is used, and "
+            "claims judged on it say little about the paper's data"
         )
     return Report("figure-sparsity", "sparsity of users, and s = d", rows, columns, claims, figures, notes)
 
 
 def _wholes(setup: Setup, sets: list[UserSet]) -> dict[str, SparsePopulation]:
-    """The users over all their items."""
-    if setup.data:
-        return {file.name: file.population for file in setup.data}
+    """The users of these sets over all their items."""
+    used = {users.name for users in sets}
+    wholes = {file.name: file.population for file in setup.data if file.name in used}
+    if wholes:
+        return wholes
     largest = max(sets, key=lambda users: users.top_items or 0)
     return {largest.name: draw_users(largest, seed=setup.seed, trial=0)}
 

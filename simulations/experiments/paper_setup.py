@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_items, read_population
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.simulations.datasets.registry import is_synthetic
+from fedhist.simulations.experiments.comparison import check_different, drawn_digest, drawn_once, names_of
 from fedhist.simulations.experiments.journal import fingerprint
 from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import PAPER_DELTA
-from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
+from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.progress import Counting
 from fedhist.simulations.simulation import check_not_empty
@@ -33,16 +35,29 @@ BUDGET = {"epsilon": 1.0, "delta": PAPER_DELTA, "epsilon_select": 0.1, "delta_se
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of the user's, read once."""
+    """A population of the user's, read or drawn once.
+
+    Args:
+        path: the file, or `synthetic:NAME?key=value`.
+        digest: what stands for its content in seeds and fingerprints.
+        population: its users.
+        name: what tables call it; a Setup sees to it that no two of its files have the same.
+    """
 
     path: Path
     digest: str
     population: SparsePopulation
+    name: str
 
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return self.path.stem
+    def seeded(self, seed: int) -> DataFile:
+        """A synthetic population drawn from this seed; a file as it is."""
+        if not is_synthetic(str(self.path)):
+            return self
+        digest = drawn_digest(str(self.path), seed)
+        # A Setup is often copied: what is drawn already stays.
+        if digest == self.digest:
+            return self
+        return replace(self, digest=digest, population=drawn_once(str(self.path), seed))
 
     @property
     def is_sentiment140(self) -> bool:
@@ -59,8 +74,10 @@ class Setup:
         seed: all trials follow from it.
         workers: how many processes compute.
         out: where journals, tables and figures go.
-        data: the user's files.
+        data: the user's files. Two of the same content are refused; synthetic ones are drawn from the seed.
         counting: told of every finished trial.
+        alone: whether the experiment was asked for by its name: files that it can't use are then a mistake, and
+            not only a note as among all experiments.
     """
 
     quick: bool
@@ -69,6 +86,14 @@ class Setup:
     out: Path
     data: tuple[DataFile, ...] = ()
     counting: Counting = field(default_factory=Counting)
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        by_path = {file.path: file.seeded(self.seed) for file in self.data}
+        check_different({path: file.digest for path, file in by_path.items()})
+        names = names_of(list(by_path), taken=SYNTHETIC)
+        data = tuple(replace(file, name=names[path]) for path, file in by_path.items())
+        object.__setattr__(self, "data", data)
 
     def pick(self, quick: int, full: int) -> int:
         """One of two numbers."""
@@ -110,6 +135,29 @@ class Setup:
                     found[users] = file.population.keep_top_items(size)
         return found
 
+    def needed_tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
+        """The same for an experiment that uses nothing else of the files; `left_out` tells what is missing.
+
+        If it was asked for by its name and no file has enough items for any of the sizes, that is refused.
+        """
+        if self.alone and self.data and all(file.population.domain_size < min(sizes) for file in self.data):
+            having = ", ".join(f"{file.path} has {file.population.domain_size:,}" for file in self.data)
+            raise InvalidInput(
+                f"no file has the {min(sizes):,} items that are needed ({having})",
+                allowed=f"--data with at least {min(sizes):,} items",
+                advice="leave out --data to run without it",
+            )
+        return self.tops(sizes)
+
+    def left_out(self, sizes: Sequence[int]) -> list[str]:
+        """A note for every file and number of items that `tops` can't give."""
+        return [
+            f"{file.path} has {file.population.domain_size:,} items, and {size:,} are needed: left out"
+            for file in self.data
+            for size in sizes
+            if file.population.domain_size < size
+        ]
+
     def whole(self) -> dict[UserSet, SparsePopulation]:
         """Every file as it is."""
         return {
@@ -141,19 +189,36 @@ class Report:
 
 
 def read_file(path: Path, vocabulary: Path | None) -> DataFile:
-    """A file of the user's; the names of a matrix's columns may be in a second one."""
-    digest = file_digest(path)
-    population = read_population(path)
+    """A file of the user's, or a synthetic population; the names of a matrix's columns may be in a second file.
+
+    A synthetic one is drawn from seed 0 here, which checks what it is called; the Setup draws it from its own seed.
+    """
+    if is_synthetic(str(path)):
+        population, digest = drawn_once(str(path), 0), drawn_digest(str(path), 0)
+    else:
+        digest = file_digest(path)
+        population = read_population(path)
     check_not_empty(population)
-    if vocabulary is not None and population.labels is None:
-        names = read_items(vocabulary)
-        if len(names) != population.domain_size:
-            raise InvalidFile(
-                f"{vocabulary} has {len(names):,} names and {path.name} {population.domain_size:,} columns",
-                allowed="one name for each column, in their order",
-            )
-        population = SparsePopulation(population.histograms, labels=names)
-    return DataFile(path, digest, population)
+    if vocabulary is not None:
+        population = _named(population, path, vocabulary)
+    return DataFile(path, digest, population, path.stem)
+
+
+def _named(population: SparsePopulation, path: Path, vocabulary: Path) -> SparsePopulation:
+    """The population with its columns called as the vocabulary says."""
+    if path.suffix != ".npz" or population.labels is not None:
+        raise InvalidInput(
+            f"--vocabulary is for a .npz without names, and {path} is none",
+            allowed="--vocabulary with a .npz of scipy.sparse.save_npz",
+            advice="leave out --vocabulary",
+        )
+    names = read_items(vocabulary)
+    if len(names) != population.domain_size:
+        raise InvalidFile(
+            f"{vocabulary} has {len(names):,} names and {path.name} {population.domain_size:,} columns",
+            allowed="one name for each column, in their order",
+        )
+    return SparsePopulation(population.histograms, labels=names)
 
 
 NUMBER_COLUMNS = {

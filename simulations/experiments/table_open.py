@@ -21,6 +21,8 @@ from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Printed, Verdict, number_row
 
+SIZES = (100, 1000)
+"""How many of the most frequent words of Sentiment140."""
 COLUMNS = ("best C", "private C", "median", "90 % quantile")
 GUESSED = "private C, t/2 and epsilon' = 1"
 """What the printed private losses fit, and the text does not say: half the penalty, ten times the epsilon'."""
@@ -66,7 +68,7 @@ def table_open(setup: Setup) -> Report:
     sets = {reading: _synthetic(reading) for reading in READINGS}
     if setup.quick:
         sets["text"] = {place: users for place, users in sets["text"].items() if place[1] == 50}
-    files = setup.tops((100, 1000))
+    files = setup.needed_tops(SIZES)
     groups = [
         Group(_all_cells(sets["numbers"].values()), setup.pick(8, 100)),
         Group(tuple(map(guessed_cell, sets["numbers"].values())), setup.pick(8, 100)),
@@ -99,8 +101,10 @@ def table_open(setup: Setup) -> Report:
     notes += [_tally(rows, reading) for reading in READINGS]
     if setup.quick:
         notes.append("the reading 'text' is run with d = 50 alone; few trials make wide intervals")
-    if not any(known.values()):
-        for size in (100, 1000):
+    notes += setup.left_out(SIZES)
+    reproduced = {users.top_items for users in files if known[users.content]}
+    if missing := [size for size in SIZES if size not in reproduced]:
+        for size in missing:
             for column, text in zip(COLUMNS, PRINTED["Sent. 140", size], strict=True):
                 where = {"data": "Sent. 140", "d": size, "reading": "numbers", "column": column}
                 rows.append(number_row(where, Printed(text), None, why=NO_DATA))

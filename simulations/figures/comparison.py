@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ AXES = {
     "epsilon": "epsilon of the histogram",
     "max_threshold": "largest threshold C_m",
     "delta": "delta of the histogram",
+    "delta_select": "delta of the choice",
     "threshold": "threshold C",
 }
 MAX_PANELS = 12
@@ -33,13 +35,19 @@ _MAX_COLUMNS = 3
 
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
-    """Panels by data set and what else varies; along x the first setting that varies, or the selectors."""
-    varied = [name for name in AXES if len({row[name] for row in rows}) > 1]
+    """Panels by data set and what else varies; along x the first setting that varies, or the selectors.
+
+    A row that does not have a setting, as all selectors but fixed have no threshold given, belongs to all its values:
+    it is a level line where the setting is the x axis, and in every panel where panels differ in it.
+    """
+    varied = [name for name in AXES if len(_values(rows, name)) > 1]
     along = varied[0] if varied else None
-    others = [name for name in ("data", "release", *varied[1:]) if len({row[name] for row in rows}) > 1]
+    others = [name for name in ("data", "release", *varied[1:]) if len(_values(rows, name)) > 1]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in others), []).append(row)
+        belongs = ([row[name]] if row[name] is not None else _values(rows, name) for name in others)
+        for values in product(*belongs):
+            groups.setdefault(values, []).append(row)
     shown = list(groups.items())[:MAX_PANELS]
     columns = min(len(shown), _MAX_COLUMNS)
     with styled():
@@ -64,22 +72,35 @@ def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
         return save(figure, stem)
 
 
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """The different values of a column, in order of appearance, without None."""
+    return list(dict.fromkeys(row[name] for row in rows if row[name] is not None))
+
+
 def _along(axes: Axes, rows: Sequence[Row], along: str) -> None:
     for number, name in enumerate(dict.fromkeys(row["selector"] for row in rows)):
-        line = sorted((row for row in rows if row["selector"] == name), key=lambda row: row[along] or 0)
-        if along == "threshold":
-            line = [row for row in line if row["threshold"] is not None]
-        if not line:
+        of_name = [row for row in rows if row["selector"] == name]
+        label = name if of_name[0]["private"] else f"{name} (not private)"
+        if of_name[0][along] is None:
+            _level(axes, of_name[0], label, look(name, number))
             continue
+        line = sorted(of_name, key=lambda row: row[along])
         xs, ys = [row[along] for row in line], [row["loss_mean"] for row in line]
-        label = name if line[0]["private"] else f"{name} (not private)"
         axes.errorbar(xs, ys, yerr=_errors(line), label=label, **look(name, number))
-    places = sorted({row[along] for row in rows if row[along] is not None})
+    places = sorted(_values(rows, along))
     if places[0] > 0 and places[-1] >= 8 * places[0]:
         axes.set_xscale("log")
     whole_numbers(axes.xaxis, places if len(places) <= 8 else places[:: -(-len(places) // 6)])
     axes.set_xlabel(AXES[along])
     _loss_axis(axes, rows)
+
+
+def _level(axes: Axes, row: Row, label: str, style: Mapping[str, Any]) -> None:
+    """One loss for all values of the x axis, its interval as a band."""
+    colour = style["color"]
+    axes.axhline(row["loss_mean"], label=label, color=colour, linestyle=style["linestyle"])
+    if row["loss_low"] is not None:
+        axes.axhspan(row["loss_low"], row["loss_high"], color=colour, alpha=0.12, linewidth=0)
 
 
 def _by_selector(axes: Axes, rows: Sequence[Row]) -> None:

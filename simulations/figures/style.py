@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhist.client.new_files import new_file
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -93,8 +95,9 @@ def panels(
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     """The figure as stem.svg and stem.png; the same figure gives the same bytes."""
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": "fedhist"})
-    figure.savefig(png, format="png", metadata={"Software": "fedhist"})
+    for path, metadata in ((svg, {"Date": None, "Creator": "fedhist"}), (png, {"Software": "fedhist"})):
+        with new_file(path, force=True) as file:
+            figure.savefig(file, format=path.suffix.removeprefix("."), metadata=metadata)
     return svg, png
 
 

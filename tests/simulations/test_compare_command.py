@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from fedhist.simulations.experiments.comparison import drawn_once, names_of
+from fedhist.simulations.loading import Wanted, load
+
 SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
 DATA = "user,item\n" + "".join(
     f"u{user},{item}\n" for user in range(40) for item in ("a", "b", f"c{user % 5}")
@@ -160,7 +163,10 @@ class TestRefusals:
             (("--selectors", "best"), "unknown selector 'best'"),
             (("--selectors", "exponential-v"), "does not go with"),
             (("--domain", "open", "--selectors", "dpsgd"), "does not go with"),
-            (("--data", "nothing.csv"), "there is no file"),
+            (("--data", "nothing.csv", "--synthetic", "poisson"), "there is no file"),
+            (("--data", "nothing.csv"), "--users and --items shape the synthetic population"),
+            (("--data", "synthetic:zip"), "unknown synthetic population 'zip'"),
+            (("--data", "synthetic:zipf?users=5"), "users is given twice"),
             (("--selectors", "fixed"), "has no threshold"),
             (("--threshold", "5"), "without the selector fixed"),
             (("--release", "truncated-laplace"), "over closed domains"),
@@ -178,6 +184,92 @@ class TestRefusals:
         assert text in refused.err
         assert refused.err.count("\n") == 1
         assert not (tmp_path / "run").exists()
+
+
+FEW = ("--selectors", "oracle", "--trials", 1, "--workers", 1)
+
+
+class TestPopulations:
+    """Every row can be told from every other, and no flag is passed over in silence."""
+
+    def data(self, fedhist, *arguments):
+        return [
+            (row["data"], row["items"]) for row in fedhist("compare", *arguments, *FEW, "--json").document()
+        ]
+
+    def test_files_of_one_name_are_called_by_more_of_their_paths(self, fedhist, tmp_path):
+        for place, more in (("x/visits.csv", ""), ("y/visits.csv", "u1,a\n"), ("y/other.csv", "u2,a\n")):
+            (tmp_path / place).parent.mkdir(exist_ok=True)
+            (tmp_path / place).write_text(DATA + more)
+        found = self.data(
+            fedhist, "--data", "x/visits.csv", "--data", "y/visits.csv", "--data", "y/other.csv"
+        )
+        assert [name for name, _ in found] == ["x/visits.csv", "y/visits.csv", "other"]
+
+    def test_files_of_equal_bytes_are_refused_by_name_before_anything_runs(self, fedhist, tmp_path):
+        for name in ("a.csv", "copy.csv"):
+            (tmp_path / name).write_text(DATA)
+        refused = fedhist("compare", "--data", "a.csv", "--data", "copy.csv", *FEW, "--out", "run")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "a.csv and copy.csv have the same content" in refused.err
+        assert not (tmp_path / "run").exists()
+
+    def test_more_top_items_than_there_are_is_one_row_and_is_told(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        shown = fedhist("compare", "--data", "a.csv", "--top-items", "3,7,500", *FEW, "--json")
+        assert [row["items"] for row in shown.document()] == [3, 7]
+        assert "a has 7 items: --top-items 500 keeps them all" in shown.err
+
+    @pytest.mark.parametrize("flag", ["--users", "--items"])
+    def test_sizes_with_files_alone_are_refused_as_in_a_run(self, fedhist, tmp_path, flag):
+        (tmp_path / "a.csv").write_text(DATA)
+        refused = fedhist("compare", "--data", "a.csv", flag, 10, *FEW, "--out", "c")
+        assert refused.code == 2
+        assert refused.err == fedhist("run", "--data", "a.csv", flag, 10, "--out", "r").err
+
+    def test_sizes_are_those_of_the_synthetic_ones_beside_a_file(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        found = self.data(
+            fedhist, "--data", "a.csv", "--synthetic", "poisson", "--users", 50, "--items", "4,5"
+        )
+        assert found == [("a", 7), ("poisson", 4), ("poisson", 5)]
+
+    def test_top_items_are_kept_of_synthetic_populations_too(self, fedhist):
+        assert self.data(fedhist, "--users", 50, "--items", 20, "--top-items", 3) == [("heavy-tailed", 3)]
+        found = self.data(fedhist, "--users", 50, "--items", "10,20", "--top-items", 3)
+        assert found == [("heavy-tailed, 10 items", 3), ("heavy-tailed, 20 items", 3)]
+
+    def test_a_synthetic_population_by_name_is_the_one_of_a_run(self, fedhist):
+        text = "synthetic:zipf?users=300&items=20"
+        (row,) = fedhist("compare", "--data", text, *FEW, "--json").document()
+        assert (row["data"], row["users"], row["items"]) == ("zipf?users=300&items=20", 300, 20)
+        mine, other = (drawn_once(text, seed).totals().tolist() for seed in (4, 5))
+        assert mine == load(Wanted(data=Path(text)), 4).population.totals().tolist() != other
+
+    def test_it_takes_the_sizes_and_stands_beside_one_that_is_made_anew(self, fedhist):
+        found = self.data(
+            fedhist, "--data", "synthetic:zipf", "--synthetic", "zipf", "--users", 50, "--items", "4,5"
+        )
+        assert found == [("synthetic:zipf", 4), ("synthetic:zipf", 5), ("zipf", 4), ("zipf", 5)]
+
+    def test_every_setting_that_varies_has_a_column(self, fedhist):
+        shown = fedhist(
+            "compare", *SMALL, "--selectors", "dpsgd", "--delta", "1e-5,1e-6", "--delta-select", "1e-7,1e-8"
+        ).out
+        assert all(text in shown for text in ("delta", "delta'", "1e-05", "1e-06", "1e-07", "1e-08"))
+        assert "delta" not in fedhist("compare", *SMALL, "--selectors", "dpsgd").out
+
+
+def test_names_are_as_short_as_they_can_be():
+    paths = ("/p/a.csv", "/p/a.npz", "/p/a.csv.gz", "/b/c.csv", "synthetic:zipf", "/d/zipf.csv", "/d/w.csv")
+    names = names_of([Path(path) for path in paths], taken=["c"])
+    assert list(names.values()) == [
+        "p/a.csv", "a.npz", "a.csv.gz", "c.csv", "synthetic:zipf", "zipf.csv", "w",
+    ]  # fmt: skip
+    assert names_of([Path("x/visits.csv"), Path("words.csv")]) == {
+        Path("x/visits.csv"): "visits",
+        Path("words.csv"): "words",
+    }
 
 
 RUN = [

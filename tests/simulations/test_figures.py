@@ -26,8 +26,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def compared(selector="oracle", **others):
     row = {
         "data": "words", "items": 100, "epsilon": 1.0, "epsilon_select": 0.1, "max_threshold": 150.0, "delta": 1e-6,
-        "threshold": None, "release": None, "selector": selector, "private": selector != "oracle", "loss_mean": 0.2,
-        "loss_low": 0.1, "loss_high": 0.3,
+        "delta_select": 1e-6, "threshold": None, "release": None, "selector": selector,
+        "private": selector != "oracle", "loss_mean": 0.2, "loss_low": 0.1, "loss_high": 0.3,
     }  # fmt: skip
     return row | others
 
@@ -110,6 +110,42 @@ def test_panels_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "MAX_PANELS", 2)
     svg, _ = draw_comparison([compared(data=f"set {number}") for number in range(5)], tmp_path / "one")
     assert "the first 2 of 5 panels" in svg.read_text()
+
+
+def texts(svg):
+    return [text.text or "" for text in ET.parse(svg).getroot().iter(f"{SVG}text")]  # noqa: S314 - our own file
+
+
+class TestRowsWithoutAThreshold:
+    """Only the selector fixed has one given; the others are drawn all the same."""
+
+    def test_one_threshold_is_no_axis_and_no_panel(self, tmp_path):
+        rows = [compared(name, items=d) for name in ("dpsgd", "oracle") for d in (10, 20)]
+        rows += [compared("fixed", items=d, threshold=50.0) for d in (10, 20)]
+        found = texts(draw_comparison(rows, tmp_path / "one")[0])
+        assert {"dpsgd", "oracle (not private)", "fixed", "items d"} <= set(found)
+        assert not any("threshold" in text for text in found)
+
+    def test_one_threshold_and_nothing_else_is_a_place_for_each_selector(self, tmp_path):
+        rows = [compared("dpsgd"), compared("fixed", threshold=50.0)]
+        assert {"dpsgd", "fixed"} <= set(texts(draw_comparison(rows, tmp_path / "one")[0]))
+
+    def test_they_are_level_lines_along_several_thresholds(self, tmp_path):
+        rows = [compared("dpsgd"), *(compared("fixed", threshold=c) for c in (10.0, 50.0))]
+        found = texts(draw_comparison(rows, tmp_path / "one")[0])
+        assert {"dpsgd", "fixed", "threshold C"} <= set(found)
+
+    def test_they_are_in_every_panel_of_several_thresholds(self, tmp_path, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(comparison, "_along", lambda axes, rows, along: drawn.append(rows))
+        rows = [compared("dpsgd", items=d) for d in (10, 20)]
+        rows += [compared("fixed", items=d, threshold=c) for d in (10, 20) for c in (5.0, 50.0)]
+        draw_comparison(rows, tmp_path / "one")
+        assert [[row["selector"] for row in panel] for panel in drawn] == [["dpsgd"] * 2 + ["fixed"] * 2] * 2
+
+    def test_a_delta_of_the_choice_that_varies_is_an_axis(self, tmp_path):
+        rows = [compared("dpsgd", delta_select=delta) for delta in (1e-6, 1e-4)]
+        assert "delta of the choice" in texts(draw_comparison(rows, tmp_path / "one")[0])
 
 
 def test_series_differ_in_colour_marker_and_line():

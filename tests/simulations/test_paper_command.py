@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from fedhist.simulations import paper_command
+from fedhist.simulations.datasets.registry import make_population
+from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments import beyond, figure_bounded, figure_debias, figure_open, table_open
+from fedhist.simulations.experiments.paper_setup import Setup, read_file
 from fedhist.simulations.paper_command import EXPERIMENTS
 
 WORDS = "user,item\n" + "".join(
@@ -126,6 +133,109 @@ class TestWords:
         assert "--vocabulary" in refused.err
 
 
+def table_with(items, more=""):
+    """Sixty users over so many items."""
+    lines = (f"u{number % 60},i{number}\n" for number in range(items))
+    return "user,item\n" + "".join(lines) + "".join(f"u{user},i0\n" for user in range(60)) + more
+
+
+BY_SIZE = {"figure-bounded": 100, "figure-sparsity": 1000, "figure-open": 1000, "table-open": 100}
+
+
+class TestFilesWithFewItems:
+    @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
+    def test_by_name_they_are_refused_before_anything_runs(self, name, needed, fedhist, tiny, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        refused = fedhist("paper", name, "--quick", "--workers", 1, "--data", "good.csv")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert f"no file has the {needed:,} items that are needed (good.csv has 13)" in refused.err
+        assert not (tmp_path / "fedhist-paper/journals").exists()
+
+    @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
+    def test_among_all_they_are_left_out_with_a_note(self, name, needed, tiny, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        file = read_file(tmp_path / "good.csv", None)
+        report = EXPERIMENTS[name][0](
+            Setup(quick=True, seed=0, workers=1, out=tmp_path, data=(file,), alone=False)
+        )
+        told = f"good.csv has 13 items, and {needed:,} are needed: left out"
+        assert any(note.endswith(told) for note in report.notes)
+        assert not any("without --data" in note for note in report.notes)
+        assert not any(row["data"] == "good" for row in report.rows)
+        assert not any(claim.data.startswith("good") for claim in report.claims)
+
+    def test_all_counts_as_among_all(self, fedhist, tiny, tmp_path, monkeypatch):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        few = partial(paper_command.run_reports, ("figure-open", "table-words"))
+        monkeypatch.setattr(paper_command, "run_reports", lambda _, **flags: few(**flags))
+        report, _ = fedhist(
+            "paper", "all", "--quick", "--workers", 1, "--json", "--data", "good.csv"
+        ).document()
+        assert any("left out" in note for note in report["notes"])
+
+    def test_what_a_file_has_is_used_and_the_rest_is_told(self, paper, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(150))
+        report = paper("figure-bounded", "--data", "good.csv")
+        assert {(row["data"], row["d"]) for row in report["rows"]} == {("good", 100)}
+        assert "good.csv has 150 items, and 1,000 are needed: left out" in report["notes"]
+
+    def test_the_whole_of_a_small_file_is_enough_for_beyond(self, paper, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        assert "good" in {row["data"] for row in paper("beyond", "--data", "good.csv")["rows"]}
+
+
+class TestNames:
+    def test_files_of_one_name_are_called_by_more_of_their_paths(self, paper, tmp_path):
+        for place, more in (("x", ""), ("y", "u1,i3\n")):
+            (tmp_path / place).mkdir()
+            (tmp_path / place / "visits.csv").write_text(table_with(120, more))
+        report = paper("figure-bounded", "--data", "x/visits.csv", "--data", "y/visits.csv")
+        assert {row["data"] for row in report["rows"]} == {"x/visits.csv", "y/visits.csv"}
+
+    def test_files_of_equal_bytes_are_refused_by_name(self, fedhist, tmp_path):
+        for name in ("a.csv", "copy.csv"):
+            (tmp_path / name).write_text(table_with(120))
+        refused = fedhist("paper", "figure-bounded", "--quick", "--data", "a.csv", "--data", "copy.csv")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "a.csv and copy.csv have the same content" in refused.err
+
+    def test_a_synthetic_population_by_name_is_drawn_from_the_seed(self, paper, tmp_path):
+        def losses(seed):
+            arguments = (
+                "--data",
+                "synthetic:zipf?users=200&items=120",
+                "--seed",
+                seed,
+                "--out",
+                f"seed-{seed}",
+            )
+            return [(row["data"], row["loss"]) for row in paper("figure-bounded", *arguments)["rows"]]
+
+        assert {name for name, _ in losses(1)} == {"zipf?users=200&items=120"}
+        assert losses(1) != losses(2)
+        file = read_file(Path("synthetic:zipf?users=200&items=120"), None)
+        setup = Setup(quick=True, seed=5, workers=1, out=tmp_path, data=(file,))
+        expected = materialise(make_population("synthetic:zipf?users=200&items=120", seed=5))
+        assert setup.data[0].population.totals().tolist() == expected.totals().tolist()
+        assert replace(setup, workers=2).data == setup.data
+
+
+def test_a_ratio_says_what_is_over_what(paper, tmp_path):
+    (tmp_path / "gowalla.csv").write_text(table_with(120))
+    claims = {
+        claim["claim"]: claim["found"] for claim in paper("figure-bounded", "--data", "gowalla.csv")["claims"]
+    }
+    named = {
+        "DP-SGD performs similarly": "d; DP-SGD/C* ",
+        "DP-M-quantile has higher errors": "d; DP-SGD/DP-M-quantile ",
+        "output perturbation: C_m = 150 is better": "d; 150/DP-M-quantile ",
+        "output perturbation has a large variance": "d; standard deviations, DP-SGD/output perturbation ",
+    }
+    for begin, ratio in named.items():
+        (found,) = (found for text, found in claims.items() if text.startswith(begin))
+        assert ratio in found
+
+
 class TestCommand:
     def test_help_tells_what_each_takes(self, fedhist):
         for name in [*EXPERIMENTS, "all"]:
@@ -145,6 +255,13 @@ class TestCommand:
         assert f"can't write into {out}" in refused.err
         assert "finished trials" not in refused.err
         assert (tmp_path / "taken").read_text() == "dear"
+
+    def test_a_vocabulary_for_a_file_with_names_is_refused(self, fedhist, tmp_path):
+        (tmp_path / "words.csv").write_text(WORDS)
+        (tmp_path / "v.txt").write_text("the\nyou\ntoday\n")
+        refused = fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "--vocabulary is for a .npz without names, and words.csv is none" in refused.err
 
     def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
         from scipy.sparse import csr_array, save_npz
