@@ -44,6 +44,11 @@ def check_new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = Fa
         )
 
 
+def why_refused(error: OSError) -> str:
+    """The system's words for it; numpy has none for what a disk does not take."""
+    return error.strerror or "the disk refused it"
+
+
 @contextmanager
 def new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = False) -> Iterator[BinaryIO]:
     """A hidden file beside this one, which it becomes when the block ends well; else it vanishes.
@@ -60,7 +65,7 @@ def new_file(path: Path, *, suffixes: Sequence[str] = (), force: bool = False) -
             partial.replace(path)
     except OSError as error:
         raise NotWritten(
-            f"{path} can't be written ({error.strerror}): nothing of it is there; make room, or name another file"
+            f"{path} can't be written ({why_refused(error)}): nothing of it is there; make room, or name another file"
         ) from None
 
 

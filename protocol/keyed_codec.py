@@ -17,6 +17,7 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, InvalidPopulation
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.sketch.buckets import item_bytes
 
 MAX_LABEL_BYTES = 1024
 """Items are texts of up to 1,024 bytes of UTF-8, or integers."""
@@ -25,14 +26,9 @@ Label = str | int
 _COUNTS = struct.Struct("<II")
 
 
-def item_text(label: Label) -> bytes:
-    """A label as it travels, however long."""
-    return str(label).encode("utf-8", errors="surrogatepass")
-
-
 def label_bytes(label: Label) -> bytes:
     """A label's text. Refuses what is too long, without showing it."""
-    text = item_text(label)
+    text = item_bytes(label)
     if len(text) > MAX_LABEL_BYTES:
         raise InvalidPopulation(
             f"an item's name has {len(text)} bytes",
@@ -50,7 +46,7 @@ def with_short_names(keyed: Keyed, bins: int, labels: Sequence[Label] | None, lo
     """
     items, places = np.unique(keyed.keys // bins, return_inverse=True)
     names = items.tolist() if labels is None else [labels[item] for item in items.tolist()]
-    short = np.fromiter((len(item_text(name)) <= longest for name in names), dtype=bool, count=len(names))
+    short = np.fromiter((len(item_bytes(name)) <= longest for name in names), dtype=bool, count=len(names))
     if short.all():
         return keyed
     kept = short[places]

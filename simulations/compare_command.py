@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedhist.client.new_files import why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.client.records import read_population
 from fedhist.protocol.errors import InvalidInput, NotWritten
@@ -36,7 +37,6 @@ from fedhist.simulations.experiments.running import (
     Experiment,
     Group,
     run_experiment,
-    why_refused,
     working_folder,
 )
 from fedhist.simulations.experiments.tables import Row, interval_text, print_rows, write_csv, write_parquet

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedhist import __version__
-from fedhist.client.new_files import new_file
+from fedhist.client.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
@@ -92,11 +92,6 @@ def working_folder(out: Path | None) -> Iterator[Path]:
             f"{place} can't be written ({why_refused(error)}): make room, or name a folder on another disk with --out "
             "or the environment variable TMPDIR"
         ) from None
-
-
-def why_refused(error: OSError) -> str:
-    """The system's words for it; numpy has none for what a disk does not take."""
-    return error.strerror or "the disk refused it"
 
 
 def mark_not_private(folder: Path) -> None:
