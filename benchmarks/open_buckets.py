@@ -46,7 +46,7 @@ def read(population: Population, plan: Plan) -> tuple[OpenTail, int]:
     total = transport.total(SelectRequest(plan))
     steps = plan.candidate_steps
     tail = (
-        read_bucketed(total.values, len(steps), users=total.users)
+        read_bucketed(total.values, steps, users=total.users)
         if total.keyed is None
         else read_plain(total.values, total.keyed, steps, users=total.users)
     )

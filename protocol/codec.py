@@ -9,6 +9,7 @@ plan admits for so many users, so it tells nothing of the data.
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -22,6 +23,9 @@ from fedhist.protocol.plan_checks import MAX_USERS
 from fedhist.protocol.rounds import Contribution, Labels, Request, Round, SelectRequest
 
 VERSION = 1
+_ROOM_FOR_SELECTORS = 1 << 56
+# The discrete Gaussian's variance is 9 above the continuous one's, and sqrt(s^2 + 9) <= s + 3.
+_GRID_SPREAD = 3
 _HEADER = struct.Struct("<2sBB32sIBI")
 _MAGIC = b"FH"
 _ROUND_CODES = {Round.SELECT: 1, Round.RELEASE: 2}
@@ -45,12 +49,21 @@ def largest_value(request: Request) -> int:
 
 
 def largest_noise(request: Request) -> int:
-    """What the shares of all participants together exceed nowhere, either way, but with probability 2^-40.
+    """What noise exceeds nowhere in the sum, either way, but with probability 2^-40. Beyond it a value is wrong.
 
-    0 when the server draws the noise. A sum that wraps around is wrong and as private as ever.
+    The shares of all participants together, or what the server adds before it reads the sum. In round 1 some selectors
+    add noise of their own, for which there is room up to the widest sums. Where keys travel none is added to a vector.
     """
-    share = request.noise_share
-    return 0 if share is None else share.reach(request.length, request.plan.participants or 0)
+    plan, share = request.plan, request.noise_share
+    if share is not None:
+        return share.reach(request.length, plan.participants or 0)
+    if plan.is_open or (plan.per_item and isinstance(request, SelectRequest)):
+        return 0
+    if isinstance(request, SelectRequest):
+        return _ROOM_FOR_SELECTORS
+    spread = plan.unit_noise * request.threshold.steps + _GRID_SPREAD
+    tail = math.log(2 * request.length) + 40 * math.log(2)
+    return math.ceil(spread * (math.sqrt(2 * tail) if plan.mechanism == "gaussian" else tail))
 
 
 def value_width(request: Request, users: int) -> int:

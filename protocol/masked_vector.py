@@ -87,7 +87,13 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
             f"{plan.users}; nothing was released. Make a plan for all of them"
         )
     if not has_table(request):
-        return Total(round=request.round, users=users, values=vector[1:], shares=participants)
+        return Total(
+            round=request.round,
+            users=users,
+            values=vector[1:],
+            shares=participants,
+            width=vector_width(request),
+        )
     table = decode_table(vector[1:], table_shape(plan), salt=plan.digest)
     return Total(
         round=request.round,
@@ -102,8 +108,8 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
 def vector_width(request: Request) -> int:
     """32 or 64 bits a value, so that no sum over the plan's users wraps; see `encoding` for the proof.
 
-    A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise of devices stays inside `largest_noise` but
-    with probability 2^-40; a sum that wraps around is wrong and as private as ever.
+    A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise stays inside `largest_noise` but with
+    probability 2^-40; a sum that wraps around is wrong and as private as ever.
     """
     if has_table(request):
         return 64

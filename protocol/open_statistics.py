@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedhist.protocol.circle import WIDEST, size
 from fedhist.protocol.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
@@ -159,13 +160,19 @@ def bucketed_statistic(
     return np.concatenate([tail.users_above, tail.overflow, table.reshape(-1)])
 
 
-def read_bucketed(vector: Integers, candidates: int, *, users: int) -> OpenTail:
-    """The bucketed form's sum as a selector reads it."""
-    above, overflow, table = np.split(vector, [candidates, 2 * candidates])
+def read_bucketed(vector: Integers, candidates: Integers, *, users: int, width: int = WIDEST) -> OpenTail:
+    """The bucketed form's sum as a selector reads it.
+
+    Under masks it is known modulo 2^width only, so every value is read as its distance to 0 on the circle, cut to
+    what these users can add up to: of honest sums that is the value itself, and of any others it still moves by no
+    more than a user moves the sum.
+    """
+    count, mass = len(candidates), users * int(candidates[-1])
+    above, overflow, table = np.split(vector, [count, 2 * count])
     return OpenTail(
-        users_above=above,
-        overflow=overflow,
-        expected=BucketedCounts(table=table.reshape(-1, candidates)),
+        users_above=size(above, users, width),
+        overflow=size(overflow, mass, width),
+        expected=BucketedCounts(table=size(table, mass << SHARE_BITS, width).reshape(-1, count)),
         users=users,
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.clipping import entry_counts, entry_items, sum_by_item
 from fedhist.protocol.histograms import Histograms, Integers
 
@@ -21,10 +22,12 @@ class ItemTail:
     Args:
         counts: shape (items, candidates).
         users: how many users the sums are over.
+        width: counts are known modulo 2^width only, see `protocol/circle.py`.
     """
 
     counts: Integers
     users: int
+    width: int = WIDEST
 
 
 def item_tail_length(items: int, candidates: int) -> int:
@@ -44,11 +47,11 @@ def item_tail_vector(histograms: Histograms, candidates: Integers, *, bits: int)
     return np.bincount(cells, minlength=histograms.domain_size * width)
 
 
-def read_item_tail(vector: Integers, items: int, *, users: int) -> ItemTail:
+def read_item_tail(vector: Integers, items: int, *, users: int, width: int = WIDEST) -> ItemTail:
     """The users above each candidate, from the users in each bin."""
     bins = vector.reshape(items, -1)
     above = np.cumsum(bins[:, ::-1], axis=1)[:, ::-1]
-    return ItemTail(counts=above[:, 1:], users=users)
+    return ItemTail(counts=above[:, 1:], users=users, width=width)
 
 
 def sum_clipped_items(histograms: Histograms, thresholds: Integers, *, bits: int) -> Integers:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
@@ -116,8 +117,9 @@ class Contribution:
 class Total:
     """Transport to coordinator: the sum of the contributions of the cohort.
 
-    Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means
-    by their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum.
+    Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means by
+    their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum,
+    and values are known modulo 2^width only: see `protocol/circle.py` for what may be done with them.
     """
 
     round: Round
@@ -126,3 +128,4 @@ class Total:
     keyed: Keyed | None = field(default=None, repr=False)
     labels: Labels | None = field(default=None, repr=False)
     shares: int = 0
+    width: int = WIDEST

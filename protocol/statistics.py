@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.clipping import tail_weights, user_squares, user_totals
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
@@ -22,11 +23,13 @@ class Tail:
         counts: the number of users with norm above candidate k, for each k.
         weights: W(C_k), the sum of their weights min(r_i, sqrt(s)), in multiples of 2^-WEIGHT_BITS.
         users: how many users the sum is over.
+        width: counts and weights are known modulo 2^width only, see `protocol/circle.py`.
     """
 
     counts: Integers
     weights: Integers
     users: int
+    width: int = WIDEST
 
 
 def tail_length(candidates: int) -> int:
@@ -66,10 +69,10 @@ def binned_users(
     return np.searchsorted(cuts, sizes, side="left"), weights
 
 
-def read_tail(vector: Integers, *, users: int) -> Tail:
+def read_tail(vector: Integers, *, users: int, width: int = WIDEST) -> Tail:
     """The sums above each candidate, from the sums in each bin."""
     counted, weighed = np.split(vector, 2)
-    return Tail(counts=_above(counted), weights=_above(weighed), users=users)
+    return Tail(counts=_above(counted), weights=_above(weighed), users=users, width=width)
 
 
 def _above(bins: Integers) -> Integers:

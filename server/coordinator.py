@@ -143,11 +143,11 @@ def read_statistic(plan: Plan, total: Total) -> Statistic:
     if plan.noise_by_devices:
         return read_noisy_tail(total.values, plan, users=total.users, shares=total.shares)
     if plan.per_item:
-        return read_item_tail(total.values, plan.items or 0, users=total.users)
+        return read_item_tail(total.values, plan.items or 0, users=total.users, width=total.width)
     if not plan.is_open:
-        return read_tail(total.values, users=total.users)
+        return read_tail(total.values, users=total.users, width=total.width)
     if total.keyed is None:
-        return read_bucketed(total.values, len(plan.candidate_steps), users=total.users)
+        return read_bucketed(total.values, plan.candidate_steps, users=total.users, width=total.width)
     return read_plain(total.values, total.keyed, plan.candidate_steps, users=total.users)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedhist.protocol.circle import signed
 from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
@@ -139,7 +140,10 @@ def build_release(
     source: Source,
     simulated: bool = False,
 ) -> Release:
-    """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise.
+    """Charge, draw, add, read, scale. Scaling by a power of two is exact and comes after the noise.
+
+    Under masks a sum is known modulo 2^width, and is read as a signed number only once the noise is in it: what
+    comes out is a function of sum plus noise, whatever the other participants sent (`protocol/circle.py`).
 
     Where devices added the noise, it is in the sum, and was charged before the sum was asked for. Only where the whole
     population is at hand anyway (`simulated`) does a release say which of the transport's numbers its keys have.
@@ -154,7 +158,7 @@ def build_release(
         release, keys = _open_release(plan, threshold, total, ledger, source)
         return replace(release, keys=keys) if simulated else release
     noise = release_noise(plan, threshold)
-    noised = total.values + noise.draw(len(total.values), source=source)
+    noised = signed(total.values + noise.draw(len(total.values), source=source), total.width)
     return Release(
         plan=plan,
         threshold=threshold.value,
@@ -297,7 +301,8 @@ def _item_release(plan: Plan, selection: Selection, total: Total, ledger: Ledger
             if plan.mechanism == "gaussian"
             else laplace_noise(sensitivity, plan.epsilon)
         )
-        noised = total.values[chosen] + noise.draw(len(chosen), source=source.fork(steps))
+        drawn = noise.draw(len(chosen), source=source.fork(steps))
+        noised = signed(total.values[chosen] + drawn, total.width)
         error = math.ldexp(noise.standard_deviation, -plan.grid_bits)
         clipped[chosen], errors[chosen] = np.ldexp(noised.astype(np.float64), -plan.grid_bits), error
         bound = math.ldexp(steps, -plan.grid_bits)

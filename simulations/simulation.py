@@ -351,7 +351,8 @@ def _bucketing_errors(population: Population, release: Release, total: Total) ->
     assert exact.keyed is not None  # noqa: S101 - the plain statistic is keyed
     steps = plan.candidate_steps
     by_item = error_bound(plan, read_plain(exact.values, exact.keyed, steps, users=exact.users))
-    by_bucket = error_bound(plan, read_bucketed(total.values, len(steps), users=total.users))
+    bucketed = read_bucketed(total.values, steps, users=total.users, width=total.width)
+    by_bucket = error_bound(plan, bucketed)
     errors = np.abs(by_bucket / by_item - 1)
     chosen = int(np.searchsorted(steps, to_steps(release.threshold, plan.grid_bits)))
     return {"bucketed_v_error": errors.max(), "bucketed_v_error_chosen": errors[chosen]}

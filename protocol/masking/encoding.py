@@ -3,8 +3,10 @@
 No overflow: let every user add between -L and L to each value, n users take part, and noise add at most T in absolute
 value. Every sum then lies in [-(n L + T), n L + T]. The chosen width w has n L + T < 2^(w-1), so distinct sums have
 distinct residues modulo 2^w, and reading the residue as a two's complement number gives the sum itself. Sums of parts
-may wrap on the way; that does no harm, because addition modulo 2^w does not depend on the order. A device that lies
-about its own value is not bound by L: it can move the sum, modulo 2^w, by anything.
+may wrap on the way; that does no harm, because addition modulo 2^w does not depend on the order.
+
+That is about right results. Privacy rests on none of it: a device that lies about its own value is not bound by L and
+moves the sum, modulo 2^w, by anything. `protocol/circle.py` says how a sum may be read all the same.
 """
 
 from __future__ import annotations
@@ -42,12 +44,9 @@ def zeros(length: int, width: int) -> Residues:
 
 
 def to_residues(values: Integers, width: int) -> Residues:
-    """A copy of the values modulo 2^width."""
+    """A copy of the values modulo 2^width, whatever they are: to fail on a large one would tell of it."""
     if values.dtype != np.int64 or values.ndim != 1:
         raise InvalidInput("the values are not a vector of 64-bit integers", allowed="int64, one dimension")
-    limit = (1 << (width - 1)) - 1
-    if len(values) and (int(values.min()) < -limit or int(values.max()) > limit):
-        raise InvalidInput(f"a value that does not fit in {width} bits", allowed=f"-{limit} to {limit}")
     residues: Residues = values.view(np.uint64).astype(_TYPES[width][0])
     return residues
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
@@ -150,6 +151,21 @@ def at_steps(plan: Plan, steps: Integers) -> Selection:
 def price_in_weights(plan: Plan) -> int:
     """M in the units of the tail's weights."""
     return round(plan.noise_price * (1 << WEIGHT_BITS))
+
+
+def nearness_scores(sums: Integers, target: int, *, most: int, width: int) -> Integers:
+    """The score -|sum - target| of each candidate, as a distance on the circle of the residues.
+
+    One user moves each sum by at most the sensitivity, and so each score, whatever the other participants hold and,
+    under masks, send: see `protocol/circle.py`.
+
+    Args:
+        sums: one a candidate, exact, known modulo 2^width.
+        target: where they are best.
+        most: what honest users can add up to. A target beyond it is lowered to it, which moves all scores alike.
+        width: of the sums.
+    """
+    return nearness(sums, min(target, most), width)
 
 
 def best_candidate(plan: Plan, tail: Tail) -> Threshold:

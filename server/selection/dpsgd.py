@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.protocol.histograms import Floats
+from fedhist.protocol.circle import signed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
@@ -41,7 +42,8 @@ class DpSgd:
     W(C) is read at the nearest candidate at or below C.
 
     Privacy: every step releases W at one point, sensitivity sqrt(s) for either neighbours, plus Gaussian noise; the
-    points depend on earlier noisy answers only.
+    points depend on earlier noisy answers only. Under masks W is known modulo 2^width, and without its low bits modulo
+    2^(width - bits); it is read as a number only with the noise in it, so this holds for whatever the others send.
     """
 
     name: str = "dpsgd"
@@ -76,10 +78,14 @@ class DpSgd:
         """Descend from C_min."""
         tail = closed_tail(statistic)
         noise, shift = _noise(plan)
-        noisy = np.ldexp(noise.draw(STEPS, source=source).astype(np.float64), shift - WEIGHT_BITS)
-        weights = np.ldexp((tail.weights >> shift).astype(np.float64), shift - WEIGHT_BITS)
+        drawn, coarse = noise.draw(STEPS, source=source), tail.weights >> shift
+
+        def answer(step: int, index: int) -> float:
+            noisy = signed(coarse[index : index + 1] + drawn[step], tail.width - shift).item()
+            return math.ldexp(noisy, shift - WEIGHT_BITS)
+
         deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
-        return Selection(threshold=plan.at_steps(descend(plan, weights, noisy, deviation)))
+        return Selection(threshold=plan.at_steps(descend(plan, answer, deviation)))
 
 
 def _noise(plan: Plan) -> tuple[Noise, int]:
@@ -104,16 +110,21 @@ def _coarse_sensitivity(plan: Plan, shift: int) -> Sensitivity:
     return tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours)
 
 
-def descend(plan: Plan, weights: Floats, noise: Floats | None, deviation: float) -> float:
-    """The mean of the last half of the iterates, in steps of the grid; None for weights that are noisy already."""
-    noise = np.zeros(STEPS) if noise is None else noise
+def descend(plan: Plan, answer: Callable[[int, int], float], deviation: float) -> float:
+    """The mean of the last half of the iterates, in steps of the grid.
+
+    Args:
+        plan: whose candidates and noise price they are.
+        answer: the noisy W at a candidate, by the number of the step and the index of the candidate.
+        deviation: of the noise on an answer.
+    """
     places = plan.candidate_steps
     lowest, highest = float(places[0]), float(places[-1])
     reach = plan.noise_price + deviation
     place, later = lowest, []
     for t in range(STEPS):
         index = int(np.searchsorted(places, place, side="right")) - 1
-        gradient = plan.noise_price - (weights[index] + noise[t])
+        gradient = plan.noise_price - answer(t, index)
         direction = min(max(gradient / reach, -1.0), 1.0)
         place = min(max(place - (highest - lowest) / math.sqrt(t + 1) * direction, lowest), highest)
         if t >= STEPS // 2:

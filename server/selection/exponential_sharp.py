@@ -36,7 +36,8 @@ def sharp_range(plan: Plan) -> float:
     """The largest range over C of one user's change of S, in counts.
 
     p has slope at most one either way, so a user of total m (cut to C_m) changes S(C) by at least -min(m, C) and at
-    most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m.
+    most max(m - C, 0) + min(m, C) = m: a range of at most 2 C_m. Replacing is removing and adding: 4 C_m. Under masks a
+    user may move S(C) by m either way, for whatever the others send, and the range is the same.
     """
     times = 2 if plan.neighbours is Neighbours.ADD_REMOVE else 4
     return times * float(plan.candidate_steps[-1])

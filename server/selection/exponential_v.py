@@ -42,12 +42,18 @@ def score_range(plan: Plan) -> float:
     <= 2 C_m - C_min. Replace a by b, say m_a <= m_b: f_b - f_a is at most 2 m_b - m_a and at least -m_a, by cases
     C < m_a, between, and C > m_b; so its range is at most 2 m_b <= 2 C_m. The paper's sensitivity 5 C_m/2, with the
     usual factor 2, allows for 5 C_m.
+
+    Under masks the others may send anything, and then a user may move each distance on the circle either way
+    (`open_statistics.read_bucketed`): V(C) by at most 2 max(m - C, 0) + min(m, C) <= 2 C_m - C_min, up or down.
+    Replace: by at most 2 max(m_b - C, 0) + min(m_a, C) + min(m_b, C) <= 2 m_b. So the range is at most twice that
+    without masks.
     """
     largest = float(plan.candidate_steps[-1])
     if plan.score_sensitivity == "paper":
         return 5 * largest
     smallest = float(plan.candidate_steps[0])
-    return 2 * largest - smallest if plan.neighbours is Neighbours.ADD_REMOVE else 2 * largest
+    one_way = 2 * largest - smallest if plan.neighbours is Neighbours.ADD_REMOVE else 2 * largest
+    return 2 * one_way if plan.is_masked else one_way
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.circle import signed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
@@ -34,7 +35,9 @@ class MQuantile:
     From C_min, eta = 0.2, 100 updates, as the paper runs it; to a far quantile it has not converged by then. It is
     kept as the baseline that it is.
 
-    Privacy: each update releases a count of users, sensitivity 1 for either neighbours, plus Gaussian noise.
+    Privacy: each update releases a count of users, sensitivity 1 for either neighbours, plus Gaussian noise. Under
+    masks the count is read as a number only with the noise in it, so this holds for whatever the other participants
+    send.
     """
 
     name: str = "m-quantile"
@@ -75,7 +78,8 @@ class MQuantile:
         place = lowest
         for step_noise in noise:
             index = int(np.searchsorted(places, math.exp(place) * (1 + 1e-12), side="right")) - 1
-            below = tail.users - int(tail.counts[index]) + int(step_noise)
+            above = signed(tail.counts[index : index + 1] - step_noise, tail.width).item()
+            below = tail.users - above
             place -= LEARNING_RATE * (below / plan.users - share)
             place = min(max(place, lowest), highest)
         return Selection(threshold=plan.at_steps(math.exp(place)))

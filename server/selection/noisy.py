@@ -54,8 +54,8 @@ def first_crossing(plan: Plan, tail: NoisyTail) -> Threshold:
 
 def noisy_descent(plan: Plan, tail: NoisyTail) -> Threshold:
     """`dpsgd`: the same descent, whose gradients are noisy already."""
-    deviation = float(tail.deviations.max())
-    return plan.at_steps(descend(plan, falling(tail), None, deviation))
+    weights, deviation = falling(tail), float(tail.deviations.max())
+    return plan.at_steps(descend(plan, lambda step, index: float(weights[index]), deviation))
 
 
 def noisy_minimiser(plan: Plan, tail: NoisyTail) -> Threshold:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
@@ -43,7 +44,12 @@ def minimiser_sensitivity(plan: Plan) -> Sensitivity:
 
 @dataclass(frozen=True)
 class OutputPerturbation:
-    """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'."""
+    """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'.
+
+    The proof of `minimiser_sensitivity` needs a W(C) that falls, as any sum of users' tails does. Without masks the
+    server sees to that (`protocol/bounds.py`). Under masks it can't, so there this selector needs noise from
+    devices.
+    """
 
     name: str = "output-perturbation"
     modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
@@ -51,7 +57,14 @@ class OutputPerturbation:
     private: bool = True
 
     def check(self, plan: Plan) -> None:
-        """The noise must be one that can be drawn."""
+        """The noise must be one that can be drawn, and what is minimised a sum of what users have."""
+        if plan.is_masked:
+            raise InvalidPlan(
+                "the selector output-perturbation reads exact sums before it draws noise, and under masks one "
+                "participant that lies about its own could make its result hang on another's data",
+                allowed="output-perturbation without masking, or with noise from devices",
+                advice="use weighted-quantile, or --noise-from devices",
+            )
         check_drawable(lambda: laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:

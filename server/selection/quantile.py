@@ -23,6 +23,7 @@ from fedhist.server.selection.contract import (
     at_steps,
     closed_tail,
     item_tail,
+    nearness_scores,
 )
 
 _LARGEST_RANK = 2.0**40
@@ -49,8 +50,9 @@ def _epsilon_each(plan: Plan) -> float:
 class Quantile:
     """Exponential mechanism with score -|#{users above C} - rank|, sensitivity 1. Pure epsilon'.
 
-    Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours. Where each item
-    has a bound of its own, d such choices cost eps'/d each and eps' together.
+    Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours, and the
+    score is a distance on the circle, so under masks this holds for whatever the other participants send. Where
+    each item has a bound of its own, d such choices cost eps'/d each and eps' together.
     """
 
     name: str = "quantile"
@@ -79,20 +81,22 @@ class Quantile:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if plan.per_item:
-            rows = enumerate(item_tail(statistic).counts)
-            drawn = [_choice(plan, row).draw(source=source.fork(item)) for item, row in rows]
+            tail = item_tail(statistic)
+            rows = enumerate(tail.counts)
+            drawn = [_choice(plan, row, tail.width).draw(source=source.fork(item)) for item, row in rows]
             return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
         return self.choice(plan, statistic).draw(source=source)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores of the one bound for all items."""
-        return _choice(plan, closed_tail(statistic).counts)
+        tail = closed_tail(statistic)
+        return _choice(plan, tail.counts, tail.width)
 
 
-def _choice(plan: Plan, counts: Integers) -> WeightedChoice:
+def _choice(plan: Plan, counts: Integers, width: int) -> WeightedChoice:
     return WeightedChoice(
         plan=plan,
-        scores=-np.abs(counts - target_rank(plan)),
+        scores=nearness_scores(counts, target_rank(plan), most=plan.users, width=width),
         sensitivity=tail_count(neighbours=plan.neighbours).whole,
         epsilon=_epsilon_each(plan),
     )

@@ -18,6 +18,7 @@ from fedhist.server.selection.contract import (
     Statistic,
     WeightedChoice,
     closed_tail,
+    nearness_scores,
     price_in_weights,
 )
 
@@ -33,7 +34,8 @@ class WeightedQuantile:
     sign, and choosing that point directly loses less at the same cost (benchmarks/selector_losses.py).
 
     Privacy: W moves by at most sqrt(s) at every candidate for either neighbours (`neighbours.tail_weight`), so the
-    score does, and the base measure does not depend on the data: the exponential mechanism is epsilon'-private.
+    score does, and the base measure does not depend on the data: the exponential mechanism is epsilon'-private. The
+    score is a distance on the circle, so this holds under masks for whatever the other participants send.
     """
 
     name: str = "weighted-quantile"
@@ -69,9 +71,12 @@ class WeightedQuantile:
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their weights."""
+        tail = closed_tail(statistic)
         return WeightedChoice(
             plan=plan,
-            scores=-np.abs(closed_tail(statistic).weights - price_in_weights(plan)),
+            scores=nearness_scores(
+                tail.weights, price_in_weights(plan), most=plan.users * plan.tail_cap, width=tail.width
+            ),
             sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,
             epsilon=plan.epsilon_select,
             log_base_measure=BASE_MEASURE_POWER * np.log(plan.candidate_steps),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.client.device import add_noise_share
+from fedhist.protocol.circle import signed
 from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.masked_vector import to_total, vector_width
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
@@ -51,12 +53,23 @@ def crafted(users: Sequence[User], domain_size: int, labels: Sequence[str] | Non
     return Crafted(Histograms(offsets=offsets, items=items, counts=counts, domain_size=domain_size), labels)
 
 
+Lie = Callable[[Request], Integers]
+"""What participants that do not follow the protocol add to their masked vectors, all together."""
+
+
 @dataclass
 class Replay:
-    """A cohort whose exact answers are computed once by the devices' own code and given again in every run."""
+    """A cohort whose exact answers are computed once by the devices' own code and given again in every run.
+
+    Args:
+        population: the users.
+        source: for what users draw.
+        lie: of a masked plan, what some participants add to the sum beside what they should.
+    """
 
     population: Population
     source: Source
+    lie: Lie | None = None
     simulated: bool = False
     _known: dict[object, Total] = field(default_factory=dict, repr=False)
 
@@ -66,8 +79,16 @@ class Replay:
         per_item = getattr(request, "item_thresholds", None)
         key = (request.round, steps, None if per_item is None else per_item.tobytes())
         if key not in self._known:
-            self._known[key] = exact_total(request, self.population, source=self.source.fork("device"))
+            total = exact_total(request, self.population, source=self.source.fork("device"))
+            self._known[key] = total if self.lie is None else lied(total, request, self.lie(request))
         return self._known[key]
+
+
+def lied(total: Total, request: Request, lie: Integers) -> Total:
+    """What the server reads when this was added to the sum of the masked vectors, modulo their width."""
+    vector = np.concatenate([[total.users], total.values])
+    summed = signed(vector + np.concatenate([[0], lie]), vector_width(request))
+    return to_total(summed, request, participants=request.plan.participants or 0)
 
 
 @dataclass

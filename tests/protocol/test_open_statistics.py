@@ -131,7 +131,7 @@ def test_buckets_without_collisions_say_the_same_as_items(make_histograms, rows,
     vector = bucketed_statistic(histograms, CANDIDATES, CAP, bucket_of=bucket_of, buckets=buckets)
     assert len(vector) == bucketed_length(len(CANDIDATES), buckets)
     tail, _ = plain_tail(histograms)
-    hashed = read_bucketed(vector, len(CANDIDATES), users=histograms.users)
+    hashed = read_bucketed(vector, CANDIDATES, users=histograms.users)
     assert hashed.users_above.tolist() == tail.users_above.tolist()
     assert hashed.overflow.tolist() == tail.overflow.tolist()
     table = table_of(hashed)
@@ -147,7 +147,7 @@ def test_items_that_meet_in_a_bucket_are_added(make_histograms, rows, salt, buck
     vector = bucketed_statistic(histograms, CANDIDATES, CAP, bucket_of=bucket_of, buckets=buckets)
     summed = np.zeros((buckets, len(CANDIDATES)), dtype=np.int64)
     np.add.at(summed, bucket_of, by_item(histograms))
-    assert table_of(read_bucketed(vector, len(CANDIDATES), users=1)).tolist() == summed.tolist()
+    assert table_of(read_bucketed(vector, CANDIDATES, users=histograms.users)).tolist() == summed.tolist()
 
 
 @given(rows=populations, cut=st.integers(0, 8))
@@ -262,7 +262,7 @@ def v_of(plan, histograms):
     table = bucket_table(plan, range(histograms.domain_size))
     sent = answer(request, histograms, source=SeededSource(1), bucket_of=table)
     if sent.keyed is None:
-        tail = read_bucketed(sent.values, len(plan.candidate_steps), users=sent.users)
+        tail = read_bucketed(sent.values, plan.candidate_steps, users=sent.users)
     else:
         tail = read_plain(sent.values, sent.keyed, plan.candidate_steps, users=sent.users)
     return error_bound(plan, tail)

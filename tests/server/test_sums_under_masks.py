@@ -1,0 +1,184 @@
+"""A server under masks reads sums into which a participant may have put anything.
+
+The attacks of this page add one chosen number to the sum, so that one honest user more or less makes it wrap around.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedhist.client.device import answer
+from fedhist.protocol.codec import largest_noise
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.masked_vector import vector_width
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.mechanisms import Noise
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest, Total
+from fedhist.protocol.statistics import Tail
+from fedhist.server.coordinator import read_statistic
+from fedhist.server.release import build_release
+from fedhist.server.selection import SELECTORS, Selection, selector_for
+from fedhist.server.selection.contract import ScoringSelector, mode_of
+from fedhist.simulations.audit.worlds import Replay, crafted, release_of
+
+SOURCE = SeededSource(11)
+MASKED = {"masking": "secagg", "participants": 4, "corrupt_share": 0.0, "dropout_share": 0.0}
+RUNS = 40
+
+
+def masked_plan(**settings) -> Plan:
+    usual = {"users": 8, "items": 4, "max_threshold": 64.0, "candidates": 16}
+    return Plan(**(usual | MASKED | settings))
+
+
+def lie_at(place: int, amount: int):
+    def lie(request):
+        added = np.zeros(request.length, dtype=np.int64)
+        if isinstance(request, ReleaseRequest):
+            added[place] = amount
+        return added
+
+    return lie
+
+
+@pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("debias", [None, "poisson"])
+def test_one_liar_does_not_read_from_the_release_who_has_an_item(mechanism, masking, debias):
+    plan = masked_plan(
+        selector="fixed", threshold=1.0, epsilon=0.5, mechanism=mechanism, masking=masking, debias=debias
+    )
+    request = ReleaseRequest(plan, plan.at_steps(1 << plan.grid_bits))
+    amount = 2 ** (vector_width(request) - 1) - 1
+    share_above_zero = []
+    for others in ([[]] * 8, [[(3, 1)], *[[]] * 7]):
+        cohort = Replay(crafted(others, 4), SOURCE, lie=lie_at(3, amount))
+        shown = [release_of(plan, cohort, source=SOURCE.fork(number)) for number in range(RUNS)]
+        values = [r.histogram if r.item_release is None else r.item_release.clipped for r in shown]
+        share_above_zero.append(np.mean([value[3] > 0 for value in values]))
+    # The noise decides on which side the wrapped value lands: half and half but for one user's e^0.5.
+    assert all(0.15 < share < 0.85 for share in share_above_zero)
+
+
+def scoring_plans():
+    domains = [
+        {"mechanism": "gaussian", "items": 3},
+        {"mechanism": "laplace", "items": 3},
+        {"domain": "open", "buckets": 2},
+    ]
+    usual = {"users": 8, "candidates": 3, "max_threshold": 8.0, "epsilon_select": 0.7}
+    for name, selector in SELECTORS.items():
+        if not (isinstance(selector, ScoringSelector) and selector.private):
+            continue
+        for domain in domains:
+            for neighbours in Neighbours:
+                plan = Plan(**usual, **domain, **MASKED, neighbours=neighbours, selector=name)
+                if mode_of(plan) in selector.modes:
+                    yield pytest.param(plan, id=f"{name}-{plan.domain}-{plan.mechanism}-{neighbours.value}")
+
+
+residues = st.integers(-(2**63), 2**63 - 1) | st.builds(
+    lambda edge, off: edge + off,
+    st.sampled_from([0, 2**10, 2**16, 2**31, -(2**31), 2**62, -(2**62), 2**63 - 2**18, 2**18 - 2**63]),
+    st.integers(-(2**12), 2**12),
+)
+users = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=3)
+
+
+@pytest.mark.parametrize("plan", list(scoring_plans()))
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
+    """For any residues of the others, no candidate's chance changes by more than e^eps' between neighbours."""
+    request, selector = SelectRequest(plan), selector_for(plan)
+    assert isinstance(selector, ScoringSelector)
+    others = np.array(data.draw(st.lists(residues, min_size=request.length, max_size=request.length)))
+    one = data.draw(users)
+    other = data.draw(users) if plan.neighbours is Neighbours.REPLACE else []
+    chances = []
+    for user in (one, other):
+        whole = crafted([list({item: (item, count) for item, count in user}.values())], plan.items or 3)
+        buckets = np.arange(3) % plan.buckets if plan.is_open else None
+        sent = answer(request, whole.histograms, source=SOURCE, bucket_of=buckets).values
+        total = Total(Round.SELECT, plan.users, others + sent, width=vector_width(request))
+        chances.append(selector.choice(plan, read_statistic(plan, total)).probabilities())
+    # A chance too small for a double is compared by what is left of the others.
+    usable = (chances[0] > 1e-300) & (chances[1] > 1e-300)
+    losses = np.log(chances[0][usable]) - np.log(chances[1][usable])
+    assert np.abs(losses).max() <= plan.epsilon_select * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("selector", "column"), [("dpsgd", "weights"), ("m-quantile", "counts")])
+@given(shift=residues, seed=st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, seed, monkeypatch):
+    """What one moves from the sum to the noise changes nothing: so no exact sum was read on the way."""
+    plan = masked_plan(selector=selector, users=500)
+    width = vector_width(SelectRequest(plan))
+    draw = Noise.draw
+    tail = np.sort(np.random.default_rng(seed % 1000).integers(0, 500 << 10, 16))[::-1].copy()
+
+    def choose(sums, less):
+        monkeypatch.setattr(
+            Noise, "draw", lambda noise, size, *, source: draw(noise, size, source=source) + less
+        )
+        empty = np.zeros(16, dtype=np.int64)
+        statistic = Tail(**{"counts": empty, "weights": empty, column: sums}, users=500, width=width)
+        chosen = SELECTORS[selector].select(plan, statistic, source=SeededSource(seed))
+        return chosen.threshold.steps
+
+    # m-quantile subtracts its noise.
+    sign = -1 if selector == "m-quantile" else 1
+    with np.errstate(over="ignore"):
+        assert choose(tail, 0) == choose(tail + shift, np.int64(-sign * shift))
+
+
+@pytest.mark.parametrize("selector", ["weighted-quantile", "dpsgd", "m-quantile"])
+def test_one_liar_does_not_decide_the_threshold(selector):
+    plan = masked_plan(selector=selector, users=8, epsilon_select=0.5, delta_select=0.01)
+    amount = 2 ** (vector_width(SelectRequest(plan)) - 1) - 1
+
+    def lie(request):
+        added = np.zeros(request.length, dtype=np.int64)
+        if isinstance(request, SelectRequest):
+            added[len(plan.candidate_steps)] = added[-1] = amount
+        return added
+
+    highest = []
+    for others in ([[]] * 8, [[(3, 500)], *[[]] * 7]):
+        cohort = Replay(crafted(others, 4), SOURCE, lie=lie)
+        chosen = [release_of(plan, cohort, source=SOURCE.fork(number)).threshold for number in range(RUNS)]
+        highest.append(np.mean(np.array(chosen) > 8.0))
+    assert abs(highest[0] - highest[1]) < 0.5
+
+
+def test_output_perturbation_needs_noise_from_devices_under_masks():
+    with pytest.raises(InvalidPlan, match="noise from devices"):
+        selector_for(masked_plan(selector="output-perturbation"))
+    settings_of_shares = {"participants": 8, "noise_from": "devices"}
+    assert selector_for(masked_plan(selector="output-perturbation", **settings_of_shares)).private
+
+
+@pytest.mark.parametrize("debias", [None, "poisson"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_a_masked_sum_has_room_for_the_noise_of_the_server(mechanism, debias):
+    plan = masked_plan(mechanism=mechanism, debias=debias)
+    steps = np.full(plan.items, 9000) if debias else None
+    request = ReleaseRequest(plan, plan.at_steps(9000), steps)
+    drawn = []
+    for number in range(20):
+        total = Total(Round.RELEASE, plan.users, np.zeros(plan.items, dtype=np.int64))
+        selection = Selection(request.threshold, steps)
+        release = build_release(plan, selection, total, ledger=Ledger(), source=SOURCE.fork(number))
+        values = release.histogram if release.item_release is None else release.item_release.clipped
+        drawn.append(np.abs(np.ldexp(values, plan.grid_bits)).max())
+    assert 0.05 * largest_noise(request) < max(drawn) < largest_noise(request)
+    assert math.log2(largest_noise(request)) < 62
