@@ -313,7 +313,7 @@ def _sums_target() -> Target:
         "masking": "secagg",
         "participants": 12,
     }
-    lied += [Plan(**closed, selector=name) for name in ("dpsgd", "output-perturbation", "m-quantile")]
+    lied += [Plan(**closed, selector=name) for name in ("dpsgd", "m-quantile")]
     lied += [Plan(**closed, debias="poisson"), Plan(**closed, mechanism="laplace", noise_from="devices")]
 
     def read(drawn: tuple[Plan, int]) -> object:
