@@ -34,6 +34,7 @@ ORDER = (
     "lattice",
     "masks",
     "answers",
+    "others",
     "shares, one",
     "fresh",
     "two worlds, w",
@@ -217,6 +218,58 @@ BUGS = (
     bug(
         "a device clipping to a second threshold",
         ("client.policy:admit", "memory.requests[key] != fingerprint or ", ""),
+    ),
+    bug(
+        "a masked sum read before its noise",
+        (
+            "server.release:build_release",
+            "signed(total.values + noise.draw(len(total.values), source=source), total.width)",
+            "signed(total.values, total.width) + noise.draw(len(total.values), source=source)",
+        ),
+    ),
+    bug(
+        "items one by one read before their noise",
+        (
+            "server.release:_item_release",
+            "signed(total.values[chosen] + drawn, total.width)",
+            "signed(total.values[chosen], total.width) + drawn",
+        ),
+    ),
+    bug(
+        "scores that are no distances on the circle",
+        (
+            "server.selection.contract:nearness_scores",
+            "nearness(sums, min(target, most), width)",
+            "-abs(sums - min(target, most))",
+        ),
+    ),
+    bug(
+        "open scores that are no distances on the circle",
+        ("protocol.open_statistics:read_bucketed", "size(overflow, mass, width)", "overflow"),
+    ),
+    bug(
+        "range of V under masks as without",
+        (
+            "server.selection.exponential_v:score_range",
+            "return 2 * one_way if plan.is_masked else one_way",
+            "return one_way",
+        ),
+    ),
+    bug(
+        "dpsgd: a sum read before its noise",
+        (
+            "server.selection.dpsgd:DpSgd.select",
+            "signed(coarse[index : index + 1] + drawn[step], tail.width - shift).item()",
+            "coarse[index].item() + drawn[step].item()",
+        ),
+    ),
+    bug(
+        "m-quantile: a sum read before its noise",
+        (
+            "server.selection.m_quantile:MQuantile.select",
+            "signed(tail.counts[index : index + 1] - step_noise, tail.width).item()",
+            "tail.counts[index].item() - step_noise.item()",
+        ),
     ),
 )
 

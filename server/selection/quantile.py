@@ -81,9 +81,8 @@ class Quantile:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if plan.per_item:
-            tail = item_tail(statistic)
-            rows = enumerate(tail.counts)
-            drawn = [_choice(plan, row, tail.width).draw(source=source.fork(item)) for item, row in rows]
+            choices = enumerate(self.item_choices(plan, statistic))
+            drawn = [choice.draw(source=source.fork(item)) for item, choice in choices]
             return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
         return self.choice(plan, statistic).draw(source=source)
 
@@ -91,6 +90,11 @@ class Quantile:
         """The scores of the one bound for all items."""
         tail = closed_tail(statistic)
         return _choice(plan, tail.counts, tail.width)
+
+    def item_choices(self, plan: Plan, statistic: Statistic | None) -> list[WeightedChoice]:
+        """The scores of each item's own bound."""
+        tail = item_tail(statistic)
+        return [_choice(plan, counts, tail.width) for counts in tail.counts]
 
 
 def _choice(plan: Plan, counts: Integers, width: int) -> WeightedChoice:

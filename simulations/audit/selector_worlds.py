@@ -22,7 +22,7 @@ from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_e
 from fedhist.simulations.audit.worlds import User, crafted
 
 LOW, HIGH = 4.0, 8.0
-_HUGE = 60
+HUGE = 60
 """A count above every bound."""
 _BETWEEN = 5
 """A count between the two candidates."""
@@ -69,7 +69,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     # Base weights C^-2 favour the smaller candidate.
     others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
     plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
-    user = [(item, _HUGE) for item in range(own)]
+    user = [(item, HUGE) for item in range(own)]
     return closed_worlds(plan, user, [[(own, _BETWEEN)]] * others)
 
 
@@ -78,7 +78,7 @@ def quantile() -> Worlds:
     probe = _closed("laplace", "quantile", 1, items=2)
     others = round(2 * target_rank(probe) + 2 * _FAIRER_ODDS / probe.epsilon_select)
     plan = _closed("laplace", "quantile", others, items=2)
-    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * others)
+    return closed_worlds(plan, [(0, HUGE)], [[(1, _BETWEEN)]] * others)
 
 
 def item_quantile(mechanism: str) -> Worlds:
@@ -91,7 +91,7 @@ def item_quantile(mechanism: str) -> Worlds:
     return Worlds(
         plan=plan,
         without=crafted([*alike, []], items),
-        with_user=crafted([*alike, [(item, _HUGE) for item in range(items)]], items),
+        with_user=crafted([*alike, [(item, HUGE) for item in range(items)]], items),
         evidence=partial(_item_evidence, others),
     )
 
@@ -120,7 +120,7 @@ def output_perturbation() -> Worlds:
     plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
     middle = (LOW + HIGH) / 2
     above = min(round(plan.noise_price + regularisation(plan) * middle), others)
-    return closed_worlds(plan, [(0, _HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above))
+    return closed_worlds(plan, [(0, HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above))
 
 
 def gaussian_steps(selector: str) -> Worlds:
@@ -128,7 +128,7 @@ def gaussian_steps(selector: str) -> Worlds:
     wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
     others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
     plan = _closed("gaussian", selector, others, **wide)
-    return closed_worlds(plan, [(0, _HUGE)], [[(1, _HUGE)]] * others)
+    return closed_worlds(plan, [(0, HUGE)], [[(1, HUGE)]] * others)
 
 
 def open_selector(selector: str, holders: int, singles: int) -> Worlds:
@@ -173,7 +173,7 @@ def fixed_items() -> Worlds:
         epsilon=2.0,
         debias="poisson",
     )
-    user = [(item, _HUGE) for item in range(items)]
+    user = [(item, HUGE) for item in range(items)]
     return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
 
 
@@ -183,9 +183,9 @@ def fixed(mechanism: str, **settings: Any) -> Worlds:
         users=2, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=HIGH, **settings
     )
     if plan.neighbours == "replace":
-        worlds = closed_worlds(plan, [(0, _HUGE)], [[]])
-        return Worlds(plan, crafted([[], [(1, _HUGE)]], 2), worlds.with_user, _moved_evidence)
-    return closed_worlds(plan, [(0, _HUGE)], [[]])
+        worlds = closed_worlds(plan, [(0, HUGE)], [[]])
+        return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)
+    return closed_worlds(plan, [(0, HUGE)], [[]])
 
 
 def _moved_evidence(release: Release) -> float:

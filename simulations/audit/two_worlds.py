@@ -18,7 +18,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.release import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
 from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Crafted, Replay, claim_of, release_of
+from fedhist.simulations.audit.worlds import Crafted, Lie, Replay, claim_of, release_of
 
 _THRESHOLD_BINS = 16
 
@@ -32,12 +32,14 @@ class Worlds:
         without: the user has nothing, or another histogram.
         with_user: the user is there.
         evidence: the log-likelihood ratio of the released values, if the noise is as claimed.
+        lie: what participants that do not follow the protocol add to the masked sums, in both worlds.
     """
 
     plan: Plan
     without: Crafted
     with_user: Crafted
     evidence: Callable[[Release], float]
+    lie: Lie | None = None
 
 
 def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
@@ -73,7 +75,7 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
 
 def samples(worlds: Worlds, population: Crafted, runs: int, *, source: Source) -> tuple[Floats, Floats, Cost]:
     """The thresholds and the evidence of so many runs in one world, and the largest claim of the first few."""
-    transport = Replay(population, source.fork("cohort"))
+    transport = Replay(population, source.fork("cohort"), worlds.lie)
     thresholds, evidence, claim = np.empty(runs), np.empty(runs), Cost(0.0, 0.0)
     for number in range(runs):
         release = release_of(worlds.plan, transport, source=source.fork("run", number))

@@ -1,0 +1,212 @@
+"""Audits of what the others hold and of what they send: no user's part may hang on either.
+
+Participants that *hold* anything follow the protocol with data of their choice. Participants that *send* anything add
+any residues to a masked sum, which the server can't look into: numbers at the edge of the wrap, of a score's target and
+of a bound, so that one honest user more or less carries the sum over it. Selectors that draw by score are looked at
+exactly, by how far one user moves their scores; noise is looked at in two worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masked_vector import vector_width
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.server.coordinator import read_statistic
+from fedhist.server.release import Release
+from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.server.selection.contract import (
+    ScoringSelector,
+    Statistic,
+    WeightedChoice,
+    mode_of,
+    price_in_weights,
+)
+from fedhist.server.selection.quantile import Quantile, target_rank
+from fedhist.simulations.audit.findings import Check, Finding, Setting, compared
+from fedhist.simulations.audit.selector_worlds import HUGE, closed_worlds
+from fedhist.simulations.audit.two_worlds import Worlds, two_worlds
+from fedhist.simulations.audit.worlds import User, crafted, lied
+from fedhist.simulations.engines.in_process import exact_total
+
+MASKED: dict[str, Any] = {
+    "masking": "secagg", "participants": 3, "corrupt_share": 0.0, "dropout_share": 0.0,
+}  # fmt: skip
+_ITEMS = 3
+_CASES = 100
+_COUNTS = (1, 2, 3, 7, 8, 9, 40, 2**31 - 1)
+"""Of one user and item: small, at a bound, beyond every bound, the largest there may be."""
+_MODES: tuple[dict[str, Any], ...] = (
+    {"mechanism": "gaussian", "items": _ITEMS},
+    {"mechanism": "laplace", "items": _ITEMS},
+    {"mechanism": "laplace", "items": _ITEMS, "debias": "poisson"},
+    {"domain": "open", "statistic": "plain"},
+    {"domain": "open", "statistic": "bucketed", "buckets": 2},
+)
+
+
+def scored_plans(*, masked: bool) -> Iterator[Plan]:
+    """A plan for every private selector that draws by score, in every mode that it has."""
+    usual: dict[str, Any] = {"users": 6, "candidates": 4, "max_threshold": 8.0, "epsilon_select": 1.0}
+    for name, selector in SELECTORS.items():
+        if not (isinstance(selector, ScoringSelector) and selector.private):
+            continue
+        for mode in _MODES:
+            if masked and mode.get("statistic") == "plain":
+                continue
+            for neighbours in Neighbours:
+                masking = MASKED if masked else {}
+                plan = Plan(**usual, **mode, **masking, neighbours=neighbours, selector=name)
+                if mode_of(plan) in selector.modes:
+                    yield plan
+
+
+def scores_move(setting: Setting, *, masked: bool, sent: bool) -> Finding:
+    """For every selector that draws by score, how much of epsilon' one user can use up by moving the scores.
+
+    Args:
+        setting: of the check.
+        masked: whether the plans mask.
+        sent: whether the others send anything; else they hold anything.
+    """
+    source, worst, cases = setting.auditor(), 0.0, 0
+    for number, plan in enumerate(scored_plans(masked=masked)):
+        for case in range(_CASES):
+            worst = max(worst, _moved(plan, sent=sent, source=source.fork(number, case)))
+            cases += 1
+    detail = f"largest move of the scores in {cases:,} cases"
+    return compared(setting.name, claimed=1.0, delta=0.0, observed=worst, detail=detail)
+
+
+def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
+    """The largest loss of one choice between two neighbours, in units of epsilon'."""
+    request, selector = SelectRequest(plan), selector_for(plan)
+    assert isinstance(selector, ScoringSelector)  # noqa: S101 - `scored_plans` has no others
+    others = [_user(source.fork("other", number)) for number in range(plan.users - 1)]
+    pair = [_user(source.fork("user")), []]
+    if plan.neighbours is Neighbours.REPLACE:
+        pair[1] = _user(source.fork("replaced"))
+    totals = [
+        exact_total(request, crafted([*others, user], _ITEMS), source=source.fork("device")) for user in pair
+    ]
+    if sent:
+        lie = edge_sums(request, source.fork("lie")) - totals[1].values
+        totals = [lied(total, request, lie) for total in totals]
+    drawn = [_choices(selector, plan, read_statistic(plan, total)) for total in totals]
+    return sum(_loss(one, other) for one, other in zip(*drawn, strict=True)) / plan.epsilon_select
+
+
+def _choices(selector: ScoringSelector, plan: Plan, statistic: Statistic) -> list[WeightedChoice]:
+    """All that is drawn by score: one choice, or one for each item."""
+    if plan.per_item:
+        assert isinstance(selector, Quantile)  # noqa: S101 - the one selector that has a bound for each item
+        return selector.item_choices(plan, statistic)
+    return [selector.choice(plan, statistic)]
+
+
+def _loss(one: WeightedChoice, other: WeightedChoice) -> float:
+    """The range of the changes of all candidates' log-weights, which no change of a log-probability exceeds."""
+    changes = [x - y for x, y in zip(one.scores.tolist(), other.scores.tolist(), strict=True)]
+    return one.epsilon * (max(changes) - min(changes)) / (2 * one.sensitivity)
+
+
+def _user(source: Source) -> User:
+    """Some of the items, with counts at the edges of bounds."""
+    held, counts = source.words(_ITEMS) % np.uint64(2), source.words(_ITEMS) % np.uint64(len(_COUNTS))
+    return [(item, _COUNTS[count]) for item, count in enumerate(counts.tolist()) if held[item]]
+
+
+def edge_sums(request: Request, source: Source) -> Integers:
+    """What liars make of round 1: sums near 0, half of the circle and what selectors aim at, give or take one user."""
+    plan, length = request.plan, request.length
+    half = 1 << (vector_width(request) - 1)
+    aims, offsets = [0, half], [0, 1]
+    if plan.is_open:
+        aims += [half >> 1, half >> 17]
+        offsets += [5, 30, 1 << 10, 1 << 18]
+    else:
+        aims += [target_rank(plan), target_rank(plan) - half, price_in_weights(plan)]
+    if not plan.is_open and not plan.per_item:
+        offsets += [plan.tail_cap, plan.tail_cap // 2]
+    aim, offset, sign = (source.words(length) for _ in range(3))
+    wanted = [
+        aims[a % len(aims)] + offsets[o % len(offsets)] * (1 if s & 1 else -1)
+        for a, o, s in zip(aim.tolist(), offset.tolist(), sign.tolist(), strict=True)
+    ]
+    sums = np.array([number % 2**64 for number in wanted], dtype=np.uint64).view(np.int64)
+    # Of a closed domain running sums are read: half of the time these are at the edge, else what is sent is.
+    running = not plan.is_open and source.words(1).item() % 2 == 0
+    return sums - np.append(sums[1:], 0) if running else sums
+
+
+def lied_release(mechanism: str, **settings: Any) -> Worlds:
+    """A liar adds half of the circle less half of what the user has: the user carries the sum over the edge."""
+    plan = Plan(
+        users=3, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=8.0,
+        **MASKED, **settings,
+    )  # fmt: skip
+
+    def lie(request: Request) -> Integers:
+        added = np.zeros(request.length, dtype=np.int64)
+        if isinstance(request, ReleaseRequest):
+            half = 1 << (vector_width(request) - 1)
+            added[0] = half - request.threshold.steps // 2
+        return added
+
+    def value(release: Release) -> float:
+        items = release.item_release
+        # What is carried over the edge is the smallest number there is.
+        return -float((release.histogram if items is None else items.clipped)[0])
+
+    return replace(closed_worlds(plan, [(0, HUGE)], [[], []]), evidence=value, lie=lie)
+
+
+def lied_steps(selector: str) -> Worlds:
+    """Every sum above a candidate is at the edge of the wrap, and the user carries all of them over it."""
+    others = 3
+    plan = Plan(
+        users=others + 1, items=2, sparsity=1, selector=selector, candidates=16, max_threshold=32.0,
+        epsilon=0.1, delta=0.02, epsilon_select=1.0, delta_select=0.02, **MASKED,
+    )  # fmt: skip
+
+    def lie(request: Request) -> Integers:
+        added = np.zeros(request.length, dtype=np.int64)
+        if isinstance(request, SelectRequest):
+            edge, bins = (1 << (vector_width(request) - 1)) - 1, request.length // 2
+            added[bins - 1], added[-1] = edge - others, edge - others * plan.tail_cap
+        return added
+
+    worlds = closed_worlds(plan, [(0, HUGE)], [[(1, HUGE)]] * others)
+    return replace(worlds, evidence=lambda release: 0.0, lie=lie)
+
+
+def _few(setting: Setting) -> int:
+    """An edge that can be read off shows in few runs."""
+    return setting.effort.slow_runs // 2
+
+
+CHECKS = (
+    Check("others hold anything, scores", partial(scores_move, masked=False, sent=False)),
+    Check("others hold anything, scores under masks", partial(scores_move, masked=True, sent=False)),
+    Check("others send anything, scores under masks", partial(scores_move, masked=True, sent=True)),
+    Check(
+        "others send anything, gaussian",
+        two_worlds(partial(lied_release, "gaussian", epsilon=1.0, delta=0.02), _few),
+    ),
+    Check("others send anything, laplace", two_worlds(partial(lied_release, "laplace", epsilon=1.0), _few)),
+    Check(
+        "others send anything, items",
+        two_worlds(partial(lied_release, "laplace", epsilon=1.0, debias="poisson"), _few),
+    ),
+    Check("others send anything, dpsgd", two_worlds(partial(lied_steps, "dpsgd"), _few)),
+    Check("others send anything, m-quantile", two_worlds(partial(lied_steps, "m-quantile"), _few)),
+)
