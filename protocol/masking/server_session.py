@@ -1,14 +1,16 @@
 """The server's side of one masked sum, stage by stage. Each stage takes messages and closes into the next.
 
-    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingInputs ──────────────▶ CollectingOpenings ─▶ MaskedSum
-                                                          └─▶ CollectingConfirmations ─▲   signed mode
+    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingComplaints ─▶ CollectingInputs
+    CollectingInputs ────────────────────────────▶ CollectingOpenings ─▶ MaskedSum
+          └─▶ CollectingConfirmations ─▲   signed mode
 
     stage = CollectingAdvertisements(terms, source=source)
     stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
     stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
 
-A device that is silent or sends nonsense is a drop-out. When too few are left, `close` raises RoundFailed and no
-request to unmask was made, so that every input stays hidden. A stage is closed once.
+A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before anybody
+masks; `incidents` names who and why. When too few are left, `close` raises RoundFailed and no request to unmask was
+made, so that every input stays hidden. A stage is closed once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -26,13 +27,14 @@ from fedhist.protocol.errors import (
     DecodeError,
     InvalidInput,
     RoundFailed,
-    TooFewSurvivors,
     UnexpectedMessage,
 )
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.cohort import Cohort
+from fedhist.protocol.masking.complaints import left_out
 from fedhist.protocol.masking.encoding import read_residues, zeros
 from fedhist.protocol.masking.graph import parameters_for
+from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
 from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
@@ -51,19 +53,6 @@ from fedhist.protocol.privacy.randomness import Source
 Messages = Iterator[tuple[int, bytes]]
 
 
-class Rejection(StrEnum):
-    """Why a message was ignored."""
-
-    DUPLICATE = "duplicate"
-    STRANGER = "stranger"
-    MALFORMED = "malformed"
-    BAD_KEY = "bad-key"
-    BAD_SIGNATURE = "bad-signature"
-    WRONG_RECEIVERS = "wrong-receivers"
-    WRONG_SHARES = "wrong-shares"
-    FULL = "full"
-
-
 class _Rejected(Exception):
     def __init__(self, reason: Rejection) -> None:
         self.reason = reason
@@ -75,12 +64,18 @@ class _Stage(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, terms: MaskingTerms, expected: set[int] | None, rejected: Counter[Rejection]) -> None:
+    def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
         self.terms = terms
-        self.rejected = rejected
+        self.incidents = incidents
         self._expected = expected
         self._heard: set[int] = set()
+        self._ignored: dict[int, Rejection] = {}
         self._closed = False
+
+    @property
+    def rejected(self) -> Counter[Rejection]:
+        """How many messages were ignored so far, by reason."""
+        return self.incidents.rejected
 
     @property
     def waiting_for(self) -> int | None:
@@ -98,16 +93,17 @@ class _Stage(ABC):
                 raise _Rejected(Rejection.DUPLICATE)
             self._take(sender, message)
         except _Rejected as refused:
-            self.rejected[refused.reason] += 1
-            return False
+            reason = refused.reason
         except DecodeError:
-            self.rejected[Rejection.MALFORMED] += 1
-            return False
+            reason = Rejection.MALFORMED
         except BadKey:
-            self.rejected[Rejection.BAD_KEY] += 1
-            return False
-        self._heard.add(sender)
-        return True
+            reason = Rejection.BAD_KEY
+        else:
+            self._heard.add(sender)
+            return True
+        self.rejected[reason] += 1
+        self._ignored[sender] = reason
+        return False
 
     @abstractmethod
     def _take(self, sender: int, message: bytes) -> None:
@@ -118,9 +114,28 @@ class _Stage(ABC):
             raise UnexpectedMessage(state=self, message=None)
         self._closed = True
 
+    def _name_ignored(self) -> None:
+        """Name those who were expected, sent something, and are out because none of it could be taken."""
+        for sender, reason in self._ignored.items():
+            if sender in (self._expected or ()) and sender not in self._heard:
+                self.incidents.leave_out(reason, [sender])
+
     def _need(self, alive: int, needed: int) -> None:
         if alive < needed:
-            raise TooFewSurvivors(self.name, alive=alive, needed=needed)
+            raise self.incidents.too_few(self.name, alive=alive, needed=needed)
+
+    def _with_enough_neighbours(self, cohort: Cohort, devices: set[int]) -> set[int]:
+        """Leave out who has fewer than t neighbours among these: nobody could rebuild its secrets. Until all have."""
+        kept = cohort.flags(devices)
+        while True:
+            enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
+            if (enough == kept).all():
+                break
+            kept = enough
+        found = {device for device, keep in zip(cohort.ids, kept.tolist(), strict=True) if keep}
+        self.incidents.leave_out(LeftOut.FEW_NEIGHBOURS, devices - found)
+        self._need(len(found), max(self.terms.minimum_survivors, cohort.parameters.threshold + 1))
+        return found
 
 
 class CollectingAdvertisements(_Stage):
@@ -135,7 +150,7 @@ class CollectingAdvertisements(_Stage):
             raise InvalidInput(
                 "a directory and the mode do not go together", allowed="one in signed mode only"
             )
-        super().__init__(terms, None if directory is None else set(directory), Counter())
+        super().__init__(terms, None if directory is None else set(directory), Incidents())
         self._salt = draw_bytes(KEY_BYTES, source=source)
         self._directory = dict(directory or {})
         self._bodies: dict[int, bytes] = {}
@@ -169,7 +184,7 @@ class CollectingAdvertisements(_Stage):
         except InvalidInput as error:
             raise RoundFailed(str(error)) from None
         cohort = Cohort(self.terms, self._bodies, parameters, self._salt)
-        return CollectingShares(self.terms, cohort, self._directory, self.rejected), self._rosters(cohort)
+        return CollectingShares(self.terms, cohort, self._directory, self.incidents), self._rosters(cohort)
 
     def _rosters(self, cohort: Cohort) -> Messages:
         entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
@@ -190,9 +205,9 @@ class CollectingShares(_Stage):
         terms: MaskingTerms,
         cohort: Cohort,
         directory: Mapping[int, bytes],
-        rejected: Counter[Rejection],
+        incidents: Incidents,
     ) -> None:
-        super().__init__(terms, set(cohort.ids), rejected)
+        super().__init__(terms, set(cohort.ids), incidents)
         self.cohort = cohort
         self._directory = directory
         self._boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in cohort.ids}
@@ -204,22 +219,15 @@ class CollectingShares(_Stage):
         for receiver, box in boxes:
             self._boxes[receiver].append((sender, box))
 
-    def close(self) -> tuple[CollectingInputs, Messages]:
+    def close(self) -> tuple[CollectingComplaints, Messages]:
         """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
         self._close()
-        kept = self._with_enough_neighbours()
-        self._need(len(kept), max(self.terms.minimum_survivors, self.cohort.parameters.threshold + 1))
-        following = CollectingInputs(self.terms, self.cohort, self._directory, self.rejected, shared=kept)
+        self._name_ignored()
+        kept = self._with_enough_neighbours(self.cohort, self._heard)
+        following = CollectingComplaints(
+            self.terms, self.cohort, self._directory, self.incidents, shared=kept
+        )
         return following, self._deliveries(kept)
-
-    def _with_enough_neighbours(self) -> set[int]:
-        """Leave out who has fewer than t neighbours that shared: nobody could rebuild its secrets. Until all have."""
-        kept = self.cohort.flags(self._heard)
-        while True:
-            enough = kept & (kept[self.cohort.adjacency].sum(axis=1) >= self.cohort.parameters.threshold)
-            if (enough == kept).all():
-                return {device for device, keep in zip(self.cohort.ids, kept.tolist(), strict=True) if keep}
-            kept = enough
 
     def _deliveries(self, kept: set[int]) -> Messages:
         for device in self.cohort.ids:
@@ -227,6 +235,57 @@ class CollectingShares(_Stage):
             if device in kept:
                 delivered = sorted(box for box in boxes if box[0] in kept)
                 yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
+
+
+class CollectingComplaints(_Stage):
+    """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
+
+    name = "checking"
+
+    def __init__(
+        self,
+        terms: MaskingTerms,
+        cohort: Cohort,
+        directory: Mapping[int, bytes],
+        incidents: Incidents,
+        *,
+        shared: set[int],
+    ) -> None:
+        super().__init__(terms, shared, incidents)
+        self._cohort = cohort
+        self._directory = directory
+        self._shared = shared
+
+    def _take(self, sender: int, message: bytes) -> None:
+        accused = wire.decode_ids(message, Kind.COMPLAINTS, self.terms)
+        if not accused:
+            return
+        if not set(accused) <= self._shared.intersection(self._cohort.neighbours(sender)):
+            raise _Rejected(Rejection.WRONG_COMPLAINTS)
+        self.incidents.complaints[sender] = accused
+
+    def close(self) -> tuple[CollectingInputs, Messages]:
+        """Leave out a small cover of the complaints, and tell everyone else whom to mask with."""
+        self._close()
+        self._name_ignored()
+        # A complaint by or about a device that is gone anyway says nothing of the other side.
+        open_complaints = {
+            accuser: self._heard.intersection(accused)
+            for accuser, accused in self.incidents.complaints.items()
+        }
+        gone = left_out(open_complaints)
+        for device, reason in gone.items():
+            self.incidents.leave_out(reason, [device])
+        kept = self._with_enough_neighbours(self._cohort, self._heard - gone.keys())
+        following = CollectingInputs(self.terms, self._cohort, self._directory, self.incidents, shared=kept)
+        return following, self._peers(kept)
+
+    def _peers(self, kept: set[int]) -> Messages:
+        flags, cohort = self._cohort.flags(kept), self._cohort
+        ids = np.array(cohort.ids, dtype=np.uint64)
+        for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
+            if device in kept:
+                yield device, wire.encode_ids(Kind.PEERS, ids[row[flags[row]]].tolist(), self.terms)
 
 
 class CollectingInputs(_Stage):
@@ -239,11 +298,11 @@ class CollectingInputs(_Stage):
         terms: MaskingTerms,
         cohort: Cohort,
         directory: Mapping[int, bytes],
-        rejected: Counter[Rejection],
+        incidents: Incidents,
         *,
         shared: set[int],
     ) -> None:
-        super().__init__(terms, shared, rejected)
+        super().__init__(terms, shared, incidents)
         self._cohort = cohort
         self._directory = directory
         self._shared = shared
@@ -256,14 +315,15 @@ class CollectingInputs(_Stage):
     def close(self) -> tuple[CollectingConfirmations | CollectingOpenings, Messages]:
         """Settle who survived. Ask for confirmations in signed mode, else for the shares that unmask."""
         self._close()
+        self._name_ignored()
         self._need(len(self._heard), self.terms.minimum_survivors)
         self._need_neighbours()
         recovery = Recovery(self._cohort, self._sum, shared=self._shared, included=self._heard)
         if not self.terms.signed:
-            return _ask_to_open(self.terms, recovery, b"", self._heard, self.rejected)
+            return _ask_to_open(self.terms, recovery, b"", self._heard, self.incidents)
         survivors = wire.id_list(sorted(self._heard))
         message = wire.message(Kind.SURVIVORS, self.terms, survivors)
-        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.rejected)
+        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.incidents)
         return following, ((device, message) for device in sorted(self._heard))
 
     def _need_neighbours(self) -> None:
@@ -274,7 +334,9 @@ class CollectingInputs(_Stage):
         fewest = int(alive[masked_with].min())
         if fewest < cohort.parameters.threshold:
             needed = cohort.parameters.threshold
-            raise TooFewSurvivors(self.name, alive=fewest, needed=needed, of="neighbours of some device")
+            raise self.incidents.too_few(
+                self.name, alive=fewest, needed=needed, of="neighbours of some device"
+            )
 
 
 class CollectingConfirmations(_Stage):
@@ -288,9 +350,9 @@ class CollectingConfirmations(_Stage):
         recovery: Recovery,
         directory: Mapping[int, bytes],
         survivors: bytes,
-        rejected: Counter[Rejection],
+        incidents: Incidents,
     ) -> None:
-        super().__init__(terms, recovery.included, rejected)
+        super().__init__(terms, recovery.included, incidents)
         self._recovery = recovery
         self._directory = directory
         self._text = survivors_text(terms.digest, roster_digest(recovery.cohort.bodies), survivors)
@@ -308,7 +370,7 @@ class CollectingConfirmations(_Stage):
         # A signer needs t shares from others, so one more than t must be left.
         self._need(len(self._heard), self._recovery.cohort.parameters.threshold + 1)
         signatures = b"".join(wire.confirmation_entry(*entry) for entry in sorted(self._signatures.items()))
-        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.rejected)
+        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.incidents)
 
 
 class CollectingOpenings(_Stage):
@@ -317,9 +379,9 @@ class CollectingOpenings(_Stage):
     name = "unmasking"
 
     def __init__(
-        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], rejected: Counter[Rejection]
+        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], incidents: Incidents
     ) -> None:
-        super().__init__(terms, asked, rejected)
+        super().__init__(terms, asked, incidents)
         self._recovery = recovery
 
     def _take(self, sender: int, message: bytes) -> None:
@@ -339,7 +401,7 @@ class CollectingOpenings(_Stage):
     def close(self) -> MaskedSum:
         """Rebuild the secrets, take the masks off, and give the sum over the included."""
         self._close()
-        return self._recovery.unmask({reason.value: count for reason, count in self.rejected.items()})
+        return self._recovery.unmask(self.incidents)
 
 
 def _ask_to_open(
@@ -347,7 +409,7 @@ def _ask_to_open(
     recovery: Recovery,
     confirmations: bytes,
     asked: set[int],
-    rejected: Counter[Rejection],
+    incidents: Incidents,
 ) -> tuple[CollectingOpenings, Messages]:
     def requests() -> Messages:
         for device in sorted(asked):
@@ -358,12 +420,13 @@ def _ask_to_open(
             ]
             yield device, wire.encode_unmask(dead, confirmations, terms)
 
-    return CollectingOpenings(terms, recovery, asked, rejected), requests()
+    return CollectingOpenings(terms, recovery, asked, incidents), requests()
 
 
 ServerStage = (
     CollectingAdvertisements
     | CollectingShares
+    | CollectingComplaints
     | CollectingInputs
     | CollectingConfirmations
     | CollectingOpenings

@@ -98,8 +98,8 @@ class Play:
             self.inbox = dict(messages)
 
     def until(self, stage: str) -> Play:
-        """Go on until the devices' inboxes hold these messages: roster, boxes, survivors, unmask, or result."""
-        stages = ["roster", "boxes", *(["survivors"] if self.terms.signed else []), "unmask", "result"]
+        """Go on until the devices' inboxes hold these messages: roster, boxes, peers, survivors, unmask, or result."""
+        stages = ["roster", "boxes", "peers", *(["survivors"] if self.terms.signed else []), "unmask", "result"]
         self.advertise()
         for _ in range(stages.index(stage)):
             self.answer()
