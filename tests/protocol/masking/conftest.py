@@ -99,7 +99,14 @@ class Play:
 
     def until(self, stage: str) -> Play:
         """Go on until the devices' inboxes hold these messages: roster, boxes, peers, survivors, unmask, or result."""
-        stages = ["roster", "boxes", "peers", *(["survivors"] if self.terms.signed else []), "unmask", "result"]
+        stages = [
+            "roster",
+            "boxes",
+            "peers",
+            *(["survivors"] if self.terms.signed else []),
+            "unmask",
+            "result",
+        ]
         self.advertise()
         for _ in range(stages.index(stage)):
             self.answer()
