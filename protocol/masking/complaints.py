@@ -5,10 +5,11 @@ leaves devices out until no complaint is left between two that stay: each time t
 accused or as accuser. A sender of garbage is the centre of a star of complaints, and so is a liar that accuses
 everybody: one of these is left out and nobody else. Among equals it is the one that more accuse, then the smallest id.
 
-Every complaint has a bad device on one side. Let b bad devices be left, and D be the most complaints of any device.
-There are at most b D complaints, so while D stays the same at most b honest devices are left out, and in total at most
-b (1 + 1/2 + ... + 1/b): an honest device has no more than b complaints, since only bad ones accuse it or are accused by
-it. So one bad device takes at most one honest one out of the sum, five at most eleven.
+*How many honest devices b bad ones can get left out.* Every complaint has a bad device on one side, so an honest device
+has at most b. When the most complaints of any device are D, at most b D are left, and to leave an honest device out
+then settles D of them. So the numbers r_j of honest devices that are left out with j complaints obey
+r_1 + 2 r_2 + ... + D r_D <= b D for every D up to b. Their sum is largest when all of these are equalities, r_j = b/j:
+at most b (1 + 1/2 + ... + 1/b). One bad device takes one honest device out of the sum at most, five take eleven.
 """
 
 from __future__ import annotations
