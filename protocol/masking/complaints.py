@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 from fedhist.protocol.masking.incidents import LeftOut
 
 
-def left_out(complaints: Mapping[int, Collection[int]]) -> dict[int, LeftOut]:
+def devices_to_leave_out(complaints: Mapping[int, Collection[int]]) -> dict[int, LeftOut]:
     """The devices to leave out, and on which side of the complaints they were; `complaints` has the accused by accuser.
 
     Between two devices there is one complaint at most: that both accuse each other counts once.

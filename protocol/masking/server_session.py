@@ -1,8 +1,8 @@
 """The server's side of one masked sum, stage by stage. Each stage takes messages and closes into the next.
 
     CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingComplaints ─▶ CollectingInputs
-    CollectingInputs ────────────────────────────▶ CollectingOpenings ─▶ MaskedSum
-          └─▶ CollectingConfirmations ─▲   signed mode
+    CollectingInputs ─────────────────────────────────────▶ CollectingOpenings ─▶ MaskedSum
+              └─▶ CollectingConfirmations, signed mode ─▲
 
     stage = CollectingAdvertisements(terms, source=source)
     stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
@@ -15,26 +15,17 @@ made, so that every input stays hidden. A stage is closed once.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 import numpy as np
 
-from fedhist.protocol.errors import (
-    BadKey,
-    DecodeError,
-    InvalidInput,
-    RoundFailed,
-    UnexpectedMessage,
-)
+from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.cohort import Cohort
-from fedhist.protocol.masking.complaints import left_out
+from fedhist.protocol.masking.complaints import devices_to_leave_out
 from fedhist.protocol.masking.encoding import read_residues, zeros
 from fedhist.protocol.masking.graph import parameters_for
-from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
+from fedhist.protocol.masking.incidents import Incidents, Rejection
 from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
@@ -46,100 +37,14 @@ from fedhist.protocol.masking.keys import (
     verify,
 )
 from fedhist.protocol.masking.recovery import MaskedSum, Recovery
+from fedhist.protocol.masking.server_stage import Messages, Rejected, Stage
 from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
 
-Messages = Iterator[tuple[int, bytes]]
 
-
-class _Rejected(Exception):
-    def __init__(self, reason: Rejection) -> None:
-        self.reason = reason
-        super().__init__(reason.value)
-
-
-class _Stage(ABC):
-    """Takes each expected sender's message once, and counts what it ignores."""
-
-    name: ClassVar[str]
-
-    def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
-        self.terms = terms
-        self.incidents = incidents
-        self._expected = expected
-        self._heard: set[int] = set()
-        self._ignored: dict[int, Rejection] = {}
-        self._closed = False
-
-    @property
-    def rejected(self) -> Counter[Rejection]:
-        """How many messages were ignored so far, by reason."""
-        return self.incidents.rejected
-
-    @property
-    def waiting_for(self) -> int | None:
-        """How many expected devices have not answered; None while anybody may."""
-        return None if self._expected is None else len(self._expected) - len(self._heard)
-
-    def add(self, sender: int, message: bytes) -> bool:
-        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
-        if self._closed:
-            raise UnexpectedMessage(state=self, message=message)
-        try:
-            if self._expected is not None and sender not in self._expected:
-                raise _Rejected(Rejection.STRANGER)
-            if sender in self._heard:
-                raise _Rejected(Rejection.DUPLICATE)
-            self._take(sender, message)
-        except _Rejected as refused:
-            reason = refused.reason
-        except DecodeError:
-            reason = Rejection.MALFORMED
-        except BadKey:
-            reason = Rejection.BAD_KEY
-        else:
-            self._heard.add(sender)
-            return True
-        self.rejected[reason] += 1
-        self._ignored[sender] = reason
-        return False
-
-    @abstractmethod
-    def _take(self, sender: int, message: bytes) -> None:
-        """Keep what an expected sender sent, or raise."""
-
-    def _close(self) -> None:
-        if self._closed:
-            raise UnexpectedMessage(state=self, message=None)
-        self._closed = True
-
-    def _name_ignored(self) -> None:
-        """Name those who were expected, sent something, and are out because none of it could be taken."""
-        for sender, reason in self._ignored.items():
-            if sender in (self._expected or ()) and sender not in self._heard:
-                self.incidents.leave_out(reason, [sender])
-
-    def _need(self, alive: int, needed: int) -> None:
-        if alive < needed:
-            raise self.incidents.too_few(self.name, alive=alive, needed=needed)
-
-    def _with_enough_neighbours(self, cohort: Cohort, devices: set[int]) -> set[int]:
-        """Leave out who has fewer than t neighbours among these: nobody could rebuild its secrets. Until all have."""
-        kept = cohort.flags(devices)
-        while True:
-            enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
-            if (enough == kept).all():
-                break
-            kept = enough
-        found = {device for device, keep in zip(cohort.ids, kept.tolist(), strict=True) if keep}
-        self.incidents.leave_out(LeftOut.FEW_NEIGHBOURS, devices - found)
-        self._need(len(found), max(self.terms.minimum_survivors, cohort.parameters.threshold + 1))
-        return found
-
-
-class CollectingAdvertisements(_Stage):
-    """Whoever advertises takes part. In signed mode `directory` has the devices' public keys, as on the devices."""
+class CollectingAdvertisements(Stage):
+    """All who advertise take part. In signed mode `directory` has the devices' public keys, as on the devices."""
 
     name = "advertising"
 
@@ -158,9 +63,9 @@ class CollectingAdvertisements(_Stage):
 
     def _take(self, sender: int, message: bytes) -> None:
         if not 0 <= sender <= MAX_ID:
-            raise _Rejected(Rejection.STRANGER)
+            raise Rejected(Rejection.STRANGER)
         if len(self._bodies) == MAX_DEVICES:
-            raise _Rejected(Rejection.FULL)
+            raise Rejected(Rejection.FULL)
         body = bytes(wire.body_of(message, Kind.ADVERTISEMENT, self.terms))
         advert = wire.read_advertisement(body, self.terms)
         keys = {advert.box_key, advert.mask_key}
@@ -168,10 +73,10 @@ class CollectingAdvertisements(_Stage):
             check_public(key)
         # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
-            raise _Rejected(Rejection.BAD_KEY)
+            raise Rejected(Rejection.BAD_KEY)
         text = advertisement_text(self.terms.digest, sender, advert.unsigned)
         if self.terms.signed and not verify(self._directory, sender, advert.signature, text):
-            raise _Rejected(Rejection.BAD_SIGNATURE)
+            raise Rejected(Rejection.BAD_SIGNATURE)
         self._keys |= keys
         self._bodies[sender] = body
 
@@ -195,7 +100,7 @@ class CollectingAdvertisements(_Stage):
             )
 
 
-class CollectingShares(_Stage):
+class CollectingShares(Stage):
     """Boxes come from their senders and are sorted by receiver."""
 
     name = "sharing"
@@ -215,7 +120,7 @@ class CollectingShares(_Stage):
     def _take(self, sender: int, message: bytes) -> None:
         boxes = wire.decode_boxes(message, Kind.SHARES, self.terms)
         if [receiver for receiver, _ in boxes] != self.cohort.neighbours(sender):
-            raise _Rejected(Rejection.WRONG_RECEIVERS)
+            raise Rejected(Rejection.WRONG_RECEIVERS)
         for receiver, box in boxes:
             self._boxes[receiver].append((sender, box))
 
@@ -237,7 +142,7 @@ class CollectingShares(_Stage):
                 yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
 
 
-class CollectingComplaints(_Stage):
+class CollectingComplaints(Stage):
     """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
 
     name = "checking"
@@ -261,7 +166,7 @@ class CollectingComplaints(_Stage):
         if not accused:
             return
         if not set(accused) <= self._shared.intersection(self._cohort.neighbours(sender)):
-            raise _Rejected(Rejection.WRONG_COMPLAINTS)
+            raise Rejected(Rejection.WRONG_COMPLAINTS)
         self.incidents.complaints[sender] = accused
 
     def close(self) -> tuple[CollectingInputs, Messages]:
@@ -273,7 +178,7 @@ class CollectingComplaints(_Stage):
             accuser: self._heard.intersection(accused)
             for accuser, accused in self.incidents.complaints.items()
         }
-        gone = left_out(open_complaints)
+        gone = devices_to_leave_out(open_complaints)
         for device, reason in gone.items():
             self.incidents.leave_out(reason, [device])
         kept = self._with_enough_neighbours(self._cohort, self._heard - gone.keys())
@@ -288,7 +193,7 @@ class CollectingComplaints(_Stage):
                 yield device, wire.encode_ids(Kind.PEERS, ids[row[flags[row]]].tolist(), self.terms)
 
 
-class CollectingInputs(_Stage):
+class CollectingInputs(Stage):
     """Masked inputs are added to one running sum as they come, and none is kept."""
 
     name = "masking"
@@ -339,7 +244,7 @@ class CollectingInputs(_Stage):
             )
 
 
-class CollectingConfirmations(_Stage):
+class CollectingConfirmations(Stage):
     """Signed mode: survivors sign the set of survivors."""
 
     name = "confirming"
@@ -361,7 +266,7 @@ class CollectingConfirmations(_Stage):
     def _take(self, sender: int, message: bytes) -> None:
         signature = wire.decode_confirmation(message, self.terms)
         if not verify(self._directory, sender, signature, self._text):
-            raise _Rejected(Rejection.BAD_SIGNATURE)
+            raise Rejected(Rejection.BAD_SIGNATURE)
         self._signatures[sender] = signature
 
     def close(self) -> tuple[CollectingOpenings, Messages]:
@@ -373,7 +278,7 @@ class CollectingConfirmations(_Stage):
         return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.incidents)
 
 
-class CollectingOpenings(_Stage):
+class CollectingOpenings(Stage):
     """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
 
     name = "unmasking"
@@ -387,7 +292,7 @@ class CollectingOpenings(_Stage):
     def _take(self, sender: int, message: bytes) -> None:
         opened = wire.decode_opening(message, self.terms)
         if [(share.owner, share.kind) for share in opened] != self._due(sender):
-            raise _Rejected(Rejection.WRONG_SHARES)
+            raise Rejected(Rejection.WRONG_SHARES)
         self._recovery.keep(sender, opened)
 
     def _due(self, sender: int) -> list[tuple[int, ShareKind]]:

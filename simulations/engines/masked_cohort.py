@@ -29,9 +29,9 @@ from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.server_session import (
     CollectingAdvertisements,
     CollectingOpenings,
-    Messages,
     ServerStage,
 )
+from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 

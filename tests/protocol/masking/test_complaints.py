@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
 from fedhist.protocol.masking import device_session, wire
 from fedhist.protocol.masking.boxes import BOX_BYTES
-from fedhist.protocol.masking.complaints import left_out
+from fedhist.protocol.masking.complaints import devices_to_leave_out
 from fedhist.protocol.masking.device_states import Checked, DeviceState, Shared
 from fedhist.protocol.masking.incidents import LeftOut, Rejection
 from fedhist.protocol.masking.shamir import SHARE_BYTES
@@ -140,7 +140,7 @@ class TestSeveral:
         assert_exact_without(cohort, 10, BAD, 22)
 
     def test_one_complaint_leaves_the_accused_out_and_names_both(self, play: Any) -> None:
-        """Nobody can say which of the two lies, so whoever reads the report must know of both."""
+        """Nobody can say which of the two lies, so a reader of the report must know of both."""
         result = finished(with_complaints(play(10).until("boxes"), {BAD: {25}}))
         assert (result.left_out, result.complaints) == ({"bad-boxes": (25,)}, {BAD: (25,)})
 
@@ -200,8 +200,8 @@ class TestGarbageInGoodBoxes:
 
 class TestWhomToLeaveOut:
     def test_nobody_without_complaints(self) -> None:
-        assert left_out({}) == {}
-        assert left_out({1: ()}) == {}
+        assert devices_to_leave_out({}) == {}
+        assert devices_to_leave_out({1: ()}) == {}
 
     @pytest.mark.parametrize(
         ("complaints", "gone"),
@@ -217,7 +217,7 @@ class TestWhomToLeaveOut:
     def test_the_most_complaints_then_the_accused_then_the_smallest_id(
         self, complaints: dict[int, list[int]], gone: dict[int, LeftOut]
     ) -> None:
-        assert left_out(complaints) == gone
+        assert devices_to_leave_out(complaints) == gone
 
     @given(st.sets(st.integers(0, 29), max_size=6), st.data())
     def test_no_complaint_is_left_and_liars_take_few_with_them(
@@ -231,6 +231,6 @@ class TestWhomToLeaveOut:
             for device in range(30)
         }
         complaints = {accuser: accused - {accuser} for accuser, accused in complaints.items()}
-        gone = left_out(complaints)
+        gone = devices_to_leave_out(complaints)
         assert all(accuser in gone or accused <= gone.keys() for accuser, accused in complaints.items())
         assert len(gone.keys() - bad) <= sum(len(bad) / place for place in range(1, len(bad) + 1))
