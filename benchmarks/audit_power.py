@@ -205,7 +205,7 @@ BUGS = (
     ),
     bug(
         "a device answering twice, masked",
-        ("protocol.masking.server_session:_Stage.add", "if sender in self._heard:", "if False:"),
+        ("protocol.masking.server_stage:Stage.add", "if sender in self._heard:", "if False:"),
     ),
     bug(
         "a device answering twice, without masks",

@@ -3,7 +3,7 @@
     python benchmarks/masked_flower.py            # 50 nodes
     python benchmarks/masked_flower.py --nodes 20 --repeats 2
 
-A masked run has four exchanges a round (five when signed), so it is compared with as many plain ones: unmasked runs
+A masked run has five exchanges a round (six when signed), so it is compared with as many plain ones: unmasked runs
 of the same plan, of two exchanges each. The two alternate on the same nodes. Shown are the best of each, the ratio of
 the bests, and the median of the ratios of neighbours.
 """
@@ -79,9 +79,9 @@ def serve(grid: Grid, context: Context, *, folder: Path, nodes: int, repeats: in
     plain = Plan(users=USERS, items=ITEMS)
     run(grid, plain, folder, nodes)  # starts the workers
     for name, exchanges, settings in (
-        ("secagg", 4, {"masking": "secagg"}),
-        ("secagg, noise from devices", 4, {"masking": "secagg", "noise_from": "devices"}),
-        ("secagg-signed", 5, {"masking": "secagg-signed"}),
+        ("secagg", 5, {"masking": "secagg"}),
+        ("secagg, noise from devices", 5, {"masking": "secagg", "noise_from": "devices"}),
+        ("secagg-signed", 6, {"masking": "secagg-signed"}),
     ):
         masked = Plan(users=USERS, items=ITEMS, participants=nodes, **settings)
         reports = run(grid, masked, folder, nodes)[1]

@@ -12,7 +12,7 @@ from fedhist.protocol.errors import DecodeError, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, DeviceState, Shared
+from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.privacy.randomness import Source
@@ -45,10 +45,18 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
 
 
 def begin(
-    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None
+    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None, fewest: int = 0
 ) -> tuple[bytes, bytes]:
-    """The session's first state and the advertisement of its keys."""
-    state, message = start(terms_of(envelope), me, source=source, identity=identity)
+    """The session's first state and the advertisement of its keys.
+
+    Args:
+        envelope: the request.
+        me: the participant's number.
+        source: for the keys.
+        identity: for signed masking, the participant's key and the directory of all keys.
+        fewest: the participant's own floor: it gives up when it sees fewer participants than that.
+    """
+    state, message = start(terms_of(envelope), me, source=source, identity=identity, fewest=fewest)
     return save(state), message
 
 
@@ -78,6 +86,6 @@ def proceed(
         vector: called when the vector is due, and not before: data is not looked at for a session that fails.
         source: for what the step draws.
     """
-    values = vector() if isinstance(session, Shared) else None
+    values = vector() if isinstance(session, Checked) else None
     after, answer = advance(session, message, source=source, vector=values)
     return save(after), b"" if isinstance(after, Aborted) else answer

@@ -35,7 +35,7 @@ ANSWER = "fedhist-answer"
 MASKING = "fedhist-masking"
 """The name of a masked round's message in our record, and of the session's record in a node's state."""
 
-MASKED_STAGES = ("advertising", "sharing", "masking", "confirming", "unmasking")
+MASKED_STAGES = ("advertising", "sharing", "checking", "masking", "confirming", "unmasking")
 """The steps of a masked round, as the server's session names them; messages are of type `query.advertising`, ..."""
 
 PARTICIPANT_BYTES = 8

@@ -8,8 +8,9 @@
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
-    │   ├── TooFewSurvivors     masked inputs can't be unmasked safely, or at all
-    │   └── CorruptShares       too many devices lied about others' shares
+    │   └── MaskingFailed       a masked sum stays masked; names who was left out of it
+    │       ├── TooFewSurvivors masked inputs can't be unmasked safely, or at all
+    │       └── CorruptShares   a device's shares were no shares, or too many others lied about them
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
@@ -22,6 +23,11 @@ Errors carry parameters and positions, never a user's data, a mask or a key.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+MAX_NAMED = 10
+"""How many participants a sentence names; attributes and reports have them all."""
 
 
 class FedhistError(Exception):
@@ -62,25 +68,63 @@ class RoundFailed(FedhistError):
     """A round ended without a result. Nothing was released; the ledger says what was spent."""
 
 
-class TooFewSurvivors(RoundFailed):
-    """A masked sum lost too many devices. It stays masked, and so does every input."""
+class MaskingFailed(RoundFailed):
+    """A masked sum that stays masked, and so does every input.
 
-    def __init__(self, stage: str, *, alive: int, needed: int, of: str = "devices") -> None:
+    `left_out` has the ids of participants by the reason for which they are not in the sum, `complaints` those whose
+    boxes did not open by the one who says so.
+    """
+
+    def __init__(self, problem: str, *, left_out: Mapping[str, tuple[int, ...]]) -> None:
+        self.left_out = dict(left_out)
+        self.complaints: Mapping[int, tuple[int, ...]] = {}
+        named = names_by_reason(left_out)
+        super().__init__(problem + (f"; left out: {named}" if named else ""))
+
+
+class TooFewSurvivors(MaskingFailed):
+    """A masked sum lost too many devices."""
+
+    def __init__(
+        self,
+        stage: str,
+        *,
+        alive: int,
+        needed: int,
+        of: str = "devices",
+        left_out: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self.stage = stage
         self.alive = alive
         self.needed = needed
         super().__init__(
             f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
-            "nothing was unmasked or released"
+            "nothing was unmasked or released",
+            left_out=left_out or {},
         )
 
 
-class CorruptShares(RoundFailed):
-    """Secrets that no subset of the shares that came gives back. The sum stays masked."""
+class CorruptShares(MaskingFailed):
+    """Secrets that no subset of the shares that came gives back; `owners` made the shares, others held them."""
 
-    def __init__(self, *, secrets: int) -> None:
-        self.secrets = secrets
-        super().__init__(f"{secrets} mask secrets can't be rebuilt: the shares that came are corrupt")
+    def __init__(
+        self, *, owners: Sequence[int], left_out: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        self.owners = tuple(owners)
+        super().__init__(
+            f"{len(self.owners)} mask secrets can't be rebuilt: the shares that came are corrupt; "
+            "nothing was unmasked or released",
+            left_out={**(left_out or {}), "corrupt-shares": self.owners},
+        )
+
+
+def names_by_reason(left_out: Mapping[str, Sequence[int]]) -> str:
+    """Participants by the reason for which they are left out, for a sentence: at most ten of each."""
+    parts = []
+    for reason, ids in sorted(left_out.items()):
+        more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+        parts.append(f"{reason} {', '.join(map(str, ids[:MAX_NAMED]))}{more}")
+    return "; ".join(parts)
 
 
 class ProtocolError(FedhistError):

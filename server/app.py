@@ -25,7 +25,7 @@ from fedhist.protocol.envelope import (
     items_digest,
     new_run_name,
 )
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Observer, RunEnded, ignore
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
@@ -53,7 +53,7 @@ from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
 from fedhist.server.report import release_document, release_notes
 from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
-from fedhist.server.round_watch import RoundWatch, names_of, tell_round
+from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
 log = logging.getLogger("fedhist")
@@ -135,6 +135,8 @@ class GridTransport:
         """The same through a masking session; the report is made also of one that fails."""
         exchange = _GridExchange(self, envelope, nodes)
         included, users = 0, 0
+        left_out: Mapping[str, tuple[int, ...]] = {}
+        complaints: Mapping[int, tuple[int, ...]] = {}
         try:
             outcome = masked_sum(
                 terms_of(envelope),
@@ -143,10 +145,15 @@ class GridTransport:
                 directory=self.directory,
                 on_ignored=exchange.refused,
             )
-            included = len(outcome.included)
+            included, left_out, complaints = len(outcome.included), outcome.left_out, outcome.complaints
             total = numbered(to_total(outcome.values, envelope.request, participants=included), known)
             users = total.users
+        except MaskingFailed as failure:
+            left_out, complaints = failure.left_out, failure.complaints
+            raise
         finally:
+            named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
+            tell_left_out(self.observe, envelope, named, names_of(nodes))
             self._report(
                 RoundReport(
                     round=envelope.request.round,
@@ -157,6 +164,11 @@ class GridTransport:
                     size=exchange.size,
                     seconds=monotonic() - started,
                     stages=exchange.stages,
+                    left_out=named,
+                    complaints={
+                        exchange.node_of[accuser]: exchange.nodes_of(accused)
+                        for accuser, accused in complaints.items()
+                    },
                 )
             )
         return total
@@ -246,9 +258,14 @@ class _GridExchange:
         self.stages[stage] = watch.end()
 
     def refused(self, sender: int) -> None:
-        """Count it. Whoever gave itself another's number has not taken it: the other's answer may yet come."""
+        """Count it. A node that gave itself another's number has not taken it: the other's answer may yet come."""
         self.drop(Fault.MALFORMED)
-        self.node_of.pop(sender, None)
+        if not self.stages:
+            self.node_of.pop(sender, None)
+
+    def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
+        """The nodes that these participants are."""
+        return tuple(self.node_of[participant] for participant in participants)
 
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; one that takes another's number is refused."""

@@ -12,7 +12,7 @@ import numpy as np
 from fedhist.protocol.bounds import check_contribution
 from fedhist.protocol.codec import bins_per_item, decode
 from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
-from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed
+from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.rounds import Labels, Round, Total
@@ -61,6 +61,10 @@ class RoundReport:
             of data that is not at hand anyway, see `fedhist.protocol.withholding`.
         seconds: from the first request to the sum.
         stages: the same of each stage of a masked round.
+        left_out: in a masked round, the ids of the nodes that answered and are not in the sum, by reason, see
+            `fedhist.protocol.masking.incidents`; of a round that failed also `corrupt-shares`, those whose masks could
+            not be taken off.
+        complaints: in a masked round, the nodes whose boxes did not open, by the node that says so.
     """
 
     round: Round
@@ -71,13 +75,16 @@ class RoundReport:
     size: int | None
     seconds: float
     stages: Mapping[str, StageReport] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    complaints: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """One line for a log."""
         faults = ", ".join(f"{count} {fault.value}" for fault, count in sorted(self.faults.items()))
         dropped = f"; dropped: {faults}" if faults else ""
+        named = f"; left out: {names_by_reason(self.left_out)}" if self.left_out else ""
         cohort = f"{self.answered} of {self.nodes} nodes, {self.users} users"
-        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}"
+        return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}{named}"
 
     def to_json(self) -> dict[str, object]:
         """The report by name."""
@@ -91,6 +98,12 @@ class RoundReport:
         }
         if self.stages:
             document["stages"] = {stage: report.to_json() for stage, report in self.stages.items()}
+        if self.left_out:
+            document["left_out"] = {reason: list(nodes) for reason, nodes in self.left_out.items()}
+        if self.complaints:
+            document["complaints"] = {
+                str(accuser): list(accused) for accuser, accused in self.complaints.items()
+            }
         return document
 
 

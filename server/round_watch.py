@@ -98,6 +98,15 @@ def names_of(nodes: Sequence[int]) -> dict[int, str]:
     return {node: f"node {place}" for place, node in enumerate(nodes, start=1)}
 
 
+def tell_left_out(
+    observe: Observer, envelope: Envelope, left_out: Mapping[str, Sequence[int]], names: Mapping[int, str]
+) -> None:
+    """Tell who answered in a masked round and is not in the sum."""
+    for reason, nodes in left_out.items():
+        for node in nodes:
+            observe(DroppedOut(envelope.request.round.value, WHOLE_ROUND, names[node], reason, None))
+
+
 def tell_round(observe: Observer, report: RoundReport) -> None:
     """Tell that a whole round is over."""
     observe(

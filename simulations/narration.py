@@ -26,6 +26,7 @@ from fedhist.protocol.withholding import without_data
 STAGES = {
     "advertising": "devices advertise fresh public keys",
     "sharing": "devices share the secrets of their masks with their neighbours, encrypted",
+    "checking": "devices open what their neighbours shared, and say whose does not open",
     "masking": "devices send their values under masks that cancel in the sum",
     "confirming": "devices sign who is still there",
     "unmasking": "those that are left hand over what takes the masks off the sum, and off nothing else",

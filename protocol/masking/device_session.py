@@ -1,7 +1,7 @@
 """A device's side of one masked sum: `start`, then `advance` for each message of the server.
 
     state, message = start(terms, me, source=source)           # send it
-    state, message = advance(state, roster, source=source)     # send it, and so on; with the vector when Shared
+    state, message = advance(state, roster, source=source)     # send it, and so on; with the vector when Checked
 
 Whatever is wrong with a server's message leads to `Aborted` and an empty answer, never to an exception: a caller that
 stores the state it got can't be made to try again. Only the caller's own mistakes raise.
@@ -12,11 +12,19 @@ from __future__ import annotations
 from fedhist.protocol.errors import BadKey, DecodeError, InvalidInput
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, open_box, receiving_key, seal_all, sending_key
+from fedhist.protocol.masking.boxes import (
+    PAIR_KEY_BYTES,
+    SharePair,
+    open_box,
+    receiving_key,
+    seal_all,
+    sending_key,
+)
 from fedhist.protocol.masking.device_states import (
     Aborted,
     AbortReason,
     Advertised,
+    Checked,
     Confirmed,
     DeviceState,
     Finished,
@@ -41,7 +49,7 @@ from fedhist.protocol.masking.keys import (
 )
 from fedhist.protocol.masking.prg import MaskAdder
 from fedhist.protocol.masking.shamir import split
-from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
 from fedhist.protocol.masking.wire import Advertisement, Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
 
@@ -58,13 +66,23 @@ class _Abort(Exception):
 
 
 def start(
-    terms: MaskingTerms, me: int, *, source: Source, identity: Identity | None = None
+    terms: MaskingTerms, me: int, *, source: Source, identity: Identity | None = None, fewest: int = 0
 ) -> tuple[Advertised, bytes]:
-    """Fresh keys and a fresh self-mask seed, and the message that advertises them."""
+    """Fresh keys and a fresh self-mask seed, and the message that advertises them.
+
+    Args:
+        terms: what both sides agree on.
+        me: the device's id.
+        source: for the keys and the seed.
+        identity: in signed mode, the device's signing key and the directory of all.
+        fewest: the device's own floor. It gives up when it sees fewer participants than that, itself included.
+    """
     if not 0 <= me <= MAX_ID:
         raise InvalidInput("an id that is no unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
     if terms.signed != (identity is not None):
         raise InvalidInput("an identity and the mode do not go together", allowed="one in signed mode only")
+    if not 0 <= fewest <= MAX_DEVICES:
+        raise InvalidInput(f"a floor of {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
     state = Advertised(
         terms=terms,
         me=me,
@@ -72,6 +90,7 @@ def start(
         mask_pair=KeyPair.draw(source=source),
         seed=draw_bytes(KEY_BYTES, source=source),
         identity=identity,
+        fewest=fewest,
     )
     return state, wire.message(Kind.ADVERTISEMENT, terms, _own_advertisement(state))
 
@@ -79,42 +98,49 @@ def start(
 def advance(
     state: DeviceState, message: bytes, *, source: Source, vector: Integers | None = None
 ) -> tuple[DeviceState, bytes]:
-    """One step: the next state, and the answer to send. `vector` is read in the state Shared, and needed there."""
-    if isinstance(state, Shared):
+    """One step: the next state, and the answer to send. `vector` is read in the state Checked, and needed there."""
+    if isinstance(state, Checked):
         _check_vector(state.terms, vector)
-    following: tuple[DeviceState, bytes]
     try:
-        match state:
-            case Advertised():
-                following = _share(state, message, source)
-            case Shared() if vector is not None:
-                following = _mask(state, message, vector)
-            case Masked() if state.terms.signed:
-                following = _confirm(state, message)
-            case Masked():
-                following = _open(state, wire.decode_unmask(message, state.terms).dead)
-            case Confirmed():
-                following = _open_confirmed(state, message)
-            case Aborted():
-                following = state, b""
-            case _:
-                raise _Abort(AbortReason.UNEXPECTED)
+        return _following(state, message, source, vector)
     except _Abort as abort:
         reason = abort.reason
     except DecodeError:
         reason = AbortReason.MALFORMED
     except BadKey:
         reason = AbortReason.BAD_KEY
-    else:
-        return following
     return Aborted(terms=state.terms, me=state.me, reason=reason), b""
+
+
+def _following(
+    state: DeviceState, message: bytes, source: Source, vector: Integers | None
+) -> tuple[DeviceState, bytes]:
+    following: tuple[DeviceState, bytes]
+    match state:
+        case Advertised():
+            following = _share(state, message, source)
+        case Shared():
+            following = _check(state, message)
+        case Checked() if vector is not None:
+            following = _mask(state, message, vector)
+        case Masked() if state.terms.signed:
+            following = _confirm(state, message)
+        case Masked():
+            following = _open(state, wire.decode_unmask(message, state.terms).dead)
+        case Confirmed():
+            following = _open_confirmed(state, message)
+        case Aborted():
+            following = state, b""
+        case _:
+            raise _Abort(AbortReason.UNEXPECTED)
+    return following
 
 
 def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, bytes]:
     """Check the neighbours, split both secrets among them, and seal each one's shares."""
     terms, me, context = state.terms, state.me, state.terms.digest
     parameters, neighbours = wire.decode_roster(message, terms)
-    _check_parameters(parameters, terms)
+    _check_parameters(parameters, terms, state.fewest)
     if len(neighbours) != parameters.neighbours or me in neighbours:
         raise _Abort(AbortReason.WRONG_NEIGHBOURS)
     _check_keys(state, neighbours)
@@ -143,25 +169,52 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
         receiving_keys={peer: receiving_key(key, me, peer) for peer, key in keys.items()},
         roster=roster,
         identity=state.identity,
+        fewest=state.fewest,
     )
     return shared, wire.encode_boxes(Kind.SHARES, sealed, terms)
 
 
-def _mask(state: Shared, message: bytes, vector: Integers) -> tuple[Masked, bytes]:
-    """Open the boxes, and mask the vector with everyone who sent one."""
+def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
+    """Open the boxes, keep the shares in them, and tell whose do not open.
+
+    Whether a box opens depends on its sender and on who carried it, and on nobody's data.
+    """
     terms, me, context = state.terms, state.me, state.terms.digest
     boxes = wire.decode_boxes(message, Kind.BOXES, terms)
     if any(sender not in state.receiving_keys for sender, _ in boxes):
         raise _Abort(AbortReason.STRANGER)
-    if len(boxes) < state.parameters.threshold:
-        raise _Abort(AbortReason.TOO_FEW)
-    try:
-        shares = {
-            sender: open_box(box, key=state.receiving_keys[sender], sender=sender, me=me, context=context)
-            for sender, box in boxes
-        }
-    except DecodeError:
-        raise _Abort(AbortReason.BAD_BOX) from None
+    _need(state, len(boxes))
+    shares, bad = dict[int, SharePair](), list[int]()
+    for sender, box in boxes:
+        try:
+            shares[sender] = open_box(
+                box, key=state.receiving_keys[sender], sender=sender, me=me, context=context
+            )
+        except DecodeError:
+            bad.append(sender)
+    checked = Checked(
+        terms=terms,
+        me=me,
+        parameters=state.parameters,
+        mask_pair=state.mask_pair,
+        seed=state.seed,
+        mask_keys={peer: state.mask_keys[peer] for peer in shares},
+        shares=shares,
+        roster=state.roster,
+        identity=state.identity,
+        fewest=state.fewest,
+    )
+    return checked, wire.encode_ids(Kind.COMPLAINTS, bad, terms)
+
+
+def _mask(state: Checked, message: bytes, vector: Integers) -> tuple[Masked, bytes]:
+    """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
+    terms, me, context = state.terms, state.me, state.terms.digest
+    named = wire.decode_ids(message, Kind.PEERS, terms)
+    if not state.shares.keys() >= set(named):
+        raise _Abort(AbortReason.STRANGER)
+    _need(state, len(named))
+    shares = {peer: state.shares[peer] for peer in named}
 
     residues = to_residues(vector, terms.width)
     adder = MaskAdder(residues)
@@ -180,18 +233,18 @@ def _mask(state: Shared, message: bytes, vector: Integers) -> tuple[Masked, byte
         shares=shares,
         roster=state.roster,
         identity=state.identity,
+        fewest=state.fewest,
     )
     return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
 
 
 def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
     """Sign the set of survivors: the first that this device is shown, and the only one."""
-    survivors = wire.decode_survivors(message, state.terms)
+    survivors = wire.decode_ids(message, Kind.SURVIVORS, state.terms)
     others = set(survivors) - {state.me}
     if len(others) == len(survivors) or not others <= state.shares.keys():
         raise _Abort(AbortReason.WRONG_SURVIVORS)
-    if len(others) < state.parameters.threshold or len(survivors) < state.terms.minimum_survivors:
-        raise _Abort(AbortReason.TOO_FEW)
+    _need(state, len(others))
     confirmed = Confirmed(masked=state, survivors=survivors)
     signature = _identity(state).sign(_survivors_text(confirmed))
     return confirmed, wire.message(Kind.CONFIRMATION, state.terms, signature)
@@ -220,8 +273,7 @@ def _open(state: Masked, dead: tuple[int, ...]) -> tuple[Finished, bytes]:
     """Each neighbour is dead or not, so one kind of share of each leaves this device and never both."""
     if not state.shares.keys() >= set(dead):
         raise _Abort(AbortReason.STRANGER)
-    if len(state.shares) - len(dead) < state.parameters.threshold:
-        raise _Abort(AbortReason.TOO_FEW)
+    _need(state, len(state.shares) - len(dead))
     gone = set(dead)
     opened = [
         (peer, ShareKind.MASK_SECRET, secret_share) if peer in gone else (peer, ShareKind.SEED, seed_share)
@@ -243,9 +295,22 @@ def _own_advertisement(state: Advertised) -> bytes:
     return body + state.identity.sign(advertisement_text(context, state.me, body))
 
 
-def _check_parameters(claimed: GraphParameters, terms: MaskingTerms) -> None:
+def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
+    """Give up unless this many neighbours, that are still there, are enough.
+
+    Fewer than the threshold could not rebuild this device's secrets. In a complete graph the neighbours and the device
+    are everybody, so they must also be as many as the terms and the device's own floor demand. In a sparse graph a
+    device does not see how many others there are: the server's word about n is all it has.
+    """
+    if neighbours < state.parameters.threshold:
+        raise _Abort(AbortReason.TOO_FEW)
+    if state.parameters.complete and 1 + neighbours < max(state.terms.minimum_survivors, state.fewest):
+        raise _Abort(AbortReason.TOO_FEW)
+
+
+def _check_parameters(claimed: GraphParameters, terms: MaskingTerms, fewest: int) -> None:
     """The server says n; k and t follow from it, and nothing weaker or merely different is accepted."""
-    if claimed.devices < terms.minimum_survivors:
+    if claimed.devices < max(terms.minimum_survivors, fewest):
         raise _Abort(AbortReason.TOO_FEW)
     try:
         safe = parameters_for(claimed.devices, terms)
@@ -279,7 +344,7 @@ def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[in
 def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
     if vector is None or len(vector) != terms.length:
         raise InvalidInput(
-            "no vector, or one of another length", allowed=f"{terms.length} values when the boxes come"
+            "no vector, or one of another length", allowed=f"{terms.length} values when the peers are named"
         )
 
 

@@ -1,8 +1,10 @@
 """The states of a device in one masked sum. Each holds what its next step needs, and no secret longer than that.
 
-Advertised ──roster──▶ Shared ──boxes, vector──▶ Masked ─────────unmask────────▶ Finished
-                                                   └─survivors─▶ Confirmed ─unmask─▲        signed mode
+Advertised ──roster──▶ Shared ──boxes──▶ Checked ──peers, vector──▶ Masked ─────────unmask────────▶ Finished
+                                                                      └─survivors─▶ Confirmed ─unmask─▲   signed mode
 any ──anything that is wrong──▶ Aborted, which answers nothing
+
+`fewest` is the device's own floor: the least number of participants that it accepts, whatever the terms say.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ class AbortReason(StrEnum):
     BAD_KEY = "bad-key"
     REPEATED_KEY = "repeated-key"
     BAD_SIGNATURE = "bad-signature"
-    BAD_BOX = "bad-box"
     STRANGER = "stranger"
     TOO_FEW = "too-few"
     WRONG_SURVIVORS = "wrong-survivors"
@@ -43,6 +44,7 @@ class Advertised:
     mask_pair: KeyPair = field(repr=False)
     seed: bytes = field(repr=False)
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,31 @@ class Shared:
     receiving_keys: Mapping[int, bytes] = field(repr=False)
     roster: bytes = b""
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The boxes are opened, and the server knows which did not open. The keys of the boxes are forgotten.
+
+    `mask_keys` and `shares` are those of the senders whose boxes opened.
+    """
+
+    terms: MaskingTerms
+    me: int
+    parameters: GraphParameters
+    mask_pair: KeyPair = field(repr=False)
+    seed: bytes = field(repr=False)
+    mask_keys: Mapping[int, bytes] = field(repr=False)
+    shares: Mapping[int, SharePair] = field(repr=False)
+    roster: bytes = b""
+    identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)
 class Masked:
-    """The masked vector is out, and this device's own secrets are forgotten: others' shares are left."""
+    """The masked vector is out. Left are shares of those it was masked with; the device's own secrets are forgotten."""
 
     terms: MaskingTerms
     me: int
@@ -70,6 +92,7 @@ class Masked:
     shares: Mapping[int, SharePair] = field(repr=False)
     roster: bytes = b""
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,5 +130,5 @@ class Aborted:
     reason: AbortReason
 
 
-DeviceState = Advertised | Shared | Masked | Confirmed | Finished | Aborted
+DeviceState = Advertised | Shared | Checked | Masked | Confirmed | Finished | Aborted
 """Where a device is in its session."""

@@ -14,11 +14,11 @@ from functools import partial
 from itertools import combinations, islice
 from math import comb
 
-from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.cohort import Cohort
 from fedhist.protocol.masking.device_session import MASK_PURPOSE, self_mask_key
 from fedhist.protocol.masking.encoding import to_integers
+from fedhist.protocol.masking.incidents import Incidents
 from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
 from fedhist.protocol.masking.prg import MaskAdder, Residues
 from fedhist.protocol.masking.shamir import reconstruct
@@ -32,11 +32,21 @@ PointShare = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """The end: the sum over the included devices, and how many messages were ignored on the way, by reason."""
+    """The end: the sum over the included devices, and what went wrong on the way.
+
+    Args:
+        values: the sum.
+        included: whose inputs are in it.
+        rejected: how many messages were ignored, by reason.
+        left_out: who is not in it though it answered, by reason, see `incidents`.
+        complaints: whose boxes did not open, by the device that says so.
+    """
 
     values: Integers = field(repr=False)
     included: tuple[int, ...] = field(repr=False)
     rejected: Mapping[str, int]
+    left_out: Mapping[str, tuple[int, ...]]
+    complaints: Mapping[int, tuple[int, ...]]
 
 
 class Recovery:
@@ -54,9 +64,9 @@ class Recovery:
         for share in opened:
             self._shares[share.owner].append((self.cohort.point(share.owner, holder), share.share))
 
-    def unmask(self, rejected: Mapping[str, int]) -> MaskedSum:
+    def unmask(self, incidents: Incidents) -> MaskedSum:
         """The sum. Every secret is rebuilt and checked before the first mask is taken off."""
-        seeds, pairs = self._rebuild_all()
+        seeds, pairs = self._rebuild_all(incidents)
         context = self.cohort.terms.digest
         adder = MaskAdder(self._masked)
         for device, seed in seeds.items():
@@ -72,35 +82,41 @@ class Recovery:
                 else:
                     adder.add(key)
         return MaskedSum(
-            values=to_integers(self._masked), included=tuple(sorted(self.included)), rejected=dict(rejected)
+            values=to_integers(self._masked),
+            included=tuple(sorted(self.included)),
+            rejected={reason.value: count for reason, count in incidents.rejected.items()},
+            left_out=dict(incidents.left_out),
+            complaints=dict(incidents.complaints),
         )
 
-    def _rebuild_all(self) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
+    def _rebuild_all(self, incidents: Incidents) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
         context, threshold = self.cohort.terms.digest, self.cohort.parameters.threshold
         seeds: dict[int, bytes] = {}
         pairs: dict[int, KeyPair] = {}
-        corrupt = 0
+        corrupt: list[int] = []
         for device in sorted(self.shared):
             shares, advert = self._shares.pop(device), self.cohort.advertisement(device)
             alive = device in self.included
             if not alive and not any(peer in self.included for peer in self.cohort.neighbours(device)):
                 continue  # in nobody's masks
             if len(shares) < threshold:
-                raise TooFewSurvivors(
+                raise incidents.too_few(
                     "unmasking", alive=len(shares), needed=threshold, of="shares of a secret"
                 )
             if alive:
                 seed = rebuild(shares, threshold, partial(_is_seed, context, device, advert.commitment))
-                if seed is not None:
+                if seed is None:
+                    corrupt.append(device)
+                else:
                     seeds[device] = seed
-                corrupt += seed is None
             else:
                 secret = rebuild(shares, threshold, partial(_is_secret, advert.mask_key))
-                if secret is not None:
+                if secret is None:
+                    corrupt.append(device)
+                else:
                     pairs[device] = KeyPair.from_secret(secret)
-                corrupt += secret is None
         if corrupt:
-            raise CorruptShares(secrets=corrupt)
+            raise incidents.corrupt(corrupt)
         return seeds, pairs
 
 

@@ -1,38 +1,31 @@
 """The server's side of one masked sum, stage by stage. Each stage takes messages and closes into the next.
 
-    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingInputs ──────────────▶ CollectingOpenings ─▶ MaskedSum
-                                                          └─▶ CollectingConfirmations ─▲   signed mode
+    CollectingAdvertisements ─▶ CollectingShares ─▶ CollectingComplaints ─▶ CollectingInputs
+    CollectingInputs ─────────────────────────────────────▶ CollectingOpenings ─▶ MaskedSum
+              └─▶ CollectingConfirmations, signed mode ─▲
 
     stage = CollectingAdvertisements(terms, source=source)
     stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
     stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
 
-A device that is silent or sends nonsense is a drop-out. When too few are left, `close` raises RoundFailed and no
-request to unmask was made, so that every input stays hidden. A stage is closed once.
+A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before anybody
+masks; `incidents` names who and why. When too few are left, `close` raises RoundFailed and no request to unmask was
+made, so that every input stays hidden. A stage is closed once.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
-from typing import ClassVar
+from collections.abc import Mapping
 
 import numpy as np
 
-from fedhist.protocol.errors import (
-    BadKey,
-    DecodeError,
-    InvalidInput,
-    RoundFailed,
-    TooFewSurvivors,
-    UnexpectedMessage,
-)
+from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.cohort import Cohort
+from fedhist.protocol.masking.complaints import devices_to_leave_out
 from fedhist.protocol.masking.encoding import read_residues, zeros
 from fedhist.protocol.masking.graph import parameters_for
+from fedhist.protocol.masking.incidents import Incidents, Rejection
 from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
@@ -44,87 +37,14 @@ from fedhist.protocol.masking.keys import (
     verify,
 )
 from fedhist.protocol.masking.recovery import MaskedSum, Recovery
+from fedhist.protocol.masking.server_stage import Messages, Rejected, Stage
 from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
 
-Messages = Iterator[tuple[int, bytes]]
 
-
-class Rejection(StrEnum):
-    """Why a message was ignored."""
-
-    DUPLICATE = "duplicate"
-    STRANGER = "stranger"
-    MALFORMED = "malformed"
-    BAD_KEY = "bad-key"
-    BAD_SIGNATURE = "bad-signature"
-    WRONG_RECEIVERS = "wrong-receivers"
-    WRONG_SHARES = "wrong-shares"
-    FULL = "full"
-
-
-class _Rejected(Exception):
-    def __init__(self, reason: Rejection) -> None:
-        self.reason = reason
-        super().__init__(reason.value)
-
-
-class _Stage(ABC):
-    """Takes each expected sender's message once, and counts what it ignores."""
-
-    name: ClassVar[str]
-
-    def __init__(self, terms: MaskingTerms, expected: set[int] | None, rejected: Counter[Rejection]) -> None:
-        self.terms = terms
-        self.rejected = rejected
-        self._expected = expected
-        self._heard: set[int] = set()
-        self._closed = False
-
-    @property
-    def waiting_for(self) -> int | None:
-        """How many expected devices have not answered; None while anybody may."""
-        return None if self._expected is None else len(self._expected) - len(self._heard)
-
-    def add(self, sender: int, message: bytes) -> bool:
-        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
-        if self._closed:
-            raise UnexpectedMessage(state=self, message=message)
-        try:
-            if self._expected is not None and sender not in self._expected:
-                raise _Rejected(Rejection.STRANGER)
-            if sender in self._heard:
-                raise _Rejected(Rejection.DUPLICATE)
-            self._take(sender, message)
-        except _Rejected as refused:
-            self.rejected[refused.reason] += 1
-            return False
-        except DecodeError:
-            self.rejected[Rejection.MALFORMED] += 1
-            return False
-        except BadKey:
-            self.rejected[Rejection.BAD_KEY] += 1
-            return False
-        self._heard.add(sender)
-        return True
-
-    @abstractmethod
-    def _take(self, sender: int, message: bytes) -> None:
-        """Keep what an expected sender sent, or raise."""
-
-    def _close(self) -> None:
-        if self._closed:
-            raise UnexpectedMessage(state=self, message=None)
-        self._closed = True
-
-    def _need(self, alive: int, needed: int) -> None:
-        if alive < needed:
-            raise TooFewSurvivors(self.name, alive=alive, needed=needed)
-
-
-class CollectingAdvertisements(_Stage):
-    """Whoever advertises takes part. In signed mode `directory` has the devices' public keys, as on the devices."""
+class CollectingAdvertisements(Stage):
+    """All who advertise take part. In signed mode `directory` has the devices' public keys, as on the devices."""
 
     name = "advertising"
 
@@ -135,7 +55,7 @@ class CollectingAdvertisements(_Stage):
             raise InvalidInput(
                 "a directory and the mode do not go together", allowed="one in signed mode only"
             )
-        super().__init__(terms, None if directory is None else set(directory), Counter())
+        super().__init__(terms, None if directory is None else set(directory), Incidents())
         self._salt = draw_bytes(KEY_BYTES, source=source)
         self._directory = dict(directory or {})
         self._bodies: dict[int, bytes] = {}
@@ -143,9 +63,9 @@ class CollectingAdvertisements(_Stage):
 
     def _take(self, sender: int, message: bytes) -> None:
         if not 0 <= sender <= MAX_ID:
-            raise _Rejected(Rejection.STRANGER)
+            raise Rejected(Rejection.STRANGER)
         if len(self._bodies) == MAX_DEVICES:
-            raise _Rejected(Rejection.FULL)
+            raise Rejected(Rejection.FULL)
         body = bytes(wire.body_of(message, Kind.ADVERTISEMENT, self.terms))
         advert = wire.read_advertisement(body, self.terms)
         keys = {advert.box_key, advert.mask_key}
@@ -153,10 +73,10 @@ class CollectingAdvertisements(_Stage):
             check_public(key)
         # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
-            raise _Rejected(Rejection.BAD_KEY)
+            raise Rejected(Rejection.BAD_KEY)
         text = advertisement_text(self.terms.digest, sender, advert.unsigned)
         if self.terms.signed and not verify(self._directory, sender, advert.signature, text):
-            raise _Rejected(Rejection.BAD_SIGNATURE)
+            raise Rejected(Rejection.BAD_SIGNATURE)
         self._keys |= keys
         self._bodies[sender] = body
 
@@ -169,7 +89,7 @@ class CollectingAdvertisements(_Stage):
         except InvalidInput as error:
             raise RoundFailed(str(error)) from None
         cohort = Cohort(self.terms, self._bodies, parameters, self._salt)
-        return CollectingShares(self.terms, cohort, self._directory, self.rejected), self._rosters(cohort)
+        return CollectingShares(self.terms, cohort, self._directory, self.incidents), self._rosters(cohort)
 
     def _rosters(self, cohort: Cohort) -> Messages:
         entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
@@ -180,7 +100,7 @@ class CollectingAdvertisements(_Stage):
             )
 
 
-class CollectingShares(_Stage):
+class CollectingShares(Stage):
     """Boxes come from their senders and are sorted by receiver."""
 
     name = "sharing"
@@ -190,9 +110,9 @@ class CollectingShares(_Stage):
         terms: MaskingTerms,
         cohort: Cohort,
         directory: Mapping[int, bytes],
-        rejected: Counter[Rejection],
+        incidents: Incidents,
     ) -> None:
-        super().__init__(terms, set(cohort.ids), rejected)
+        super().__init__(terms, set(cohort.ids), incidents)
         self.cohort = cohort
         self._directory = directory
         self._boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in cohort.ids}
@@ -200,26 +120,19 @@ class CollectingShares(_Stage):
     def _take(self, sender: int, message: bytes) -> None:
         boxes = wire.decode_boxes(message, Kind.SHARES, self.terms)
         if [receiver for receiver, _ in boxes] != self.cohort.neighbours(sender):
-            raise _Rejected(Rejection.WRONG_RECEIVERS)
+            raise Rejected(Rejection.WRONG_RECEIVERS)
         for receiver, box in boxes:
             self._boxes[receiver].append((sender, box))
 
-    def close(self) -> tuple[CollectingInputs, Messages]:
+    def close(self) -> tuple[CollectingComplaints, Messages]:
         """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
         self._close()
-        kept = self._with_enough_neighbours()
-        self._need(len(kept), max(self.terms.minimum_survivors, self.cohort.parameters.threshold + 1))
-        following = CollectingInputs(self.terms, self.cohort, self._directory, self.rejected, shared=kept)
+        self._name_ignored()
+        kept = self._with_enough_neighbours(self.cohort, self._heard)
+        following = CollectingComplaints(
+            self.terms, self.cohort, self._directory, self.incidents, shared=kept
+        )
         return following, self._deliveries(kept)
-
-    def _with_enough_neighbours(self) -> set[int]:
-        """Leave out who has fewer than t neighbours that shared: nobody could rebuild its secrets. Until all have."""
-        kept = self.cohort.flags(self._heard)
-        while True:
-            enough = kept & (kept[self.cohort.adjacency].sum(axis=1) >= self.cohort.parameters.threshold)
-            if (enough == kept).all():
-                return {device for device, keep in zip(self.cohort.ids, kept.tolist(), strict=True) if keep}
-            kept = enough
 
     def _deliveries(self, kept: set[int]) -> Messages:
         for device in self.cohort.ids:
@@ -229,7 +142,58 @@ class CollectingShares(_Stage):
                 yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
 
 
-class CollectingInputs(_Stage):
+class CollectingComplaints(Stage):
+    """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
+
+    name = "checking"
+
+    def __init__(
+        self,
+        terms: MaskingTerms,
+        cohort: Cohort,
+        directory: Mapping[int, bytes],
+        incidents: Incidents,
+        *,
+        shared: set[int],
+    ) -> None:
+        super().__init__(terms, shared, incidents)
+        self._cohort = cohort
+        self._directory = directory
+        self._shared = shared
+
+    def _take(self, sender: int, message: bytes) -> None:
+        accused = wire.decode_ids(message, Kind.COMPLAINTS, self.terms)
+        if not accused:
+            return
+        if not set(accused) <= self._shared.intersection(self._cohort.neighbours(sender)):
+            raise Rejected(Rejection.WRONG_COMPLAINTS)
+        self.incidents.complaints[sender] = accused
+
+    def close(self) -> tuple[CollectingInputs, Messages]:
+        """Leave out a small cover of the complaints, and tell everyone else whom to mask with."""
+        self._close()
+        self._name_ignored()
+        # A complaint by or about a device that is gone anyway says nothing of the other side.
+        open_complaints = {
+            accuser: self._heard.intersection(accused)
+            for accuser, accused in self.incidents.complaints.items()
+        }
+        gone = devices_to_leave_out(open_complaints)
+        for device, reason in gone.items():
+            self.incidents.leave_out(reason, [device])
+        kept = self._with_enough_neighbours(self._cohort, self._heard - gone.keys())
+        following = CollectingInputs(self.terms, self._cohort, self._directory, self.incidents, shared=kept)
+        return following, self._peers(kept)
+
+    def _peers(self, kept: set[int]) -> Messages:
+        flags, cohort = self._cohort.flags(kept), self._cohort
+        ids = np.array(cohort.ids, dtype=np.uint64)
+        for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
+            if device in kept:
+                yield device, wire.encode_ids(Kind.PEERS, ids[row[flags[row]]].tolist(), self.terms)
+
+
+class CollectingInputs(Stage):
     """Masked inputs are added to one running sum as they come, and none is kept."""
 
     name = "masking"
@@ -239,11 +203,11 @@ class CollectingInputs(_Stage):
         terms: MaskingTerms,
         cohort: Cohort,
         directory: Mapping[int, bytes],
-        rejected: Counter[Rejection],
+        incidents: Incidents,
         *,
         shared: set[int],
     ) -> None:
-        super().__init__(terms, shared, rejected)
+        super().__init__(terms, shared, incidents)
         self._cohort = cohort
         self._directory = directory
         self._shared = shared
@@ -256,14 +220,15 @@ class CollectingInputs(_Stage):
     def close(self) -> tuple[CollectingConfirmations | CollectingOpenings, Messages]:
         """Settle who survived. Ask for confirmations in signed mode, else for the shares that unmask."""
         self._close()
+        self._name_ignored()
         self._need(len(self._heard), self.terms.minimum_survivors)
         self._need_neighbours()
         recovery = Recovery(self._cohort, self._sum, shared=self._shared, included=self._heard)
         if not self.terms.signed:
-            return _ask_to_open(self.terms, recovery, b"", self._heard, self.rejected)
+            return _ask_to_open(self.terms, recovery, b"", self._heard, self.incidents)
         survivors = wire.id_list(sorted(self._heard))
         message = wire.message(Kind.SURVIVORS, self.terms, survivors)
-        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.rejected)
+        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.incidents)
         return following, ((device, message) for device in sorted(self._heard))
 
     def _need_neighbours(self) -> None:
@@ -274,10 +239,12 @@ class CollectingInputs(_Stage):
         fewest = int(alive[masked_with].min())
         if fewest < cohort.parameters.threshold:
             needed = cohort.parameters.threshold
-            raise TooFewSurvivors(self.name, alive=fewest, needed=needed, of="neighbours of some device")
+            raise self.incidents.too_few(
+                self.name, alive=fewest, needed=needed, of="neighbours of some device"
+            )
 
 
-class CollectingConfirmations(_Stage):
+class CollectingConfirmations(Stage):
     """Signed mode: survivors sign the set of survivors."""
 
     name = "confirming"
@@ -288,9 +255,9 @@ class CollectingConfirmations(_Stage):
         recovery: Recovery,
         directory: Mapping[int, bytes],
         survivors: bytes,
-        rejected: Counter[Rejection],
+        incidents: Incidents,
     ) -> None:
-        super().__init__(terms, recovery.included, rejected)
+        super().__init__(terms, recovery.included, incidents)
         self._recovery = recovery
         self._directory = directory
         self._text = survivors_text(terms.digest, roster_digest(recovery.cohort.bodies), survivors)
@@ -299,7 +266,7 @@ class CollectingConfirmations(_Stage):
     def _take(self, sender: int, message: bytes) -> None:
         signature = wire.decode_confirmation(message, self.terms)
         if not verify(self._directory, sender, signature, self._text):
-            raise _Rejected(Rejection.BAD_SIGNATURE)
+            raise Rejected(Rejection.BAD_SIGNATURE)
         self._signatures[sender] = signature
 
     def close(self) -> tuple[CollectingOpenings, Messages]:
@@ -308,24 +275,24 @@ class CollectingConfirmations(_Stage):
         # A signer needs t shares from others, so one more than t must be left.
         self._need(len(self._heard), self._recovery.cohort.parameters.threshold + 1)
         signatures = b"".join(wire.confirmation_entry(*entry) for entry in sorted(self._signatures.items()))
-        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.rejected)
+        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.incidents)
 
 
-class CollectingOpenings(_Stage):
+class CollectingOpenings(Stage):
     """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
 
     name = "unmasking"
 
     def __init__(
-        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], rejected: Counter[Rejection]
+        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], incidents: Incidents
     ) -> None:
-        super().__init__(terms, asked, rejected)
+        super().__init__(terms, asked, incidents)
         self._recovery = recovery
 
     def _take(self, sender: int, message: bytes) -> None:
         opened = wire.decode_opening(message, self.terms)
         if [(share.owner, share.kind) for share in opened] != self._due(sender):
-            raise _Rejected(Rejection.WRONG_SHARES)
+            raise Rejected(Rejection.WRONG_SHARES)
         self._recovery.keep(sender, opened)
 
     def _due(self, sender: int) -> list[tuple[int, ShareKind]]:
@@ -339,7 +306,7 @@ class CollectingOpenings(_Stage):
     def close(self) -> MaskedSum:
         """Rebuild the secrets, take the masks off, and give the sum over the included."""
         self._close()
-        return self._recovery.unmask({reason.value: count for reason, count in self.rejected.items()})
+        return self._recovery.unmask(self.incidents)
 
 
 def _ask_to_open(
@@ -347,7 +314,7 @@ def _ask_to_open(
     recovery: Recovery,
     confirmations: bytes,
     asked: set[int],
-    rejected: Counter[Rejection],
+    incidents: Incidents,
 ) -> tuple[CollectingOpenings, Messages]:
     def requests() -> Messages:
         for device in sorted(asked):
@@ -358,12 +325,13 @@ def _ask_to_open(
             ]
             yield device, wire.encode_unmask(dead, confirmations, terms)
 
-    return CollectingOpenings(terms, recovery, asked, rejected), requests()
+    return CollectingOpenings(terms, recovery, asked, incidents), requests()
 
 
 ServerStage = (
     CollectingAdvertisements
     | CollectingShares
+    | CollectingComplaints
     | CollectingInputs
     | CollectingConfirmations
     | CollectingOpenings

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedhist.protocol.errors import DecodeError
@@ -18,6 +18,7 @@ from fedhist.protocol.masking.device_states import (
     Aborted,
     AbortReason,
     Advertised,
+    Checked,
     Confirmed,
     DeviceState,
     Finished,
@@ -29,7 +30,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair
 from fedhist.protocol.masking.shamir import SHARE_BYTES
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _MAGIC = b"FS"
 _TAG = b"fedhist/masking/1/state\x00"
 _DIGEST_BYTES = 32
@@ -40,7 +41,16 @@ _ID = struct.Struct("<Q")
 _KEY_OF = struct.Struct(f"<Q{KEY_BYTES}s")
 _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
-_KINDS: tuple[type[DeviceState], ...] = (Advertised, Shared, Masked, Confirmed, Finished, Aborted)
+_KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
+_KINDS: tuple[type[DeviceState], ...] = (
+    Advertised,
+    Shared,
+    Checked,
+    Masked,
+    Confirmed,
+    Finished,
+    Aborted,
+)
 _REASONS = tuple(AbortReason)
 
 
@@ -71,70 +81,55 @@ def _fields(state: DeviceState) -> bytes:
     match state:
         case Advertised():
             secrets = state.box_pair.secret + state.mask_pair.secret + state.seed
-            return secrets + _identity(state.identity)
-        case Shared():
-            keys = b"".join(
-                _KEYS_OF.pack(peer, state.mask_keys[peer], state.receiving_keys[peer])
-                for peer in state.mask_keys
-            )
+            return secrets + _identity(state.identity) + _COUNT.pack(state.fewest)
+        case Shared() | Checked():
             return (
                 _parameters(state.parameters)
                 + state.mask_pair.secret
                 + state.seed
-                + _counted(len(state.mask_keys), keys)
-                + state.roster
-                + _identity(state.identity)
+                + _counted(len(state.mask_keys), b"".join(_of_peers(state)))
+                + _seen(state)
             )
         case Masked():
             shares = b"".join(_SHARES_OF.pack(peer, *pair) for peer, pair in state.shares.items())
-            return (
-                _parameters(state.parameters)
-                + _counted(len(state.shares), shares)
-                + state.roster
-                + _identity(state.identity)
-            )
+            return _parameters(state.parameters) + _counted(len(state.shares), shares) + _seen(state)
         case Confirmed():
             ids = b"".join(map(_ID.pack, state.survivors))
             return _fields(state.masked) + _counted(len(state.survivors), ids)
-        case Finished():
-            return b""
         case Aborted():
             return bytes([_REASONS.index(state.reason)])
+        case Finished():
+            return b""
 
 
 def _read(kind: type[DeviceState], terms: MaskingTerms, me: int, reader: _Reader) -> DeviceState:
-    if kind is Advertised:
-        box_pair, mask_pair = reader.key_pair(), reader.key_pair()
-        return Advertised(terms, me, box_pair, mask_pair, reader.take(KEY_BYTES), reader.identity(terms))
-    if kind is Shared:
-        parameters, mask_pair, seed = reader.parameters(), reader.key_pair(), reader.take(KEY_BYTES)
-        keys = reader.entries(_KEYS_OF)
-        return Shared(
-            terms=terms,
-            me=me,
-            parameters=parameters,
-            mask_pair=mask_pair,
-            seed=seed,
-            mask_keys={peer: mask_key for peer, mask_key, _ in keys},
-            receiving_keys={peer: box_key for peer, _, box_key in keys},
-            roster=reader.roster(terms),
-            identity=reader.identity(terms),
-        )
-    if kind is Masked:
-        return reader.masked(terms, me)
-    if kind is Confirmed:
-        masked = reader.masked(terms, me)
-        return Confirmed(masked=masked, survivors=tuple(device for (device,) in reader.entries(_ID)))
-    if kind is Finished:
-        return Finished(terms, me)
-    (reason,) = reader.take(1)
-    if reason >= len(_REASONS):
-        raise DecodeError("a state that was aborted for no known reason")
-    return Aborted(terms, me, _REASONS[reason])
+    readers: dict[type[DeviceState], Callable[[MaskingTerms, int], DeviceState]] = {
+        Advertised: reader.advertised,
+        Shared: reader.shared,
+        Checked: reader.checked,
+        Masked: reader.masked,
+        Confirmed: reader.confirmed,
+        Finished: Finished,
+        Aborted: reader.aborted,
+    }
+    return readers[kind](terms, me)
 
 
 def _parameters(parameters: GraphParameters) -> bytes:
     return _PARAMETERS.pack(parameters.devices, parameters.neighbours, parameters.threshold)
+
+
+def _of_peers(state: Shared | Checked) -> Iterator[bytes]:
+    for peer, mask_key in state.mask_keys.items():
+        if isinstance(state, Shared):
+            yield _KEYS_OF.pack(peer, mask_key, state.receiving_keys[peer])
+        else:
+            yield _KEY_AND_SHARES_OF.pack(peer, mask_key, *state.shares[peer])
+
+
+def _seen(state: Shared | Checked | Masked) -> bytes:
+    """What a device knows of the cohort and asks of it."""
+    return state.roster + _identity(state.identity) + _COUNT.pack(state.fewest)
 
 
 def _counted(count: int, entries: bytes) -> bytes:
@@ -168,8 +163,11 @@ class _Reader:
             raise DecodeError("the state of a masking session is followed by other bytes")
 
     def entries(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
+        return list(layout.iter_unpack(self.take(self.count() * layout.size)))
+
+    def count(self) -> int:
         (count,) = _COUNT.unpack(self.take(_COUNT.size))
-        return list(layout.iter_unpack(self.take(count * layout.size)))
+        return int(count)
 
     def key_pair(self) -> KeyPair:
         return KeyPair.from_secret(self.take(KEY_BYTES))
@@ -186,7 +184,54 @@ class _Reader:
         secret = self.take(KEY_BYTES)
         return Identity(secret=secret, directory=dict(self.entries(_KEY_OF)))
 
+    def advertised(self, terms: MaskingTerms, me: int) -> Advertised:
+        box_pair, mask_pair = self.key_pair(), self.key_pair()
+        seed, identity = self.take(KEY_BYTES), self.identity(terms)
+        return Advertised(terms, me, box_pair, mask_pair, seed, identity, self.count())
+
+    def shared(self, terms: MaskingTerms, me: int) -> Shared:
+        parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
+        keys = self.entries(_KEYS_OF)
+        return Shared(
+            terms=terms,
+            me=me,
+            parameters=parameters,
+            mask_pair=mask_pair,
+            seed=seed,
+            mask_keys={peer: mask_key for peer, mask_key, _ in keys},
+            receiving_keys={peer: box_key for peer, _, box_key in keys},
+            roster=self.roster(terms),
+            identity=self.identity(terms),
+            fewest=self.count(),
+        )
+
+    def checked(self, terms: MaskingTerms, me: int) -> Checked:
+        parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
+        opened = self.entries(_KEY_AND_SHARES_OF)
+        return Checked(
+            terms=terms,
+            me=me,
+            parameters=parameters,
+            mask_pair=mask_pair,
+            seed=seed,
+            mask_keys={peer: mask_key for peer, mask_key, _, _ in opened},
+            shares={peer: (secret_share, seed_share) for peer, _, secret_share, seed_share in opened},
+            roster=self.roster(terms),
+            identity=self.identity(terms),
+            fewest=self.count(),
+        )
+
     def masked(self, terms: MaskingTerms, me: int) -> Masked:
         parameters = self.parameters()
         shares = {peer: (secret, seed) for peer, secret, seed in self.entries(_SHARES_OF)}
-        return Masked(terms, me, parameters, shares, self.roster(terms), self.identity(terms))
+        return Masked(terms, me, parameters, shares, self.roster(terms), self.identity(terms), self.count())
+
+    def confirmed(self, terms: MaskingTerms, me: int) -> Confirmed:
+        masked = self.masked(terms, me)
+        return Confirmed(masked=masked, survivors=tuple(device for (device,) in self.entries(_ID)))
+
+    def aborted(self, terms: MaskingTerms, me: int) -> Aborted:
+        (reason,) = self.take(1)
+        if reason >= len(_REASONS):
+            raise DecodeError("a state that was aborted for no known reason")
+        return Aborted(terms, me, _REASONS[reason])

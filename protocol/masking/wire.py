@@ -6,6 +6,8 @@
     ROSTER          server   devices u32 · neighbours u32 · threshold u32 · (id u64 · advertisement) each
     SHARES          device   (receiver u64 · box 94) each
     BOXES           server   (sender u64 · box 94) each
+    COMPLAINTS      device   id u64 of each sender whose box does not open, most often none
+    PEERS           server   id u64 of each neighbour to mask with
     MASKED          device   residues, 4 or 8 bytes each
     SURVIVORS       server   id u64 each                                        signed mode only
     CONFIRMATION    device   signature 64                                       signed mode only
@@ -31,7 +33,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, SIGNATURE_BYTES
 from fedhist.protocol.masking.shamir import SHARE_BYTES, check_share
 from fedhist.protocol.masking.terms import MaskingTerms
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"FM"
 _HEADER = struct.Struct("<2sBB32s")
 HEADER_BYTES = _HEADER.size
@@ -51,11 +53,13 @@ class Kind(IntEnum):
     ROSTER = 2
     SHARES = 3
     BOXES = 4
-    MASKED = 5
-    SURVIVORS = 6
-    CONFIRMATION = 7
-    UNMASK = 8
-    OPENING = 9
+    COMPLAINTS = 5
+    PEERS = 6
+    MASKED = 7
+    SURVIVORS = 8
+    CONFIRMATION = 9
+    UNMASK = 10
+    OPENING = 11
 
 
 class ShareKind(IntEnum):
@@ -180,9 +184,14 @@ def id_list(ids: Iterable[int]) -> bytes:
     return b"".join(map(_ID.pack, ids))
 
 
-def decode_survivors(data: bytes, terms: MaskingTerms) -> tuple[int, ...]:
-    """The ids of a survivors message."""
-    return tuple(device for (device,) in _entries(_ID, body_of(data, Kind.SURVIVORS, terms)))
+def encode_ids(kind: Kind, ids: Iterable[int], terms: MaskingTerms) -> bytes:
+    """A message that is a list of ids: COMPLAINTS, PEERS or SURVIVORS."""
+    return message(kind, terms, id_list(ids))
+
+
+def decode_ids(data: bytes, kind: Kind, terms: MaskingTerms) -> tuple[int, ...]:
+    """The ids of a message that is a list of them."""
+    return tuple(device for (device,) in _entries(_ID, body_of(data, kind, terms)))
 
 
 def decode_confirmation(data: bytes, terms: MaskingTerms) -> bytes:

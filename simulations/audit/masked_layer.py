@@ -18,7 +18,7 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masked_vector import terms_of
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Advertised, DeviceState, Shared
+from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState
 from fedhist.protocol.masking.encoding import read_residues, to_residues, width_for
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements, CollectingOpenings, ServerStage
@@ -31,8 +31,8 @@ from fedhist.simulations.audit.worlds import crafted
 from fedhist.simulations.engines.masked_in_process import masked_round
 
 DEVICES = 6
-_STAGES = 4
-"""Advertising, sharing, masking, unmasking."""
+_STAGES = 5
+"""Advertising, sharing, checking, masking, unmasking."""
 _CONSTANT = 1 << 40
 """Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
 
@@ -76,9 +76,9 @@ def run_session(
         stage += 1
         for device, message in messages:
             state = states[device]
-            vector = vectors[device] if isinstance(state, Shared) else None
+            vector = vectors[device] if isinstance(state, Checked) else None
             states[device], answer = advance(state, message, source=sources[device], vector=vector)
-            if isinstance(state, Shared):
+            if isinstance(state, Checked):
                 residues = read_residues(wire.masked_body(answer, terms), terms.width)
                 session.masked.append(residues.astype(np.uint64).view(np.int64))
             _deliver(server, device, answer, again=twice == (device, stage))

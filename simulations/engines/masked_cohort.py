@@ -24,14 +24,14 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import TO_DEVICE, TO_SERVER
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import DeviceState, Shared
+from fedhist.protocol.masking.device_states import Checked, DeviceState
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.server_session import (
     CollectingAdvertisements,
     CollectingOpenings,
-    Messages,
     ServerStage,
 )
+from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 
@@ -46,6 +46,7 @@ class Stage(StrEnum):
 
     ADVERTISE = "advertise"
     SHARE = "share"
+    CHECK = "check"
     MASK = "mask"
     CONFIRM = "confirm"
     UNMASK = "unmask"
@@ -79,6 +80,8 @@ class CohortRun:
     values: Integers = field(repr=False)
     included: tuple[int, ...] = field(repr=False)
     rejected: Mapping[str, int]
+    left_out: Mapping[str, tuple[int, ...]]
+    complaints: Mapping[int, tuple[int, ...]]
     traffic: Mapping[Stage, Traffic]
     seconds: Mapping[str, float]
 
@@ -140,6 +143,8 @@ def run_cohort(
         values=total.values,
         included=total.included,
         rejected=total.rejected,
+        left_out=total.left_out,
+        complaints=total.complaints,
         traffic=meter.traffic,
         seconds=meter.seconds,
     )
@@ -176,7 +181,7 @@ class _Local:
             state = self._states.pop(device)
             if device in self._settings.silent[stage]:
                 continue
-            vector = self._settings.vector_of(device) if isinstance(state, Shared) else None
+            vector = self._settings.vector_of(device) if isinstance(state, Checked) else None
             source = self._settings.source.fork("device", device, stage)
             self._states[device], reply = advance(state, message, source=source, vector=vector)
             if reply:

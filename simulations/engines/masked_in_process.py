@@ -92,7 +92,7 @@ def masked_round(
         return numbered(to_total(values, request, participants=len(run.included)), known)
 
     total = read(run.values)
-    report = watch.report(included=len(run.included), users=total.users)
+    report = watch.report(run, users=total.users)
     return MaskedRound(total=total, exact=read(exact), run=run, report=report)
 
 

@@ -23,10 +23,11 @@ from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, ReleaseRequest
 from fedhist.server.collection import Fault, RoundReport, StageReport
-from fedhist.server.round_watch import envelope_size, plan_name, tell_round
+from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
+from fedhist.simulations.engines.masked_cohort import CohortRun
 
 VALUES_SHOWN = 12
-_MASKING_STAGE = 2
+_MASKING_STAGE = MASKED_STAGES.index("masking")
 
 
 class MaskedWatch:
@@ -90,18 +91,22 @@ class MaskedWatch:
         )
         self._stage = None
 
-    def report(self, *, included: int, users: int) -> RoundReport:
+    def report(self, run: CohortRun, *, users: int) -> RoundReport:
         """What happened in the whole round, which is told too."""
+        names = {number: _name(number) for number in range(self._participants)}
+        tell_left_out(self._observe, self._envelope, run.left_out, names)
         silent = sum(stage.asked - stage.answered for stage in self.stages.values())
         report = RoundReport(
             round=self._envelope.request.round,
             nodes=self._participants,
-            answered=included,
+            answered=len(run.included),
             users=users,
             faults={Fault.NO_ANSWER: silent} if silent else {},
             size=sum(stage.size for stage in self.stages.values()),
             seconds=perf_counter() - self._began,
             stages=self.stages,
+            left_out=run.left_out,
+            complaints=run.complaints,
         )
         tell_round(self._observe, report)
         return report

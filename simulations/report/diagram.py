@@ -132,7 +132,7 @@ def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Ite
 def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
     """The stages of a masked round, each with who fell silent in it."""
     stages: dict[str, Any] = report.get("stages") or {
-        name: {} for name in ("advertising", "sharing", "masking", "unmasking")
+        name: {} for name in ("advertising", "sharing", "checking", "masking", "unmasking")
     }
     for name, stage in stages.items():
         words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."

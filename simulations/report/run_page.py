@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.withholding import length_tells
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
@@ -255,6 +256,12 @@ def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
     return f"{size:,} ({NOT_PRIVATE})" if length_tells(run.plan, round_) else f"{size:,}"
 
 
+def _left_out(report: dict[str, Any]) -> str:
+    """How many fell out and why and, of those whom the server left out of a masked sum, who."""
+    faults = ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())
+    return "; ".join(filter(None, (faults, names_by_reason(report.get("left_out", {}))))) or "none"
+
+
 def _rounds(run: RunData) -> str:
     reports: dict[str, Any] = run.document.get("rounds", {})
     rows = [
@@ -264,7 +271,7 @@ def _rounds(run: RunData) -> str:
             f"{report['users']:,}",
             _round_bytes(run, name, report.get("bytes")),
             f"{report['seconds']:.3f}",
-            ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items()) or "none",
+            _left_out(report),
         ]
         for name, report in reports.items()
     ]

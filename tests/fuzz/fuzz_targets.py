@@ -231,10 +231,11 @@ def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
         return wire.read_advertisement(wire.body_of(data, kind, terms), terms)
     if kind in (Kind.SHARES, Kind.BOXES):
         return wire.decode_boxes(data, kind, terms)
+    if kind in (Kind.COMPLAINTS, Kind.PEERS, Kind.SURVIVORS):
+        return wire.decode_ids(data, kind, terms)
     readers: dict[Kind, Callable[[bytes, MaskingTerms], object]] = {
         Kind.ROSTER: wire.decode_roster,
         Kind.MASKED: wire.masked_body,
-        Kind.SURVIVORS: wire.decode_survivors,
         Kind.CONFIRMATION: wire.decode_confirmation,
         Kind.UNMASK: wire.decode_unmask,
         Kind.OPENING: wire.decode_opening,

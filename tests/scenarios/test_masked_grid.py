@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,17 @@ from fedhist.client.app import mount, recall
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.envelope import MASKED_STAGES, MASKING
-from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
+from fedhist.protocol.events import DroppedOut, Event
 from fedhist.protocol.identities import participant_number
+from fedhist.protocol.masking.boxes import BOX_BYTES
 from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.wire import HEADER_BYTES, VERSION, Kind
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round
-from fedhist.server.app import run_on_grid
+from fedhist.protocol.rounds import Round, SelectRequest
+from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from fedhist.simulations.simulation import simulate
@@ -194,7 +197,7 @@ class TestNodesThatFail:
         assert reports[Round.SELECT].answered == 11
         assert {fault.value for fault in reports[Round.SELECT].faults} == {"malformed"}
 
-    @pytest.mark.parametrize("stage", STAGES[:3])
+    @pytest.mark.parametrize("stage", STAGES[:4])
     def test_more_than_tolerated_release_nothing(self, lab: Any, stage: str) -> None:
         faults = dict.fromkeys(range(3), at(stage, lambda message, node: []))
         grid, ledger, reports = lab.grid(lab.population(), 12, faults=faults), Ledger(), Reports()
@@ -352,3 +355,119 @@ class TestImpostors:
         assert {fault.value: count for fault, count in reports[Round.SELECT].faults.items()} == {
             "malformed": 1
         }
+
+
+class TestOneBadParticipant:
+    """Ten nodes with masks, five with signatures. One of them is bad: it is left out by name, and nobody else is."""
+
+    BAD, PLACE = 102, 2
+
+    def cohort(self, lab: Any, masking: str) -> tuple[Any, Plan, list[int], dict[int, bytes] | None]:
+        """A grid, its plan, the participants' numbers by place, and the directory."""
+        count = 10 if masking == "secagg" else 5
+        whole, plan = lab.population(), plan_of(masking=masking, participants=count)
+        if masking == "secagg":
+            return lab.grid(whole, count), plan, list(range(100, 110)), None
+        identities = numbered_identities([bytes([number]) * 32 for number in range(count)])
+        apps = [
+            mount(
+                ClientApp(),
+                lambda context, place=place: lab.part(whole, place, count),
+                identity=lambda context, place=place: identities[place],
+            )
+            for place in range(count)
+        ]
+        grid = lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
+        numbers = [participant_number(identity.public) for identity in identities]
+        return grid, plan, numbers, dict(identities[0].directory)
+
+    def sends(self, lab: Any, stage: str, change: Callable[[bytes], bytes]) -> Any:
+        return at(
+            stage,
+            lambda message, node: [
+                lab.with_data(reply, change(lab.data(reply))) for reply in [node.answer(message)]
+            ],
+        )
+
+    def garbage(self, lab: Any, receivers: Collection[int] | None = None) -> Any:
+        def change(data: bytes) -> bytes:
+            size = 8 + BOX_BYTES
+            entries = [data[begin : begin + size] for begin in range(HEADER_BYTES, len(data), size)]
+            hit = [receivers is None or int.from_bytes(entry[:8], "little") in receivers for entry in entries]
+            return data[:HEADER_BYTES] + b"".join(
+                entry[:8] + bytes(BOX_BYTES) if bad else entry
+                for entry, bad in zip(entries, hit, strict=True)
+            )
+
+        return self.sends(lab, "sharing", change)
+
+    def liar(self, lab: Any, accused: Collection[int]) -> Any:
+        def change(data: bytes) -> bytes:
+            assert data[2:4] == bytes([VERSION, Kind.COMPLAINTS])
+            return data[:HEADER_BYTES] + b"".join(number.to_bytes(8, "little") for number in sorted(accused))
+
+        return self.sends(lab, "checking", change)
+
+    def assert_left_out(self, lab: Any, masking: str, fault: Any, reason: str) -> None:
+        """The sum is that of a cohort in which the bad one never shared, and the report and the trace say who it is."""
+        totals, reports, events = [], Reports(), list[Event]()
+        for one in (at("sharing", lambda message, node: []), fault):
+            grid, plan, _, directory = self.cohort(lab, masking)
+            grid.nodes[self.BAD].fault = one
+            transport = GridTransport(
+                grid, timeout=5.0, directory=directory, on_report=reports, observe=events.append
+            )
+            totals.append(transport.total(SelectRequest(plan)))
+        silent, left_out = totals
+        assert left_out.values.tolist() == silent.values.tolist()
+        assert left_out.users == silent.users == 60 - 60 // (plan.participants or 0)
+        report = reports[Round.SELECT]
+        assert report.left_out == {reason: (self.BAD,)}
+        assert report.answered == report.nodes - 1
+        assert report.to_json()["left_out"] == {reason: [self.BAD]}
+        assert report.in_words().endswith(f"left out: {reason} {self.BAD}")
+        assert DroppedOut("select", "", f"node {self.PLACE + 1}", reason, None) in events
+
+    @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
+    def test_one_that_sends_garbage_boxes_to_everybody(self, lab: Any, masking: str) -> None:
+        self.assert_left_out(lab, masking, self.garbage(lab), "bad-boxes")
+
+    @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
+    def test_one_that_sends_garbage_boxes_to_some(self, lab: Any, masking: str) -> None:
+        numbers = self.cohort(lab, masking)[2]
+        self.assert_left_out(lab, masking, self.garbage(lab, numbers[3:5]), "bad-boxes")
+
+    @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
+    def test_one_that_accuses_everybody(self, lab: Any, masking: str) -> None:
+        numbers = self.cohort(lab, masking)[2]
+        others = [number for place, number in enumerate(numbers) if place != self.PLACE]
+        self.assert_left_out(lab, masking, self.liar(lab, others), "complaints")
+
+    def test_a_round_that_fails_names_them_too(self, lab: Any) -> None:
+        grid, plan, _, _ = self.cohort(lab, "secagg")
+        for node in (100, 104, 107):
+            grid.nodes[node].fault = self.garbage(lab)
+        ledger, reports = Ledger(), Reports()
+        with pytest.raises(TooFewSurvivors, match="left out: bad-boxes 100, 104, 107"):
+            run_on_grid(grid, plan, ledger=ledger, on_report=reports)
+        assert ledger.entries == ()
+        report = reports[Round.SELECT]
+        assert report.left_out == {"bad-boxes": (100, 104, 107)}
+        assert report.complaints[101] == (100, 104, 107)
+        asked = {message.metadata.message_type for message in grid.asked}
+        assert "query.masking" not in asked
+
+    def test_data_is_not_looked_at_before_the_complaints_are_settled(self, lab: Any) -> None:
+        whole, loaded = lab.population(), list[int]()
+
+        def load(context: Any, place: int) -> Any:
+            loaded.append(place)
+            return lab.part(whole, place, 10)
+
+        apps = [mount(ClientApp(), lambda context, place=place: load(context, place)) for place in range(10)]
+        grid = lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
+        for node in (100, 104, 107):
+            grid.nodes[node].fault = self.garbage(lab)
+        with pytest.raises(TooFewSurvivors):
+            run_on_grid(grid, plan_of(participants=10))
+        assert loaded == []

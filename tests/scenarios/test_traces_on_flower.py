@@ -119,7 +119,7 @@ class TestMasking:
         stages = [
             line["stage"] for line in lines if line.get("event") == "round" and line["round"] == "select"
         ]
-        assert stages == ["advertising", "sharing", "masking", "unmasking", ""]
+        assert stages == ["advertising", "sharing", "checking", "masking", "unmasking", ""]
         gone = [line for line in lines if line.get("event") == "drop-out"]
         assert [(line["round"], line["stage"], line["participant"]) for line in gone] == [
             ("select", "masking", "node 4"),
@@ -128,7 +128,7 @@ class TestMasking:
         reports = json.loads((tmp_path / "run/result.json").read_text())["rounds"]
         for report in reports.values():
             assert {name: stage["answered"] for name, stage in report["stages"].items()} == {
-                "advertising": 6, "sharing": 6, "masking": 5, "unmasking": 5,
+                "advertising": 6, "sharing": 6, "checking": 6, "masking": 5, "unmasking": 5,
             }  # fmt: skip
 
 

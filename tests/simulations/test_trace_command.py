@@ -97,7 +97,14 @@ class TestMaskedRuns:
         reports = json.loads((masked / "result.json").read_text())["rounds"]
         for name, report in reports.items():
             ended = [e for e in events if isinstance(e, RoundEnded) and e.round == name]
-            assert [e.stage for e in ended] == ["advertising", "sharing", "masking", "unmasking", ""]
+            assert [e.stage for e in ended] == [
+                "advertising",
+                "sharing",
+                "checking",
+                "masking",
+                "unmasking",
+                "",
+            ]
             gone = [e.stage for e in events if isinstance(e, DroppedOut) and e.round == name]
             assert len(gone) == 2
             for e in ended[:-1]:

@@ -31,6 +31,7 @@ class Play:
         seed: int | None = 0,
         length: int = 4,
         width: int = 32,
+        fewest: int = 0,
     ) -> None:
         self.terms = MaskingTerms(
             session=bytes([session]) * 32,
@@ -39,6 +40,7 @@ class Play:
             minimum_survivors=minimum,
             signed=signed,
         )
+        self.fewest = fewest
         self.source: Source = SystemSource() if seed is None else SeededSource(seed)
         self.ids = [10 + 3 * number for number in range(devices)]
         secrets = {device: self.source.fork("identity", device).words(4).tobytes() for device in self.ids}
@@ -71,7 +73,7 @@ class Play:
                 identity = self.identities[device] if self.terms.signed else None
                 source = self.source.fork("device", device)
                 self.states[device], self.outbox[device] = start(
-                    self.terms, device, source=source, identity=identity
+                    self.terms, device, source=source, identity=identity, fewest=self.fewest
                 )
         self.deliver()
         return self
@@ -98,8 +100,15 @@ class Play:
             self.inbox = dict(messages)
 
     def until(self, stage: str) -> Play:
-        """Go on until the devices' inboxes hold these messages: roster, boxes, survivors, unmask, or result."""
-        stages = ["roster", "boxes", *(["survivors"] if self.terms.signed else []), "unmask", "result"]
+        """Go on until the devices' inboxes hold these messages: roster, boxes, peers, survivors, unmask, or result."""
+        stages = [
+            "roster",
+            "boxes",
+            "peers",
+            *(["survivors"] if self.terms.signed else []),
+            "unmask",
+            "result",
+        ]
         self.advertise()
         for _ in range(stages.index(stage)):
             self.answer()

@@ -11,7 +11,7 @@ import pytest
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason, Finished, Masked, Shared
+from fedhist.protocol.masking.device_states import Aborted, AbortReason, Checked, Finished, Masked, Shared
 from fedhist.protocol.masking.graph import GraphParameters
 from fedhist.protocol.masking.keys import LOW_ORDER
 from fedhist.protocol.masking.state_codec import restore, save
@@ -137,9 +137,20 @@ class TestRoster:
 
 
 class TestBoxes:
+    """A box that does not open is a complaint about its sender; a message that is none ends the session."""
+
     def edited(self, cohort: Any, edit: Any) -> bytes:
         boxes = wire.decode_boxes(cohort.inbox[ME], Kind.BOXES, cohort.terms)
         return wire.encode_boxes(Kind.BOXES, edit(boxes), cohort.terms)
+
+    def assert_complains(self, cohort: Any, edit: Any, *accused: int) -> None:
+        state, reply = cohort.peek(ME, self.edited(cohort, edit))
+        assert isinstance(state, Checked)
+        assert wire.decode_ids(reply, Kind.COMPLAINTS, cohort.terms) == accused
+        assert list(state.shares) == list(state.mask_keys) == [i for i in cohort.ids[1:] if i not in accused]
+
+    def test_good_ones_are_no_reason_to_complain(self, play: Any) -> None:
+        self.assert_complains(play().until("boxes"), lambda boxes: boxes)
 
     @pytest.mark.parametrize("place", [0, 12, 40, 93])
     def test_a_tampered_one(self, play: Any, place: int) -> None:
@@ -148,19 +159,18 @@ class TestBoxes:
             boxes[2] = sender, box[:place] + bytes([box[place] ^ 1]) + box[place + 1 :]
             return boxes
 
-        cohort = play().until("boxes")
-        assert_aborts(cohort, self.edited(cohort, flip), AbortReason.BAD_BOX)
+        self.assert_complains(play().until("boxes"), flip, 19)
 
     def test_two_swapped(self, play: Any) -> None:
         cohort = play().until("boxes")
         swap = lambda boxes: [(boxes[0][0], boxes[1][1]), (boxes[1][0], boxes[0][1]), *boxes[2:]]  # noqa: E731
-        assert_aborts(cohort, self.edited(cohort, swap), AbortReason.BAD_BOX)
+        self.assert_complains(cohort, swap, 13, 16)
 
     def test_another_receivers(self, play: Any) -> None:
         cohort = play().until("boxes")
         others = dict(wire.decode_boxes(cohort.inbox[13], Kind.BOXES, cohort.terms))
         replace = lambda boxes: [(sender, others.get(sender, box)) for sender, box in boxes]  # noqa: E731
-        assert_aborts(cohort, self.edited(cohort, replace), AbortReason.BAD_BOX)
+        self.assert_complains(cohort, replace, 16, 19, 22)
 
     def test_its_own_sent_back(self, play: Any) -> None:
         cohort = play().until("roster")
@@ -168,14 +178,14 @@ class TestBoxes:
         mine = dict(wire.decode_boxes(reply, Kind.SHARES, cohort.terms))
         cohort.answer()
         back = lambda boxes: [(sender, mine[sender]) for sender, _ in boxes]  # noqa: E731
-        assert_aborts(cohort, self.edited(cohort, back), AbortReason.BAD_BOX)
+        self.assert_complains(cohort, back, 13, 16, 19, 22)
 
     def test_one_replayed_from_another_session(self, play: Any) -> None:
         cohort, other = play().until("boxes"), play(session=2).until("boxes")
         old = dict(wire.decode_boxes(other.inbox[ME], Kind.BOXES, other.terms))
         replay = lambda boxes: [(sender, old[sender]) for sender, _ in boxes]  # noqa: E731
         # The seeded devices have the same keys in both sessions: only the binding to the session differs.
-        assert_aborts(cohort, self.edited(cohort, replay), AbortReason.BAD_BOX)
+        self.assert_complains(cohort, replay, 13, 16, 19, 22)
 
     def test_a_strangers(self, play: Any) -> None:
         cohort = play().until("boxes")
@@ -184,11 +194,58 @@ class TestBoxes:
 
     def test_fewer_than_the_threshold(self, play: Any) -> None:
         cohort = play(9).until("boxes")
-        assert isinstance(cohort.peek(ME, self.edited(cohort, lambda boxes: boxes[:5]))[0], Masked)
+        assert isinstance(cohort.peek(ME, self.edited(cohort, lambda boxes: boxes[:5]))[0], Checked)
         assert_aborts(cohort, self.edited(cohort, lambda boxes: boxes[:4]), AbortReason.TOO_FEW)
 
+
+class TestPeers:
+    def peers(self, cohort: Any, *ids: int) -> bytes:
+        return wire.encode_ids(Kind.PEERS, ids, cohort.terms)
+
+    def test_it_masks_with_exactly_these_and_keeps_shares_of_no_others(self, play: Any) -> None:
+        cohort = play(9).until("peers")
+        state, _ = cohort.peek(ME, self.peers(cohort, *cohort.ids[2:]))
+        assert isinstance(state, Masked)
+        assert list(state.shares) == cohort.ids[2:]
+
+    @pytest.mark.parametrize(
+        ("ids", "reason"),
+        [
+            ((13, 16, 19, 22, 25, 999), AbortReason.STRANGER),
+            ((ME, 13, 16, 19, 22, 25), AbortReason.STRANGER),
+            ((13, 13, 16, 19, 22, 25), AbortReason.MALFORMED),
+            ((16, 13, 19, 22, 25), AbortReason.MALFORMED),
+            ((13, 16, 19, 22), AbortReason.TOO_FEW),
+            ((), AbortReason.TOO_FEW),
+        ],
+    )
+    def test_a_wrong_list(self, play: Any, ids: tuple[int, ...], reason: AbortReason) -> None:
+        cohort = play(9).until("peers")
+        assert_aborts(cohort, self.peers(cohort, *ids), reason)
+
+    def test_one_whose_box_did_not_open(self, play: Any) -> None:
+        """Nobody could undo the mask with it from a share that this device has, so it is not masked with."""
+        cohort = play(9).until("boxes")
+        boxes = wire.decode_boxes(cohort.inbox[ME], Kind.BOXES, cohort.terms)
+        boxes[0] = boxes[0][0], bytes(len(boxes[0][1]))
+        cohort.states[ME], _ = cohort.peek(ME, wire.encode_boxes(Kind.BOXES, boxes, cohort.terms))
+        assert_aborts(cohort, self.peers(cohort, *cohort.ids[1:]), AbortReason.STRANGER)
+        assert isinstance(cohort.peek(ME, self.peers(cohort, *cohort.ids[2:]))[0], Masked)
+
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_a_second_list(self, play: Any, stored: bool) -> None:
+        cohort = play(9).until("peers")
+        message = self.peers(cohort, *cohort.ids[2:])
+        state, reply = cohort.peek(ME, message)
+        assert reply
+        if stored:
+            state = restore(save(state))
+        following, reply = cohort.peek(ME, message, state)
+        assert isinstance(following, Aborted)
+        assert reply == b""
+
     def test_a_missing_vector_is_the_callers_mistake(self, play: Any) -> None:
-        cohort = play().until("boxes")
+        cohort = play().until("peers")
         for vector in (None, np.zeros(3, dtype=np.int64), np.zeros(4)):
             with pytest.raises(InvalidInput):
                 advance(cohort.states[ME], cohort.inbox[ME], source=SeededSource(1), vector=vector)  # type: ignore[arg-type]
@@ -222,7 +279,7 @@ class TestUnmask:
         assert_aborts(cohort, self.request(cohort, *dead), reason)
 
     def test_a_neighbour_that_never_shared_is_no_dead_one(self, play: Any) -> None:
-        cohort = play(9).advertise().answer(without=[13]).answer()
+        cohort = play(9).advertise().answer(without=[13]).answer().answer()
         assert_aborts(cohort, self.request(cohort, 13), AbortReason.STRANGER)
 
     @pytest.mark.parametrize("stored", [False, True])
@@ -249,7 +306,7 @@ class TestUnmask:
         assert reply == b""
 
 
-@pytest.mark.parametrize("stage", ["roster", "boxes", "unmask"])
+@pytest.mark.parametrize("stage", ["roster", "boxes", "peers", "unmask"])
 def test_any_other_kind_of_message_ends_the_session(play: Any, stage: str) -> None:
     cohort = play().until(stage)
     good = cohort.inbox[ME]
@@ -267,5 +324,5 @@ def test_ids_are_unsigned_64_bit_numbers(play: Any, me: int) -> None:
 
 def test_the_largest_id_works(play: Any) -> None:
     state, message = start(play().terms, (1 << 64) - 1, source=SeededSource(1))
-    assert struct.unpack_from("<2sBB", message) == (b"FM", 1, 1)
+    assert struct.unpack_from("<2sBB", message) == (b"FM", 2, 1)
     assert state.me == (1 << 64) - 1

@@ -12,7 +12,7 @@ import pytest
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.device_states import Advertised, DeviceState, Masked, Shared
+from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState, Masked, Shared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.wire import Kind
@@ -26,6 +26,9 @@ def secrets_of(state: DeviceState) -> list[bytes]:
             found = [state.box_pair.secret, state.mask_pair.secret, state.seed]
         case Shared():
             found = [state.mask_pair.secret, state.seed, *state.receiving_keys.values()]
+        case Checked():
+            shares = [share for pair in state.shares.values() for share in pair]
+            found = [state.mask_pair.secret, state.seed, *shares]
         case Masked():
             found = [share for pair in state.shares.values() for share in pair]
         case _:
@@ -92,7 +95,7 @@ def test_no_secret_travels_in_the_clear(play: Any) -> None:
     """Before unmasking, no message holds a share, a seed or a secret key."""
     cohort = play().advertise()
     secrets = [secret for state in cohort.states.values() for secret in secrets_of(state)]
-    for _ in range(2):
+    for _ in range(3):
         sent = b"".join(cohort.inbox.values())
         cohort.answer()
         secrets += [secret for state in cohort.states.values() for secret in secrets_of(state)]
@@ -115,6 +118,7 @@ def test_two_rounds_share_nothing(play: Any) -> None:
             pieces += {advert.commitment for advert in list(neighbours.values())[:1]}
         cohort.answer()
         pieces += [key for state in cohort.states.values() for key in state.receiving_keys.values()]
+        cohort.answer()
         masked = [cohort.peek(device, message)[1] for device, message in cohort.inbox.items()]
         pieces += [data[wire.HEADER_BYTES :] for data in masked]
         pieces = list(dict.fromkeys(pieces))
@@ -130,11 +134,44 @@ def test_the_session_changes_every_derived_key_even_if_the_randomness_repeats(pl
         first, second = one.states[device], two.states[device]
         assert first.mask_pair == second.mask_pair
         assert not set(first.receiving_keys.values()) & set(second.receiving_keys.values())
+    one.answer(), two.answer()
+    for device in one.ids:
         first_masked, second_masked = (
             np.frombuffer(cohort.peek(device, cohort.inbox[device])[1][wire.HEADER_BYTES :], np.uint32)
             for cohort in (one, two)
         )
         assert not (first_masked == second_masked).any()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_no_message_but_the_masked_vectors_depends_on_what_devices_hold(play: Any, signed: bool) -> None:
+    """The same draws and other data: same complaints, same drop-outs, same openings, byte for byte."""
+
+    def transcript(scale: int) -> list[tuple[int, bytes]]:
+        cohort = play(7, signed=signed)
+        cohort.vector = lambda device: np.full(cohort.terms.length, scale * device, dtype=np.int64)
+        found: list[tuple[int, bytes]] = []
+        deliver = cohort.deliver
+
+        def recorded() -> None:
+            if 16 in cohort.outbox and cohort.outbox[16][3] == Kind.SHARES:
+                cohort.outbox[16] = cohort.outbox[16][:-100] + bytes(100)
+            found.extend(cohort.outbox.items())
+            deliver()
+            found.extend(cohort.inbox.items())
+
+        cohort.deliver = recorded
+        cohort.advertise().answer().answer()
+        cohort.answer(without=[22])
+        while cohort.inbox:
+            cohort.answer()
+        assert (cohort.result.left_out, len(cohort.result.included)) == ({"bad-boxes": (16,)}, 5)
+        return found
+
+    one, other = transcript(0), transcript(2**25)
+    assert [(device, len(data)) for device, data in one] == [(device, len(data)) for device, data in other]
+    changed = [data[3] for (_, data), (_, twin) in zip(one, other, strict=True) if data != twin]
+    assert changed == [Kind.MASKED] * 5
 
 
 def byte_chi_square(data: bytes) -> float:
@@ -149,7 +186,7 @@ class TestUniformity:
     LENGTH = 50_000
 
     def masked(self, play: Any) -> tuple[Any, dict[int, bytes]]:
-        cohort = play(4, length=self.LENGTH).until("boxes")
+        cohort = play(4, length=self.LENGTH).until("peers")
         replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
         return cohort, {device: reply[wire.HEADER_BYTES :] for device, reply in replies.items()}
 

@@ -25,8 +25,10 @@ DECODERS: dict[Kind, Callable[[bytes, MaskingTerms], object]] = {
     Kind.ROSTER: wire.decode_roster,
     Kind.SHARES: lambda data, terms: wire.decode_boxes(data, Kind.SHARES, terms),
     Kind.BOXES: lambda data, terms: wire.decode_boxes(data, Kind.BOXES, terms),
+    Kind.COMPLAINTS: lambda data, terms: wire.decode_ids(data, Kind.COMPLAINTS, terms),
+    Kind.PEERS: lambda data, terms: wire.decode_ids(data, Kind.PEERS, terms),
     Kind.MASKED: wire.masked_body,
-    Kind.SURVIVORS: wire.decode_survivors,
+    Kind.SURVIVORS: lambda data, terms: wire.decode_ids(data, Kind.SURVIVORS, terms),
     Kind.CONFIRMATION: wire.decode_confirmation,
     Kind.UNMASK: wire.decode_unmask,
     Kind.OPENING: wire.decode_opening,
@@ -53,7 +55,7 @@ def transcript(play: Any, *, signed: bool) -> dict[str, Any]:
         record("server", cohort.inbox)
 
     cohort.deliver = delivered
-    cohort.advertise().answer()
+    cohort.advertise().answer().answer()
     cohort.answer(without=[16])
     while cohort.inbox:
         cohort.answer()
@@ -70,7 +72,7 @@ def test_a_seeded_session_sends_the_known_bytes(play: Any, mode: str) -> None:
     known = read(f"transcript-{mode}.json")
     assert transcript(play, signed=mode == "signed") == known
     kinds = {kind for _, _, kind, _ in known["messages"]}
-    assert len(kinds) == (9 if mode == "signed" else 7)
+    assert len(kinds) == (11 if mode == "signed" else 9)
 
 
 @pytest.mark.parametrize("mode", ["plain", "signed"])

@@ -20,7 +20,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
 
 LENGTH = 7
-PLAIN_STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK)
+PLAIN_STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.CHECK, Stage.MASK, Stage.UNMASK)
 
 
 def terms(*, signed: bool = False, width: int = 32, minimum: int = 2, session: int = 1) -> MaskingTerms:
@@ -68,8 +68,9 @@ def run(
 
 
 def included(devices: int, dropouts: Mapping[Stage, Collection[int]]) -> set[int]:
-    """Whoever sent a masked input."""
-    gone = {d for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.MASK) for d in dropouts.get(stage, ())}
+    """Those that sent a masked input."""
+    before = (Stage.ADVERTISE, Stage.SHARE, Stage.CHECK, Stage.MASK)
+    gone = {d for stage in before for d in dropouts.get(stage, ())}
     return set(range(devices)) - gone
 
 
@@ -115,7 +116,8 @@ def test_any_mix_of_dropouts_in_signed_mode(stages: list[Stage | None]) -> None:
 def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
     dropouts = {
         Stage.ADVERTISE: [0, 1],
-        Stage.SHARE: [10, 11, 12],
+        Stage.SHARE: [10, 11],
+        Stage.CHECK: [12],
         Stage.MASK: [20, 21, 22, 23],
         Stage.UNMASK: [30, 31, 32],
     }
@@ -128,7 +130,7 @@ def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
 @settings(max_examples=3, deadline=None)
 def test_any_mix_of_dropouts_on_a_sparse_graph(random: Random, count: int) -> None:
     gone = random.sample(range(104), count)
-    dropouts = {stage: gone[number::4] for number, stage in enumerate(PLAIN_STAGES)}
+    dropouts = {stage: gone[number::5] for number, stage in enumerate(PLAIN_STAGES)}
     try:
         outcome = run(104, dropouts)
     except RoundFailed:

@@ -16,7 +16,8 @@ from fedhist.protocol.errors import (
 )
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.server_session import CollectingAdvertisements, Rejection
+from fedhist.protocol.masking.incidents import Rejection
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.shamir import PRIME, SHARE_BYTES
 from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -48,13 +49,13 @@ class TestIgnored:
         assert rejected(cohort) == {Rejection.DUPLICATE: 5}
 
     def test_strangers_at_every_stage_but_the_first(self, play: Any) -> None:
-        for stage in ("roster", "boxes", "unmask"):
+        for stage in ("roster", "boxes", "peers", "unmask"):
             cohort = play().until(stage)
             _, reply = cohort.peek(10, cohort.inbox[10])
             assert not cohort.server.add(999, reply)
             assert rejected(cohort) == {Rejection.STRANGER: 1}
 
-    @pytest.mark.parametrize("stage", ["roster", "boxes", "unmask"])
+    @pytest.mark.parametrize("stage", ["roster", "boxes", "peers", "unmask"])
     def test_a_wrong_size_and_the_device_may_try_again(self, play: Any, stage: str) -> None:
         cohort = play().until(stage)
         _, reply = cohort.peek(10, cohort.inbox[10])
@@ -83,7 +84,7 @@ class TestIgnored:
         assert rejected(cohort) == {Rejection.WRONG_RECEIVERS: 3}
 
     def test_shares_of_the_kind_that_was_not_asked_for(self, play: Any) -> None:
-        cohort = play(9).until("boxes").answer(without=[13])
+        cohort = play(9).until("peers").answer(without=[13])
         _, reply = cohort.peek(10, cohort.inbox[10])
         opened = wire.decode_opening(reply, cohort.terms)
         turned = [(share.owner, ShareKind(3 - share.kind), share.share) for share in opened]
@@ -102,7 +103,7 @@ class TestLies:
     """Of nine devices any five neighbours rebuild a secret; device 13 is dead."""
 
     def openings(self, play: Any) -> tuple[Any, dict[int, bytes]]:
-        cohort = play(9).until("boxes").answer(without=[13])
+        cohort = play(9).until("peers").answer(without=[13])
         return cohort, {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
 
     @pytest.mark.parametrize("kind", [*ShareKind, None])
@@ -113,15 +114,16 @@ class TestLies:
         cohort.deliver()
         assert np.array_equal(cohort.result.values, cohort.total(set(cohort.ids) - {13}))
 
-    @pytest.mark.parametrize(("owner", "secrets"), [(13, 1), (16, 1), (None, 9)])
-    def test_too_many_stop_the_round_and_are_counted(
-        self, play: Any, owner: int | None, secrets: int
-    ) -> None:
+    @pytest.mark.parametrize("owner", [13, 16, None])
+    def test_too_many_stop_the_round_and_the_owners_are_named(self, play: Any, owner: int | None) -> None:
         cohort, openings = self.openings(play)
         cohort.outbox = {device: lies(cohort, reply, owner=owner) for device, reply in openings.items()}
         with pytest.raises(CorruptShares, match="mask secrets") as caught:
             cohort.deliver()
-        assert caught.value.secrets == secrets
+        owners = tuple(cohort.ids) if owner is None else (owner,)
+        assert caught.value.owners == owners
+        assert caught.value.left_out == {"corrupt-shares": owners}
+        assert f"corrupt-shares {owners[0]}" in str(caught.value)
 
     def test_no_spare_share_leaves_no_choice(self, play: Any) -> None:
         cohort, openings = self.openings(play)
@@ -145,8 +147,13 @@ class TestNothingIsAskedOfTooFew:
         with pytest.raises(TooFewSurvivors, match="after sharing"):
             play(9).advertise().answer(without=[10, 13, 16, 19])
 
-    def test_too_few_masked(self, play: Any) -> None:
+    def test_too_few_checked(self, play: Any) -> None:
         cohort = play(9).until("boxes")
+        with pytest.raises(TooFewSurvivors, match="after checking"):
+            cohort.answer(without=[10, 13, 16, 19])
+
+    def test_too_few_masked(self, play: Any) -> None:
+        cohort = play(9).until("peers")
         with pytest.raises(TooFewSurvivors, match="after masking"):
             cohort.answer(without=[10, 13, 16, 19])
 
@@ -176,14 +183,14 @@ def test_a_closed_stage_takes_nothing(play: Any) -> None:
 
 
 def test_a_request_names_the_dead_only(play: Any) -> None:
-    cohort = play(9).until("boxes").answer(without=[13, 22])
+    cohort = play(9).until("peers").answer(without=[13, 22])
     for device, message in cohort.inbox.items():
         assert device not in (13, 22)
         assert wire.decode_unmask(message, cohort.terms).dead == (13, 22)
 
 
 def test_a_device_whose_neighbours_did_not_share_is_left_out_and_the_rest_is_exact(play: Any) -> None:
-    cohort = play(9).advertise().answer(without=[10, 13]).answer().answer()
+    cohort = play(9).advertise().answer(without=[10, 13]).answer().answer().answer()
     assert cohort.result.included == tuple(cohort.ids[2:])
     assert np.array_equal(cohort.result.values, cohort.total(cohort.ids[2:]))
 
@@ -197,14 +204,14 @@ def test_a_device_that_lost_most_of_its_neighbours_is_left_out_of_a_sparse_graph
         expected -= lonely
     assert 10 not in expected
     assert len(expected) > 75
-    cohort.answer(without=silent).answer().answer()
+    cohort.answer(without=silent).answer().answer().answer()
     assert set(cohort.result.included) == expected
     assert np.array_equal(cohort.result.values, cohort.total(expected))
 
 
 def test_no_masked_input_is_kept(play: Any) -> None:
     """Ten thousand inputs of 80 kB must never be in memory together."""
-    cohort = play(length=50_000).until("boxes")
+    cohort = play(length=50_000).until("peers")
     replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
     for device, reply in replies.items():
         cohort.server.add(device, reply)

@@ -11,8 +11,8 @@ from fedhist.protocol.errors import InvalidInput, TooFewSurvivors
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import start
 from fedhist.protocol.masking.device_states import Aborted, AbortReason, Confirmed, Finished
+from fedhist.protocol.masking.incidents import Rejection
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.server_session import Rejection
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.privacy.randomness import SeededSource
 

@@ -1,0 +1,102 @@
+"""What all stages of the server's session have in common: each sender is heard once, and what is ignored is counted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from fedhist.protocol.errors import BadKey, DecodeError, UnexpectedMessage
+from fedhist.protocol.masking.cohort import Cohort
+from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
+from fedhist.protocol.masking.terms import MaskingTerms
+
+Messages = Iterator[tuple[int, bytes]]
+
+
+class Rejected(Exception):
+    """Leaves a stage's `_take`; `add` counts it."""
+
+    def __init__(self, reason: Rejection) -> None:
+        self.reason = reason
+        super().__init__(reason.value)
+
+
+class Stage(ABC):
+    """Takes each expected sender's message once, and counts what it ignores."""
+
+    name: ClassVar[str]
+
+    def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
+        self.terms = terms
+        self.incidents = incidents
+        self._expected = expected
+        self._heard: set[int] = set()
+        self._ignored: dict[int, Rejection] = {}
+        self._closed = False
+
+    @property
+    def rejected(self) -> Counter[Rejection]:
+        """How many messages were ignored so far, by reason."""
+        return self.incidents.rejected
+
+    @property
+    def waiting_for(self) -> int | None:
+        """How many expected devices have not answered; None while anybody may."""
+        return None if self._expected is None else len(self._expected) - len(self._heard)
+
+    def add(self, sender: int, message: bytes) -> bool:
+        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
+        if self._closed:
+            raise UnexpectedMessage(state=self, message=message)
+        try:
+            if self._expected is not None and sender not in self._expected:
+                raise Rejected(Rejection.STRANGER)
+            if sender in self._heard:
+                raise Rejected(Rejection.DUPLICATE)
+            self._take(sender, message)
+        except Rejected as refused:
+            reason = refused.reason
+        except DecodeError:
+            reason = Rejection.MALFORMED
+        except BadKey:
+            reason = Rejection.BAD_KEY
+        else:
+            self._heard.add(sender)
+            return True
+        self.rejected[reason] += 1
+        self._ignored[sender] = reason
+        return False
+
+    @abstractmethod
+    def _take(self, sender: int, message: bytes) -> None:
+        """Keep what an expected sender sent, or raise."""
+
+    def _close(self) -> None:
+        if self._closed:
+            raise UnexpectedMessage(state=self, message=None)
+        self._closed = True
+
+    def _name_ignored(self) -> None:
+        """Name those who were expected, sent something, and are out because none of it could be taken."""
+        for sender, reason in self._ignored.items():
+            if sender in (self._expected or ()) and sender not in self._heard:
+                self.incidents.leave_out(reason, [sender])
+
+    def _need(self, alive: int, needed: int) -> None:
+        if alive < needed:
+            raise self.incidents.too_few(self.name, alive=alive, needed=needed)
+
+    def _with_enough_neighbours(self, cohort: Cohort, devices: set[int]) -> set[int]:
+        """Leave out who has fewer than t neighbours among these: nobody could rebuild its secrets. Until all have."""
+        kept = cohort.flags(devices)
+        while True:
+            enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
+            if (enough == kept).all():
+                break
+            kept = enough
+        found = {device for device, keep in zip(cohort.ids, kept.tolist(), strict=True) if keep}
+        self.incidents.leave_out(LeftOut.FEW_NEIGHBOURS, devices - found)
+        self._need(len(found), max(self.terms.minimum_survivors, cohort.parameters.threshold + 1))
+        return found

@@ -1,0 +1,57 @@
+"""A participant's steps: data is read when it is due and not before, and the participant's own floor is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.client.masked_device import begin, proceed, resume
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masked_vector import terms_of
+from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import SelectRequest
+
+PLAN = Plan(users=50, items=3, candidates=4, masking="secagg", participants=5, dropout_share=0.2)
+
+
+def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str, int]]]:
+    """A masked round over five participants, the last of which are `silent`, and when each one's vector was due."""
+    envelope, source = Envelope(run="r", request=SelectRequest(PLAN)), SeededSource(1)
+    server: Any = CollectingAdvertisements(terms_of(envelope), source=source)
+    states, due = {}, list[tuple[str, int]]()
+    for me in range(5 - silent):
+        states[me], message = begin(envelope, me=me, source=source.fork(me), fewest=fewest)
+        server.add(me, message)
+    while isinstance(closed := server.close(), tuple):
+        server, messages = closed
+        for me, message in messages:
+
+            def vector(me: int = me, stage: str = server.name) -> Integers:
+                due.append((stage, me))
+                return np.ones(terms_of(envelope).length, dtype=np.int64)
+
+            session = resume(envelope, states[me])
+            states[me], answer = proceed(session, message, vector=vector, source=source.fork(me, server.name))
+            if answer:
+                server.add(me, answer)
+    return closed, due
+
+
+def test_data_is_due_when_the_complaints_are_settled_and_only_then() -> None:
+    total, due = run()
+    assert due == [("masking", me) for me in range(5)]
+    assert set(total.values.tolist()) == {5}
+
+
+def test_a_cohort_below_the_participant_s_own_floor_gets_nothing() -> None:
+    """The plan is content with four; participants that ask for five do not even share their secrets with four."""
+    assert len(run(fewest=4, silent=1)[0].included) == 4
+    with pytest.raises(RoundFailed, match="after sharing: 0 devices"):
+        run(fewest=5, silent=1)

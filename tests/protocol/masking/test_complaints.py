@@ -1,0 +1,236 @@
+"""A bad box is its sender's drop-out: it is left out and named, and the sum of the others is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import CorruptShares, TooFewSurvivors
+from fedhist.protocol.masking import device_session, wire
+from fedhist.protocol.masking.boxes import BOX_BYTES
+from fedhist.protocol.masking.complaints import devices_to_leave_out
+from fedhist.protocol.masking.device_states import Checked, DeviceState, Shared
+from fedhist.protocol.masking.incidents import LeftOut, Rejection
+from fedhist.protocol.masking.shamir import SHARE_BYTES
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.simulations.engines import masked_cohort
+from fedhist.simulations.engines.masked_in_process import identities
+
+BAD = 16
+COHORTS = pytest.mark.parametrize(("devices", "signed"), [(10, False), (5, True)], ids=["plain", "signed"])
+
+
+def garbled(message: bytes, terms: MaskingTerms, receivers: Collection[int] | None = None) -> bytes:
+    """The same boxes, of which those for these receivers (None: all) do not open."""
+    boxes = wire.decode_boxes(message, Kind.SHARES, terms)
+    return wire.encode_boxes(
+        Kind.SHARES,
+        [
+            (receiver, bytes(BOX_BYTES) if receivers is None or receiver in receivers else box)
+            for receiver, box in boxes
+        ],
+        terms,
+    )
+
+
+def with_shares(cohort: Any, wrong: Mapping[int, Callable[[bytes], bytes]]) -> Any:
+    """Everybody shares, and some of them something else."""
+    for device, message in cohort.inbox.items():
+        cohort.states[device], reply = cohort.peek(device, message)
+        cohort.outbox[device] = wrong.get(device, lambda same: same)(reply)
+    cohort.deliver()
+    return cohort
+
+
+def with_complaints(cohort: Any, lies: Mapping[int, Collection[int]]) -> Any:
+    """Everybody opens its boxes, and some say of others what is not so."""
+    for device, message in cohort.inbox.items():
+        cohort.states[device], cohort.outbox[device] = cohort.peek(device, message)
+    for liar, accused in lies.items():
+        cohort.outbox[liar] = wire.encode_ids(Kind.COMPLAINTS, sorted(accused), cohort.terms)
+    cohort.deliver()
+    return cohort
+
+
+def finished(cohort: Any) -> Any:
+    while cohort.inbox:
+        cohort.answer()
+    return cohort.result
+
+
+def assert_exact_without(cohort: Any, *gone: int) -> None:
+    stayed = [device for device in cohort.ids if device not in gone]
+    assert cohort.result.included == tuple(stayed)
+    assert np.array_equal(cohort.result.values, cohort.total(stayed))
+
+
+class TestOneBadDevice:
+    @COHORTS
+    def test_garbage_to_everybody(self, play: Any, devices: int, signed: bool) -> None:
+        cohort = play(devices, signed=signed).until("roster")
+        with_shares(cohort, {BAD: lambda reply: garbled(reply, cohort.terms)})
+        result = finished(cohort)
+        assert result.left_out == {"bad-boxes": (BAD,)}
+        assert result.complaints == {device: (BAD,) for device in cohort.ids if device != BAD}
+        assert_exact_without(cohort, BAD)
+
+    @COHORTS
+    def test_a_liar_that_accuses_everybody(self, play: Any, devices: int, signed: bool) -> None:
+        cohort = play(devices, signed=signed).until("boxes")
+        others = set(cohort.ids) - {BAD}
+        result = finished(with_complaints(cohort, {BAD: others}))
+        assert result.left_out == {"complaints": (BAD,)}
+        assert result.complaints == {BAD: tuple(sorted(others))}
+        assert_exact_without(cohort, BAD)
+
+    @COHORTS
+    @pytest.mark.parametrize("receivers", [(10,), (13, 19)])
+    def test_garbage_to_some(self, play: Any, devices: int, signed: bool, receivers: tuple[int, ...]) -> None:
+        """Those who got the garbage stay, and so does everybody else."""
+        cohort = play(devices, signed=signed).until("roster")
+        with_shares(cohort, {BAD: lambda reply: garbled(reply, cohort.terms, receivers)})
+        result = finished(cohort)
+        assert result.left_out == {"bad-boxes": (BAD,)}
+        assert_exact_without(cohort, BAD)
+
+    def test_garbage_in_a_sparse_graph(self, play: Any) -> None:
+        cohort = play(100).until("roster")
+        with_shares(cohort, {BAD: lambda reply: garbled(reply, cohort.terms)})
+        assert finished(cohort).left_out == {"bad-boxes": (BAD,)}
+        assert_exact_without(cohort, BAD)
+
+    @COHORTS
+    def test_the_cohort_in_one_process(
+        self, monkeypatch: pytest.MonkeyPatch, devices: int, signed: bool
+    ) -> None:
+        honest = masked_cohort.advance
+
+        def advance(state: DeviceState, message: bytes, **settings: Any) -> tuple[DeviceState, bytes]:
+            following, reply = honest(state, message, **settings)
+            if state.me == 2 and isinstance(following, Shared):
+                reply = garbled(reply, state.terms)
+            return following, reply
+
+        monkeypatch.setattr(masked_cohort, "advance", advance)
+        run = masked_cohort.run_cohort(
+            MaskingTerms(session=bytes(32), length=2, width=32, signed=signed),
+            devices,
+            lambda device: np.array([1, 10**device]),
+            source=SeededSource(1),
+            identities=identities(devices, source=SeededSource(2)) if signed else None,
+        )
+        assert run.left_out == {"bad-boxes": (2,)}
+        assert run.values.tolist() == [devices - 1, sum(10**d for d in range(devices) if d != 2)]
+
+
+class TestSeveral:
+    def test_two_senders_of_garbage_and_a_liar(self, play: Any) -> None:
+        cohort = play(10).until("roster")
+        wrong = {device: lambda reply: garbled(reply, cohort.terms) for device in (10, 22)}
+        with_shares(cohort, wrong)
+        result = finished(with_complaints(cohort, {BAD: set(cohort.ids) - {BAD}}))
+        assert result.left_out == {"bad-boxes": (10, 22), "complaints": (BAD,)}
+        assert_exact_without(cohort, 10, BAD, 22)
+
+    def test_one_complaint_leaves_the_accused_out_and_names_both(self, play: Any) -> None:
+        """Nobody can say which of the two lies, so a reader of the report must know of both."""
+        result = finished(with_complaints(play(10).until("boxes"), {BAD: {25}}))
+        assert (result.left_out, result.complaints) == ({"bad-boxes": (25,)}, {BAD: (25,)})
+
+    def test_too_many_stop_the_sum_before_anybody_masks_and_are_named(self, play: Any) -> None:
+        cohort = play(10, minimum=9).until("roster")
+        wrong = {device: lambda reply: garbled(reply, cohort.terms) for device in (10, 22)}
+        with_shares(cohort, wrong)
+        with pytest.raises(TooFewSurvivors, match=r"after checking: 8 devices .* bad-boxes 10, 22") as caught:
+            cohort.answer()
+        assert caught.value.left_out == {"bad-boxes": (10, 22)}
+        assert caught.value.complaints[13] == (10, 22)
+        assert all(isinstance(state, Checked) for state in cohort.states.values())
+
+    def test_a_complaint_about_a_device_that_fell_silent_costs_nobody(self, play: Any) -> None:
+        cohort = play(10).until("roster")
+        with_shares(cohort, {BAD: lambda reply: garbled(reply, cohort.terms)})
+        cohort.answer(without=[BAD])
+        assert finished(cohort).left_out == {}
+        assert_exact_without(cohort, BAD)
+
+    @pytest.mark.parametrize("accused", [(BAD,), (999,), (10, 999)])
+    def test_complaints_about_oneself_or_strangers_are_ignored(
+        self, play: Any, accused: tuple[int, ...]
+    ) -> None:
+        result = finished(with_complaints(play(10).until("boxes"), {BAD: accused}))
+        assert result.rejected == {Rejection.WRONG_COMPLAINTS.value: 1}
+        assert result.left_out == {"wrong-complaints": (BAD,)}
+
+    def test_a_message_that_can_t_be_taken_names_its_sender(self, play: Any) -> None:
+        cohort = play(10).until("roster")
+        with_shares(cohort, {BAD: lambda reply: reply[:-1]})
+        assert finished(cohort).left_out == {"malformed": (BAD,)}
+
+
+class TestGarbageInGoodBoxes:
+    """Shares that are no shares show only when the masks come off. Then the sum stays masked, and says of whom."""
+
+    @COHORTS
+    def test_its_owner_is_named(
+        self, play: Any, monkeypatch: pytest.MonkeyPatch, devices: int, signed: bool
+    ) -> None:
+        cohort = play(devices, signed=signed).until("roster")
+        monkeypatch.setattr(
+            device_session,
+            "split",
+            lambda secret, threshold, count, *, source: [
+                bytes([place]) * (SHARE_BYTES - 1) + b"\0" for place in range(count)
+            ],
+        )
+        cohort.states[BAD], cohort.outbox[BAD] = cohort.peek(BAD, cohort.inbox.pop(BAD))
+        monkeypatch.undo()
+        cohort.answer()
+        with pytest.raises(CorruptShares, match=f"corrupt-shares {BAD}") as caught:
+            finished(cohort)
+        assert caught.value.owners == (BAD,)
+
+
+class TestWhomToLeaveOut:
+    def test_nobody_without_complaints(self) -> None:
+        assert devices_to_leave_out({}) == {}
+        assert devices_to_leave_out({1: ()}) == {}
+
+    @pytest.mark.parametrize(
+        ("complaints", "gone"),
+        [
+            ({1: [2]}, {2: LeftOut.BAD_BOXES}),
+            ({2: [1], 1: [2]}, {1: LeftOut.BAD_BOXES}),
+            ({1: [2, 3, 4]}, {1: LeftOut.COMPLAINTS}),
+            ({1: [4], 2: [4], 3: [4]}, {4: LeftOut.BAD_BOXES}),
+            ({1: [4], 2: [4], 3: [4], 4: [1, 2, 3]}, {4: LeftOut.BAD_BOXES}),
+            ({1: [2, 3], 4: [2, 3]}, {2: LeftOut.BAD_BOXES, 3: LeftOut.BAD_BOXES}),
+        ],
+    )
+    def test_the_most_complaints_then_the_accused_then_the_smallest_id(
+        self, complaints: dict[int, list[int]], gone: dict[int, LeftOut]
+    ) -> None:
+        assert devices_to_leave_out(complaints) == gone
+
+    @given(st.sets(st.integers(0, 29), max_size=6), st.data())
+    def test_no_complaint_is_left_and_liars_take_few_with_them(
+        self, bad: set[int], data: st.DataObject
+    ) -> None:
+        """Honest devices complain about bad ones only; bad ones about anybody."""
+        complaints = {
+            device: data.draw(st.sets(st.sampled_from(sorted(set(range(30)) if device in bad else bad))))
+            if bad
+            else set()
+            for device in range(30)
+        }
+        complaints = {accuser: accused - {accuser} for accuser, accused in complaints.items()}
+        gone = devices_to_leave_out(complaints)
+        assert all(accuser in gone or accused <= gone.keys() for accuser, accused in complaints.items())
+        assert len(gone.keys() - bad) <= sum(len(bad) / place for place in range(1, len(bad) + 1))

@@ -1,0 +1,141 @@
+"""A device counts the participants that it can see, and gives up below what was agreed and below its own floor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import (
+    Aborted,
+    AbortReason,
+    Checked,
+    Confirmed,
+    Finished,
+    Masked,
+    Shared,
+)
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
+from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.privacy.randomness import SeededSource
+
+ME = 10
+
+
+def assert_too_few(outcome: tuple[Any, bytes]) -> None:
+    state, reply = outcome
+    assert isinstance(state, Aborted)
+    assert (state.reason, reply) == (AbortReason.TOO_FEW, b"")
+
+
+def first_boxes(cohort: Any, count: int) -> bytes:
+    boxes = wire.decode_boxes(cohort.inbox[ME], Kind.BOXES, cohort.terms)
+    return wire.encode_boxes(Kind.BOXES, boxes[:count], cohort.terms)
+
+
+def peers(cohort: Any, count: int) -> bytes:
+    return wire.encode_ids(Kind.PEERS, cohort.ids[1 : 1 + count], cohort.terms)
+
+
+def survivors(cohort: Any, count: int) -> bytes:
+    return wire.encode_ids(Kind.SURVIVORS, cohort.ids[: 1 + count], cohort.terms)
+
+
+def dead(cohort: Any, count: int) -> bytes:
+    return wire.encode_unmask(cohort.ids[1 : 1 + count], b"", cohort.terms)
+
+
+@pytest.mark.parametrize("limit", ["minimum", "fewest"])
+class TestACompleteGraph:
+    """Nine devices, five shares rebuild a secret, and eight must be there: by the terms, or by the device's floor."""
+
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_too_few_boxes(self, play: Any, limit: str, signed: bool) -> None:
+        cohort = play(9, signed=signed, **{limit: 8}).until("boxes")
+        assert isinstance(cohort.peek(ME, first_boxes(cohort, 7))[0], Checked)
+        assert_too_few(cohort.peek(ME, first_boxes(cohort, 6)))
+
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_too_few_to_mask_with(self, play: Any, limit: str, signed: bool) -> None:
+        cohort = play(9, signed=signed, **{limit: 8}).until("peers")
+        assert isinstance(cohort.peek(ME, peers(cohort, 7))[0], Masked)
+        assert_too_few(cohort.peek(ME, peers(cohort, 6)))
+
+    def test_too_few_survivors_open_nothing(self, play: Any, limit: str) -> None:
+        """With noise from devices fewer survivors have less noise together than was charged for."""
+        cohort = play(9, **{limit: 8}).until("unmask")
+        assert isinstance(cohort.peek(ME, dead(cohort, 1))[0], Finished)
+        assert_too_few(cohort.peek(ME, dead(cohort, 2)))
+
+    def test_too_few_survivors_are_not_signed(self, play: Any, limit: str) -> None:
+        cohort = play(9, signed=True, **{limit: 8}).until("survivors")
+        assert isinstance(cohort.peek(ME, survivors(cohort, 7))[0], Confirmed)
+        assert_too_few(cohort.peek(ME, survivors(cohort, 6)))
+
+    def test_a_state_that_was_stored_remembers(self, play: Any, limit: str) -> None:
+        cohort = play(9, **{limit: 8}).until("peers")
+        assert_too_few(cohort.peek(ME, peers(cohort, 6), restore(save(cohort.states[ME]))))
+
+
+class TestASparseGraph:
+    def test_the_number_of_devices_is_what_it_sees(self, play: Any) -> None:
+        assert isinstance(play(100, fewest=100).until("boxes").states[ME], Shared)
+        cohort = play(100, fewest=101).advertise()
+        assert_too_few(cohort.peek(ME, cohort.inbox[ME]))
+
+    def test_who_else_survives_it_does_not_see(self, play: Any) -> None:
+        """A device has 16 neighbours of 99, and no way to tell whether the other 83 are there."""
+        cohort = play(100, minimum=90, fewest=90).until("unmask")
+        neighbours = list(cohort.states[ME].shares)
+        message = wire.encode_unmask(neighbours[:10], b"", cohort.terms)
+        assert isinstance(cohort.peek(ME, message)[0], Finished)
+
+
+class TestALyingServer:
+    def test_a_cohort_of_three_out_of_a_directory_of_a_hundred(self) -> None:
+        secrets = {device: bytes([device]) * 32 for device in range(100)}
+        directory = {device: Identity(secret, {}).public for device, secret in secrets.items()}
+        terms = MaskingTerms(session=bytes(32), length=1, width=32, corrupt_share=0.0, signed=True)
+        for fewest, expected in ((0, Shared), (3, Shared), (4, Aborted), (50, Aborted)):
+            server = CollectingAdvertisements(terms, source=SeededSource(1), directory=directory)
+            states = {}
+            for device in range(3):
+                identity = Identity(secrets[device], directory)
+                states[device], message = start(
+                    terms, device, source=SeededSource(device), identity=identity, fewest=fewest
+                )
+                server.add(device, message)
+            for device, roster in server.close()[1]:
+                state, answer = advance(states[device], roster, source=SeededSource(device))
+                assert isinstance(state, expected)
+                assert bool(answer) == (expected is Shared)
+
+    @pytest.mark.parametrize("claimed", [4, 8])
+    def test_a_roster_below_the_floor(self, play: Any, claimed: int) -> None:
+        cohort = play(claimed, fewest=9).advertise()
+        assert_too_few(cohort.peek(ME, cohort.inbox[ME]))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_floor_is_in_every_state_and_changes_no_sum(play: Any, signed: bool) -> None:
+    cohort = play(9, signed=signed, fewest=8).advertise()
+    while cohort.inbox:
+        for state in cohort.states.values():
+            kept = state.masked if isinstance(state, Confirmed) else state
+            assert kept.fewest == 8
+            assert restore(save(state)) == state
+        cohort.answer()
+    assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
+
+
+@pytest.mark.parametrize("fewest", [-1, MAX_DEVICES + 1])
+def test_floors_that_are_none(play: Any, fewest: int) -> None:
+    with pytest.raises(InvalidInput, match="a floor of"):
+        start(play().terms, ME, source=SeededSource(1), fewest=fewest)
