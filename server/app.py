@@ -32,7 +32,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
-from fedhist.protocol.withholding import length_tells
+from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
     Collector,
@@ -362,10 +362,10 @@ def _document(
             r.value: None if report.size is None else round(report.size / report.users)
             for r, report in reports.items()
         },
-        seconds={r.value: report.seconds for r, report in reports.items()},
+        seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
         notes=release_notes(release),
     )
-    return document | {"rounds": {r.value: report.to_json() for r, report in reports.items()}}
+    return document | {"rounds": {r.value: report.to_json(truth=False) for r, report in reports.items()}}
 
 
 def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:

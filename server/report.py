@@ -18,12 +18,13 @@ def release_document(
     tight: Cost,
     seed: int | None,
     bytes_per_user: Mapping[str, int | None],
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float | None],
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
-    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`.
+    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase, None
+    where a time would, see `shared_time`.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
@@ -57,12 +58,19 @@ def masking_document(plan: Plan) -> dict[str, int]:
     }
 
 
+def why_not_private(release: Release) -> list[str]:
+    """The reasons why a release is not private, a sentence each; none for a private one."""
+    items_tell = release.item_origin.tells(open_domain=release.plan.is_open)
+    reasons = [release.item_origin.note] if items_tell else []
+    if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
+        reasons.insert(0, f"not private: the selector {release.plan.selector} read the exact statistic")
+    return reasons
+
+
 def release_notes(release: Release) -> list[str]:
     """What the reader of a release should know, from the release alone."""
     plan = release.plan
-    notes = []
-    if not release.private:
-        notes.append(f"not private: the selector {plan.selector} read the exact statistic")
+    notes = why_not_private(release)
     if release.seeded:
         notes.append("simulation only: whoever knows the seed can subtract the noise")
     if plan.delta and plan.delta > 1 / plan.users:

@@ -11,6 +11,7 @@ import click
 
 from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
+from fedhist.protocol.item_origin import ItemOrigin, origin_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -103,6 +104,10 @@ class _Watched:
     @property
     def labels(self) -> Sequence[str | int] | None:
         return labels_of(self.population)
+
+    @property
+    def item_origin(self) -> ItemOrigin:
+        return origin_of(self.population)
 
     def shards(self) -> Iterator[Histograms]:
         done = 0

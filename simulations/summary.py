@@ -66,7 +66,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
     sender = "a participant" if plan.is_masked else "a user"
     table.add_row(f"sent by {sender}", _sent_text(result))
-    table.add_row("seconds", " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()))
+    table.add_row("seconds", _seconds_text(result))
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
@@ -157,11 +157,17 @@ def _sent_text(result: Result) -> str:
     return f"{sent}  (*)" if "bytes_per_user" in result.sizes_tell else sent
 
 
+def _seconds_text(result: Result) -> str:
+    if result.diagnostics is None:
+        return "withheld (times depend on the data)"
+    return " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()) + "  (*)"
+
+
 def _choice_text(result: Result) -> str:
     plan = result.release.plan
     if plan.selector == "fixed":
         return "fixed by the plan"
-    warning = "" if result.release.private else " (not private)"
+    warning = "" if all(charge.private for charge in result.release.charges) else " (not private)"
     return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {plan.max_threshold:g}"
 
 

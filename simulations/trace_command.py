@@ -44,11 +44,12 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
         f"{'simulation' if read.simulated else 'only what is released'}"
     )
     shown = 0
-    for at, event in read.lines:
+    for number, (at, event) in enumerate(read.lines, start=1):
         if not _is_asked_for(event, round_, wanted):
             continue
         shown += 1
-        click.echo(f"{at:10.4f} s  " + click.style(in_words(event, plan), fg=_COLOURS.get(event.kind)))
+        when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
+        click.echo(when + click.style(in_words(event, plan), fg=_COLOURS.get(event.kind)))
         if isinstance(event, Viewed):
             for line in _view_lines(event):
                 click.echo(_MARGIN + line)

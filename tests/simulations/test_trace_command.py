@@ -163,7 +163,7 @@ class TestShow:
         )
 
     def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
-        (traced / "bad.jsonl").write_text('{"trace": 1}\n')
+        (traced / "bad.jsonl").write_text('{"trace": 2}\n')
         fedhist(*SMALL, "--out", "untraced")
         for arguments, why in (
             (("nothing",), "can't read nothing"),
