@@ -8,6 +8,8 @@ from typing import Any
 from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.rounds import Labels
+from fedhist.protocol.visible_text import is_formula, is_hidden
 from fedhist.server.release import Release
 
 
@@ -65,6 +67,27 @@ def why_not_private(release: Release) -> list[str]:
     if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
         reasons.insert(0, f"not private: the selector {release.plan.selector} read the exact statistic")
     return reasons
+
+
+def name_notes(release: Release, labels: Labels | None) -> list[str]:
+    """What the reader of histogram.csv should know of its names: they stand there as they were written.
+
+    From released names, or from the public list, alone.
+    """
+    named = labels if release.labels is None else release.labels
+    formulas = sum(map(is_formula, named or ()))
+    hidden = sum(map(is_hidden, named or ()))
+    notes = []
+    if formulas:
+        notes.append(
+            f"{formulas:,} of the names in histogram.csv would be formulas in a spreadsheet: import that column as text"
+        )
+    if hidden:
+        notes.append(
+            f"{hidden:,} of the names in histogram.csv have invisible characters, which may be meant for a terminal: "
+            "do not print the file on one"
+        )
+    return notes
 
 
 def release_notes(release: Release) -> list[str]:

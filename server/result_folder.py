@@ -140,7 +140,9 @@ def write_results(
 ) -> None:
     """result.json, histogram.csv (item, value, standard error of the noise) and plan.json.
 
-    A release that is not private says so in a file of its own too, because histogram.csv has no place for it.
+    Names in histogram.csv are as their owners wrote them, quoted where CSV needs it and changed nowhere: programs look
+    them up. `name_notes` says what a spreadsheet or a terminal would make of them. A release that is not private says
+    so in a file of its own too, because histogram.csv has no place for it.
     """
     _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
     _write_text(folder / "plan.json", json.dumps(release.plan.to_json(), indent=2, allow_nan=False) + "\n")

@@ -8,6 +8,7 @@ import click
 
 from fedhist.client.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.terminal import echo
 
 FORMATS = ("svg", "png")
 _WITHHELD = {
@@ -52,4 +53,4 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
 
     with new_file(out, force=force) as file:
         file.write(draw_chart(charts[name], kind))
-    click.echo(f"written: {out}")
+    echo(f"written: {out}")

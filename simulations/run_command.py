@@ -20,6 +20,7 @@ from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
+from fedhist.server.report import name_notes
 from fedhist.server.result_folder import (
     check_room,
     check_target,
@@ -36,6 +37,7 @@ from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.run_files import write_report_of, write_trace_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
+from fedhist.simulations.terminal import line
 
 MAX_TRIALS = 100_000
 
@@ -279,6 +281,7 @@ def run(**flags: Any) -> None:
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
         ):
             results = list(_trials(options, plan, loaded, journal, progress, observe=observe))
+            loaded = replace(loaded, notes=(*loaded.notes, *name_notes(results[0].release, loaded.labels)))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
             target = _target(options, started)
@@ -414,4 +417,4 @@ def _print(options: Options, results: Sequence[Result], loaded: Loaded, written:
     if options.trials is not None:
         print_trials(console, results)
     if written is not None:
-        console.print(f"written: {written}", markup=False, soft_wrap=True)
+        console.print(line(f"written: {written}"), markup=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.release import Release
 from fedhist.simulations.simulation import Result
+from fedhist.simulations.terminal import line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     release, plan = result.release, result.release.plan
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
-    table.add_row("population", f"{plan.users:,} users x {items} ({escape(source_name)})")
+    table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
     table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
@@ -115,7 +116,7 @@ def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """What the user should know, a line each."""
     for note in notes:
-        console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
+        console.print(line(f"note: {note}"), style="yellow", highlight=False, markup=False)
 
 
 def epsilon_text(epsilon: float) -> str:

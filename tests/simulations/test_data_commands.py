@@ -202,7 +202,7 @@ class TestDescribe:
         assert told.code == 2 and words in told.err and told.err.count("\n") == 1
 
     def test_labels_can_not_reach_the_terminal_s_controls(self) -> None:
-        assert shown("a\x1b[31m\nb") == "a�[31m�b"
+        assert shown("a\x1b[31m\nb") == "a⟨U+001B⟩[31m⟨U+000A⟩b"
         assert shown("x" * 99) == "x" * 31 + "…"
         assert (bar(0), bar(1e-9), bar(1, 4), bar(0.5, 4)) == ("", "▏", "████", "██")
 
