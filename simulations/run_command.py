@@ -267,11 +267,12 @@ def run(**flags: Any) -> None:
         # Again, of what was read: a file may have names that its list of contents did not show.
         _check_items(options, origin_of(loaded.population))
         check_runnable(plan, simulated=True)
-        check_labels(loaded.population, plan)
         if options.truth:
+            check_labels(loaded.population, plan)
             check_not_empty(loaded.population)
         if target is not None:
-            check_room(target, plan, loaded.labels)
+            # How many names an open domain has is for the truth alone, and so is whether there is room for them.
+            check_room(target, plan, loaded.labels if options.truth or not plan.is_open else None)
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore

@@ -197,7 +197,8 @@ def simulate(
     if journal is not None:
         check_public(origin, open_domain=plan.is_open, where="a ledger (journal)")
     _check_fits(population, plan)
-    check_labels(population, plan)
+    if truth:
+        check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     ledger = Ledger(journal=tell_charges(observe, journal))
     clock = _Stopwatch(on_phase, observe)
@@ -291,9 +292,10 @@ def check_not_empty(population: Population) -> None:
 
 
 def check_labels(population: Population, plan: Plan) -> None:
-    """Refuse a name that is too long for a message, whoever has it; a closed domain's names never travel.
+    """Refuse a name that is too long for a message; a closed domain's names never travel.
 
-    A simulation knows all names beforehand. Devices leave such items out.
+    For simulations with the truth, which know all names beforehand: the refusal tells of one user's item. Devices, and
+    runs without the truth, leave such items out.
     """
     if not plan.is_open:
         return

@@ -113,7 +113,7 @@ class TestTerminal:
     def test_a_trace_that_somebody_else_wrote(self, fedhist: Fedhist) -> None:
         assert fedhist("run", "--users", 30, "--items", 3, "--trace", "--out", "r").code == 0
         path = Path("r/trace.jsonl")
-        text = path.read_text().replace('"shard 1"', json.dumps("\x1b[31mshard\n1"))
+        text = path.read_text().replace('"process 1"', json.dumps("\x1b[31mshard\n1"))
         path.write_text(text.replace('"engine": "in-process"', '"engine": "\\u001b[31m"'))
         outcome = fedhist("trace", "show", "r")
         assert "⟨U+001B⟩[31mshard⟨U+000A⟩1" in outcome.out
