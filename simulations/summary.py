@@ -71,7 +71,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
-        console.print("(*) measured against the truth, which only a simulation knows: not private")
+        console.print("(*) depends on the exact data, which only a simulation may tell: not private")
     print_notes(console, result.notes)
 
 
