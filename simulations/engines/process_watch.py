@@ -1,6 +1,7 @@
 """Tells an observer of a round in one process, which is one participant that holds all users.
 
-How many shards the population is read in is not told: shards hold so many entries, so their number depends on the data.
+The number of shards that the population is read in stays here: a shard is full at a number of entries, so it depends on
+the data.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ProcessWatch:
     travel, to write one costs as much as to answer, so one with many rows is not measured.
 
     Args:
-        observe: who is told.
+        observe: called with each event.
         request: what is asked.
     """
 
