@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,10 +106,18 @@ class TestSaid:
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
-    def test_on_flower_it_is_said_and_refused_too(self, fedhist: Fedhist, table: Path) -> None:
-        flags = ("--engine", "flower-simulation", "--nodes", 3, "--json")
-        assert fedhist("run", "--data", table, *flags).document()["private"] is False
-        assert fedhist("run", "--data", table, *flags, "--no-truth").code == 2
+    def test_on_flower_it_is_said_too(self, table: Path, tmp_path: Path) -> None:
+        command = ("run", "--data", table.name, "--engine", "flower-simulation", "--nodes", "3", "--json")
+        done = subprocess.run(
+            [sys.executable, "-m", "fedhist", *command],
+            cwd=tmp_path,
+            env=os.environ | {"FLWR_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["private"] is False
 
 
 class TestRefused:
@@ -133,6 +144,11 @@ class TestRefused:
         assert outcome.code == 2
         assert "top items that are read off the data" in outcome.err
         assert files_in(tmp_path) == {"n.npz"}
+
+    def test_on_flower_it_is_refused_before_a_node_starts(self, fedhist: Fedhist, table: Path) -> None:
+        outcome = fedhist("run", "--data", table, "--engine", "flower-simulation", "--no-truth")
+        assert outcome.code == 2
+        assert "read off the data" in outcome.err
 
     def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
