@@ -12,6 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from fedhist.client.new_files import new_file
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.client.unpacked import check_archive, check_shape
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.item_origin import ItemOrigin
 
 MATRIX_SUFFIXES = (".npz",)
 
+_LABEL_ARRAYS = ("label_numbers", "label_text", "label_ends")
 _MAX_LABEL_NUMBER = 2**63
 _DAMAGE = (
     OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError,
@@ -62,7 +65,19 @@ def read_matrix(path: Path) -> SparsePopulation:
             advice="save scipy.sparse.csr_array(your_array) with save_npz",
         )
     check_shape(path, matrix.shape, entries=None if matrix.format == "csr" else matrix.data.size)
-    return SparsePopulation.from_scipy(matrix, labels=labels)
+    population = SparsePopulation.from_scipy(matrix, labels=labels)
+    # Columns have public numbers; names were taken from the data that was imported.
+    return population if labels is None else replace(population, item_origin=ItemOrigin.DATA)
+
+
+def has_labels(path: Path) -> bool:
+    """Whether a .npz file has labels, by its list of contents alone; False for one that can't be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except _DAMAGE:
+        return False
+    return any(f"{name}.npy" in names for name in _LABEL_ARRAYS)
 
 
 def write_matrix(population: SparsePopulation, path: Path, *, force: bool = False) -> None:
@@ -100,7 +115,7 @@ def _arrays(population: SparsePopulation) -> dict[str, npt.NDArray[Any]]:
 
 def _read_labels(path: Path, names: list[str]) -> list[Label] | None:
     """The labels of a file of ours; None for one without."""
-    wanted = [name for name in ("label_numbers", "label_text", "label_ends") if f"{name}.npy" in names]
+    wanted = [name for name in _LABEL_ARRAYS if f"{name}.npy" in names]
     if not wanted:
         return None
     with np.load(path, allow_pickle=False) as archive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.item_origin import ItemOrigin
 from fedhist.protocol.validation import checked, user_blocks, whole_counts
 
 if TYPE_CHECKING:
@@ -34,12 +35,15 @@ class SparsePopulation:
         labels: what each item is called, in the order of the item numbers; None when items have only numbers.
         dropped_items: how many items were left out to make this population (by a public list, or by rank).
         dropped_count: the sum of all users' counts of those items.
+        item_origin: what decided which items there are. A file with names says that its data did; labels that you pass
+            yourself count as public.
     """
 
     histograms: Histograms
     labels: Sequence[Label] | None = None
     dropped_items: int = 0
     dropped_count: int = 0
+    item_origin: ItemOrigin = ItemOrigin.PUBLIC
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != self.domain_size:
@@ -63,10 +67,11 @@ class SparsePopulation:
         *,
         domain_size: int,
         labels: Sequence[Label] | None = None,
+        item_origin: ItemOrigin = ItemOrigin.PUBLIC,
     ) -> SparsePopulation:
         """A population from the three arrays of compressed sparse rows. See `checked` for what is allowed."""
         histograms = checked(offsets, items, counts, domain_size=domain_size)
-        return cls(histograms, labels=_distinct(labels))
+        return cls(histograms, labels=_distinct(labels), item_origin=item_origin)
 
     @classmethod
     def from_scipy(
@@ -123,7 +128,8 @@ class SparsePopulation:
                 f"{d} items were asked for", allowed="1 or more", advice="ask for at least one item"
             )
         kept = np.argsort(-self.totals(), kind="stable")[:d]
-        return self.select_items(kept, labels=kept.tolist() if self.labels is None else None)
+        top = self.select_items(kept, labels=kept.tolist() if self.labels is None else None)
+        return replace(top, item_origin=ItemOrigin.TOP)
 
     def select_items(
         self, numbers: npt.ArrayLike, *, labels: Sequence[Label] | None = None
@@ -132,8 +138,11 @@ class SparsePopulation:
 
         Args:
             numbers: old item numbers without repeats; -1 stands for an item that nobody has.
-            labels: what the items are called from now on; the old labels when left out.
+            labels: what the items are called from now on; the old labels when left out. Such a list counts as public,
+                unless the items had been chosen by their totals before.
         """
+        listed = labels is not None and self.item_origin is not ItemOrigin.TOP
+        origin = ItemOrigin.PUBLIC if listed else self.item_origin
         chosen = np.asarray(numbers, dtype=np.int64)
         present = chosen >= 0
         self._check_selection(chosen, chosen[present], named=labels is not None or self.labels is None)
@@ -147,6 +156,7 @@ class SparsePopulation:
             labels=_distinct(labels),
             dropped_items=self.dropped_items + self.domain_size - int(present.sum()),
             dropped_count=self.dropped_count + int(totals.sum()) - int(totals[chosen[present]].sum()),
+            item_origin=origin,
         )
 
     def _check_selection(self, chosen: Integers, present: Integers, *, named: bool) -> None:

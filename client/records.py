@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedhist.client.matrix_files import read_matrix
+from fedhist.client.matrix_files import has_labels, read_matrix
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.client.record_tables import json_table, parquet_table, text_table
 from fedhist.client.tabulation import tabulated
 from fedhist.client.unpacked import PACKED
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.item_origin import ItemOrigin
 
 _GZIP = b"\x1f\x8b"
 _SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -46,7 +47,7 @@ def read_population(
             without labels are called by their numbers, from 0.
 
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
-    say how much was left out.
+    say how much was left out, and `item_origin` whether the list of items was read off the data.
     """
     wanted = _check_choice(top_items, items)
     path = Path(path)
@@ -63,6 +64,14 @@ def read_population(
     if wanted is not None:
         return _over(population, wanted, labels=items)
     return population if top_items is None else population.keep_top_items(top_items)
+
+
+def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
+    """What decides the items of a file when no list is given, without reading the file in full."""
+    if top_items is not None:
+        return ItemOrigin.TOP
+    named = _suffix(path) != ".npz" or has_labels(path)
+    return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
 
 
 def read_items(path: Path) -> list[str]:

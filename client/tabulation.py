@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
+from fedhist.protocol.item_origin import ItemOrigin
 from fedhist.protocol.validation import whole_counts
 
 if TYPE_CHECKING:
@@ -42,7 +43,12 @@ def tabulated(table: pl.DataFrame) -> SparsePopulation:
         (counts, (user_numbers, new_numbers[item_numbers])), shape=(len(user_rows), len(labels))
     ).tocsr()
     return SparsePopulation.from_arrays(
-        rows.indptr, rows.indices, rows.data, domain_size=len(labels), labels=labels[order].to_list()
+        rows.indptr,
+        rows.indices,
+        rows.data,
+        domain_size=len(labels),
+        labels=labels[order].to_list(),
+        item_origin=ItemOrigin.DATA,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fedhist.protocol.errors import DecodeError
 
-TRACE_VERSION = 1
+TRACE_VERSION = 2
 """The version of the records below. Another field or another meaning is another version."""
 
 TO_DEVICE, TO_SERVER = "device", "server"
@@ -55,11 +55,11 @@ class Charged(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
-    """A phase of the program ended after so many seconds."""
+    """A phase of the program ended; how long it took where the truth was asked for."""
 
     kind: ClassVar[str] = "phase"
     phase: str
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class DroppedOut(Event):
 
 @dataclass(frozen=True)
 class RoundEnded(Event):
-    """A round, or a stage of it, is over."""
+    """A round, or a stage of it, is over; its bytes and seconds where they may be told."""
 
     kind: ClassVar[str] = "round"
     round: str
@@ -138,7 +138,7 @@ class RoundEnded(Event):
     answered: int
     users: int | None
     size: int | None
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True)

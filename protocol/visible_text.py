@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 LONGEST_LABEL = 200
+LONGEST_LINE = 4096
 # Joiners that emoji and several scripts need; every other invisible character is written out.
 _HARMLESS = frozenset("\u200c\u200d")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# What spreadsheets look at; the last four are the wide forms of the first.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 
 
 def visible(text: object, most: int = LONGEST_LABEL) -> str:
@@ -17,6 +22,19 @@ def visible(text: object, most: int = LONGEST_LABEL) -> str:
     """
     shown = "".join(_shown(character) for character in str(text)[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def is_hidden(label: object) -> bool:
+    """Whether a text has something invisible in it, which `visible` would write out."""
+    text = str(label)
+    # The first is fast and holds for nearly every name.
+    return not text.isprintable() and visible(text, len(text)) != text
+
+
+def is_formula(label: object) -> bool:
+    """Whether a spreadsheet would take a cell with this text for a formula; a number is none."""
+    text = str(label)
+    return text.startswith(_FORMULA) and not _NUMBER.fullmatch(text)
 
 
 def _shown(character: str) -> str:

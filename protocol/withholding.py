@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from fedhist.protocol.events import TO_DEVICE, Event, MessageSent, RoundEnded
+from fedhist.protocol.events import TO_DEVICE, Event, MessageSent, PhaseEnded, RoundEnded
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 
@@ -21,10 +22,26 @@ def length_tells(plan: Plan, round_: str) -> bool:
     )
 
 
+def shared_time(seconds: float, *, truth: bool) -> float | None:
+    """A time as it stands in what is shared: None unless the truth was asked for.
+
+    Every time depends on what users have: clipping takes longer the more users are clipped, and the exponential
+    mechanism draws again more or less often depending on the scores. No plan and no masking changes that.
+    """
+    return seconds if truth else None
+
+
+def shared_times(seconds: Mapping[str, float], *, truth: bool) -> dict[str, float | None]:
+    """The same of several times by name."""
+    return {name: shared_time(spent, truth=truth) for name, spent in seconds.items()}
+
+
 def without_data(event: Event, plan: Plan) -> Event | None:
-    """The event without a size that depends on data; None for one that only a simulation may tell."""
+    """The event without times and sizes that depend on data; None for one that only a simulation may tell."""
     if event.simulation_only:
         return None
+    if isinstance(event, PhaseEnded | RoundEnded):
+        event = replace(event, seconds=None)
     if not isinstance(event, MessageSent | RoundEnded):
         return event
     if isinstance(event, MessageSent) and event.to == TO_DEVICE:

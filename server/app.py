@@ -32,7 +32,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
-from fedhist.protocol.withholding import length_tells
+from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
     Collector,
@@ -51,7 +51,7 @@ from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
-from fedhist.server.report import release_document, release_notes
+from fedhist.server.report import name_notes, release_document, release_notes
 from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
@@ -360,7 +360,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
         observe(RunEnded(outcome="released", reason=None))
         if settings.out is not None:
             with new_folder(settings.out) as folder:
-                write_results(folder, _document(release, ledger, settings, reports), release, labels)
+                document = _document(release, ledger, settings, reports, labels)
+                write_results(folder, document, release, labels)
                 if settings.trace:
                     write_trace(folder / TRACE_FILE, recorder, engine="flower")
             log.info("result written")
@@ -368,7 +369,11 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
 
 
 def _document(
-    release: Release, ledger: Ledger, settings: GridSettings, reports: dict[Round, RoundReport]
+    release: Release,
+    ledger: Ledger,
+    settings: GridSettings,
+    reports: dict[Round, RoundReport],
+    labels: Labels | None,
 ) -> dict[str, object]:
     document = release_document(
         release,
@@ -379,10 +384,10 @@ def _document(
             r.value: None if report.size is None else round(report.size / report.users)
             for r, report in reports.items()
         },
-        seconds={r.value: report.seconds for r, report in reports.items()},
-        notes=release_notes(release),
+        seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
+        notes=[*release_notes(release), *name_notes(release, labels)],
     )
-    return document | {"rounds": {r.value: report.to_json() for r, report in reports.items()}}
+    return document | {"rounds": {r.value: report.to_json(truth=False) for r, report in reports.items()}}
 
 
 def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.protocol.visible_text import LONGEST_LINE, visible
 from fedhist.server.budget_file import BudgetFile, OpenRun
 from fedhist.server.coordinator import planned_charges
 from fedhist.server.result_folder import undisturbed
@@ -65,6 +66,6 @@ def _note_failure(entry: OpenRun, error: BaseException) -> None:
 
 def _still_open(entry: OpenRun) -> str:
     return (
-        f"Run {entry.id} stays open in {entry.path}: its whole reservation counts until "
+        f"Run {entry.id} stays open in {visible(entry.path, LONGEST_LINE)}: its whole reservation counts until "
         f"'fedhist ledger close' closes it."
     )

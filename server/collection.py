@@ -17,6 +17,7 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.withholding import shared_time
 
 
 class Fault(StrEnum):
@@ -42,9 +43,10 @@ class StageReport:
     size: int
     seconds: float
 
-    def to_json(self) -> dict[str, object]:
-        """The report by name."""
-        return {"asked": self.asked, "answered": self.answered, "bytes": self.size, "seconds": self.seconds}
+    def to_json(self, *, truth: bool) -> dict[str, object]:
+        """The report by name; its time only beside the truth."""
+        seconds = shared_time(self.seconds, truth=truth)
+        return {"asked": self.asked, "answered": self.answered, "bytes": self.size, "seconds": seconds}
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,18 @@ class RoundReport:
         cohort = f"{self.answered} of {self.nodes} nodes, {self.users} users"
         return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}{named}"
 
-    def to_json(self) -> dict[str, object]:
-        """The report by name."""
+    def to_json(self, *, truth: bool) -> dict[str, object]:
+        """The report by name; its times only beside the truth, see `fedhist.protocol.withholding`."""
         document: dict[str, object] = {
             "nodes": self.nodes,
             "answered": self.answered,
             "users": self.users,
             "faults": {fault.value: count for fault, count in sorted(self.faults.items())},
             "bytes": self.size,
-            "seconds": self.seconds,
+            "seconds": shared_time(self.seconds, truth=truth),
         }
         if self.stages:
-            document["stages"] = {stage: report.to_json() for stage, report in self.stages.items()}
+            document["stages"] = {stage: report.to_json(truth=truth) for stage, report in self.stages.items()}
         if self.left_out:
             document["left_out"] = {reason: list(nodes) for reason, nodes in self.left_out.items()}
         if self.complaints:

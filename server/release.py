@@ -12,6 +12,7 @@ from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.html_table import Share, html_table
+from fedhist.protocol.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.poisson import debias_poisson, debiased_standard_error
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, Ledger, PureLoss
@@ -54,7 +55,7 @@ class Release:
             open one, only of the keys that passed the bar.
         standard_error: of the noise on each value, in counts; clipping bias is not in it.
         charges: the ledger's entries of this run.
-        private: False when a step was not private (the oracle).
+        private: False when a step was not private (the oracle), or the list of items was read off the data.
         seeded: True when whoever knows the seed can remove the noise: simulations only.
         labels: over an open domain, the released keys as their owners wrote them, in the order of `histogram`.
         keys: in a simulation over an open domain, the same as the population's item numbers, to compare with the truth
@@ -63,6 +64,7 @@ class Release:
         bar: over an open domain, what a noisy count had to exceed.
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
+        item_origin: what decided which items there are.
     """
 
     plan: Plan
@@ -76,6 +78,7 @@ class Release:
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
+    item_origin: ItemOrigin = ItemOrigin.PUBLIC
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the largest values, with bars."""

@@ -8,6 +8,8 @@ from typing import Any
 from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.rounds import Labels
+from fedhist.protocol.visible_text import is_formula, is_hidden
 from fedhist.server.release import Release
 
 
@@ -18,12 +20,13 @@ def release_document(
     tight: Cost,
     seed: int | None,
     bytes_per_user: Mapping[str, int | None],
-    seconds: Mapping[str, float],
+    seconds: Mapping[str, float | None],
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
-    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`.
+    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase, None
+    where a time would, see `shared_time`.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
@@ -57,12 +60,40 @@ def masking_document(plan: Plan) -> dict[str, int]:
     }
 
 
+def why_not_private(release: Release) -> list[str]:
+    """The reasons why a release is not private, a sentence each; none for a private one."""
+    items_tell = release.item_origin.tells(open_domain=release.plan.is_open)
+    reasons = [release.item_origin.note] if items_tell else []
+    if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
+        reasons.insert(0, f"not private: the selector {release.plan.selector} read the exact statistic")
+    return reasons
+
+
+def name_notes(release: Release, labels: Labels | None) -> list[str]:
+    """What the reader of histogram.csv should know of its names: they stand there as they were written.
+
+    From released names, or from the public list, alone.
+    """
+    named = labels if release.labels is None else release.labels
+    formulas = sum(map(is_formula, named or ()))
+    hidden = sum(map(is_hidden, named or ()))
+    notes = []
+    if formulas:
+        notes.append(
+            f"{formulas:,} of the names in histogram.csv would be formulas in a spreadsheet: import that column as text"
+        )
+    if hidden:
+        notes.append(
+            f"{hidden:,} of the names in histogram.csv have invisible characters, which may be meant for a terminal: "
+            "do not print the file on one"
+        )
+    return notes
+
+
 def release_notes(release: Release) -> list[str]:
     """What the reader of a release should know, from the release alone."""
     plan = release.plan
-    notes = []
-    if not release.private:
-        notes.append(f"not private: the selector {plan.selector} read the exact statistic")
+    notes = why_not_private(release)
     if release.seeded:
         notes.append("simulation only: whoever knows the seed can subtract the noise")
     if plan.delta and plan.delta > 1 / plan.users:

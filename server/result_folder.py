@@ -19,6 +19,7 @@ from typing import Any
 from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plan import Plan
 from fedhist.server.release import Release
+from fedhist.server.report import why_not_private
 
 NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"
 # result.json and plan.json, and the rows of an open domain of which nobody knows the items beforehand.
@@ -139,13 +140,16 @@ def write_results(
 ) -> None:
     """result.json, histogram.csv (item, value, standard error of the noise) and plan.json.
 
-    A release that is not private says so in a file of its own too, because histogram.csv has no place for it.
+    Names in histogram.csv are as their owners wrote them, quoted where CSV needs it and changed nowhere: programs look
+    them up. `name_notes` says what a spreadsheet or a terminal would make of them. A release that is not private says
+    so in a file of its own too, because histogram.csv has no place for it.
     """
     _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
     _write_text(folder / "plan.json", json.dumps(release.plan.to_json(), indent=2, allow_nan=False) + "\n")
-    if not release.private:
-        reason = f"not private: the selector {release.plan.selector} read the exact statistic"
-        _write_text(folder / NOT_PRIVATE_FILE, f"{reason}\nFor simulation only; do not publish.\n")
+    reasons = why_not_private(release)
+    if reasons:
+        text = "\n".join([*reasons, "For simulation only; do not publish."])
+        _write_text(folder / NOT_PRIVATE_FILE, f"{text}\n")
     columns = _columns(release, labels)
     with (folder / "histogram.csv").open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
         writer = csv.writer(file)

@@ -1,12 +1,13 @@
 """A trace on disk: JSON lines, a header first, then one event a line with the second at which it happened.
 
-    {"trace": 1, "engine": "in-process", "simulated": true, "plan_digest": "...", "plan": {...}}
+    {"trace": 2, "engine": "in-process", "simulated": true, "plan_digest": "...", "plan": {...}}
     {"at": 0.0012, "event": "state", "state": "planned", "threshold": null}
     ...
     {"at": 0.8, "event": "end", "outcome": "released", "reason": null}
 
 A trace stays small however many participants there are: of each round, stage and direction the first few messages are
-written, and of the rest how many they were. A trace of a deployment never holds an event that is for simulations only.
+written, and of the rest how many they were. A trace of a deployment never holds an event that is for simulations only,
+and no time: every `at` and every `seconds` in it is null.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 from fedhist.protocol.events import (
     EVENTS,
+    TO_SERVER,
     TRACE_VERSION,
     DroppedOut,
     Event,
@@ -32,7 +34,7 @@ from fedhist.protocol.events import (
     read_event,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.withholding import without_data
+from fedhist.protocol.withholding import shared_time, without_data
 from fedhist.server.result_folder import undisturbed
 
 TRACE_FILE = "trace.jsonl"
@@ -50,7 +52,8 @@ class Recorder:
     """An observer that keeps what a trace will hold.
 
     Unless `simulated`, what would tell of data is left out here, whoever tells it: events that are for simulations
-    only, and the sizes of messages whose length depends on what their users have.
+    only, times and the order in which answers came, and the sizes of messages whose length depends on what their users
+    have.
 
     Args:
         plan: what is run.
@@ -61,20 +64,33 @@ class Recorder:
     plan: Plan
     simulated: bool
     clock: Callable[[], float] = perf_counter
-    lines: list[tuple[float, Event]] = field(default_factory=list, repr=False)
+    lines: list[tuple[float | None, Event]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
         self._kept: dict[Key, int] = {}
         self._left_out: dict[Key, MessagesLeftOut] = {}
+        self._answers: list[MessageSent | DroppedOut] = []
 
     def __call__(self, event: Event) -> None:
         """Keep the event, or count it."""
         if event.kind not in EVENTS:
             return
-        told = event if self.simulated else without_data(event, self.plan)
-        if told is not None:
+        if self.simulated:
+            self._keep(event)
+            return
+        told = without_data(event, self.plan)
+        if isinstance(told, DroppedOut) or (isinstance(told, MessageSent) and told.to == TO_SERVER):
+            self._answers.append(told)
+        elif told is not None:
+            self._tell_answers()
             self._keep(told)
+
+    def _tell_answers(self) -> None:
+        """A stage's answers by participant: who was faster than whom is a time, too."""
+        for answer in sorted(self._answers, key=lambda answer: _place(answer.participant)):
+            self._keep(answer)
+        self._answers.clear()
 
     def _keep(self, event: Event) -> None:
         if isinstance(event, MessageSent):
@@ -86,12 +102,15 @@ class Recorder:
                 return
         elif isinstance(event, RoundEnded):
             self._tell_left_out()
-        self.lines.append((self.clock() - self._began, event))
+        self.lines.append((self._now(), event))
 
     @property
     def events(self) -> list[Event]:
         """All that is kept, in order."""
         return [event for _, event in self.lines]
+
+    def _now(self) -> float | None:
+        return shared_time(round(self.clock() - self._began, 6), truth=self.simulated)
 
     def _has_room(self, key: Key, most: int) -> bool:
         self._kept[key] = self._kept.get(key, 0) + 1
@@ -104,9 +123,15 @@ class Recorder:
         self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
 
     def _tell_left_out(self) -> None:
-        now = self.clock() - self._began
+        now = self._now()
         self.lines += [(now, left) for left in self._left_out.values()]
         self._left_out.clear()
+
+
+def _place(participant: str) -> tuple[int, str]:
+    """Where a participant such as "node 3" stands among the others."""
+    number = participant.rpartition(" ")[2]
+    return (int(number) if number.isdecimal() else 0, participant)
 
 
 @dataclass(frozen=True)
@@ -117,13 +142,13 @@ class Trace:
         plan: what was run.
         engine: where the devices were.
         simulated: whether it may hold what only a simulation knows.
-        lines: seconds from the beginning, and what happened then.
+        lines: seconds from the beginning, None unless simulated, and what happened then.
     """
 
     plan: Plan
     engine: str
     simulated: bool
-    lines: tuple[tuple[float, Event], ...] = field(repr=False)
+    lines: tuple[tuple[float | None, Event], ...] = field(repr=False)
 
     @property
     def events(self) -> list[Event]:
@@ -142,7 +167,7 @@ def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
         "plan": plan.to_json(),
     }
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        for line in (header, *({"at": round(at, 6)} | event.to_json() for at, event in recorder.lines)):
+        for line in (header, *({"at": at} | event.to_json() for at, event in recorder.lines)):
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
@@ -229,26 +254,40 @@ def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
     return plan, engine, simulated
 
 
-def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tuple[float, Event]]:
+def _events(path: Path, lines: Iterable[str], *, simulated: bool) -> Iterable[tuple[float | None, Event]]:
     before = 0.0
     ended = False
     for number, line in enumerate(lines, start=2):
         if ended:
             raise _damaged(path, number, "it comes after the end of the run")
         record = _record(path, number, line)
-        at = record.pop("at", None)
-        if not isinstance(at, int | float) or isinstance(at, bool):
-            raise _damaged(path, number, "it does not say when")
-        if not at >= before:
-            raise _damaged(path, number, "it is earlier than the line before")
+        at = _time(path, number, record, before=before, simulated=simulated)
         try:
             event = read_event(record)
         except DecodeError as error:
             raise _damaged(path, number, str(error)) from None
         if event.simulation_only and not simulated:
             raise _damaged(path, number, f"an event {event.kind!r} in the trace of a deployment")
-        before, ended = float(at), event.kind == "end"
-        yield before, event
+        if not simulated and getattr(event, "seconds", None) is not None:
+            raise _damaged(path, number, "a time in the trace of a deployment")
+        before, ended = at or before, event.kind == "end"
+        yield at, event
+
+
+def _time(path: Path, number: int, record: dict[str, Any], *, before: float, simulated: bool) -> float | None:
+    """When a line happened; None in the trace of a deployment, which says null."""
+    if "at" not in record:
+        raise _damaged(path, number, "it does not say when")
+    at = record.pop("at")
+    if not simulated:
+        if at is not None:
+            raise _damaged(path, number, "a time in the trace of a deployment")
+        return None
+    if not isinstance(at, int | float) or isinstance(at, bool):
+        raise _damaged(path, number, "it does not say when")
+    if not at >= before:
+        raise _damaged(path, number, "it is earlier than the line before")
+    return float(at)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from fedhist.simulations.progress import progress_on
 from fedhist.simulations.run_command import run
 from fedhist.simulations.simulation import check_labels, check_not_empty
 from fedhist.simulations.summary import print_notes, stdout_console
+from fedhist.simulations.terminal import line
 
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
@@ -365,7 +366,7 @@ def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, note
     mechanism = f"random clip, {first.release}" if first.is_open else str(first.mechanism)
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
-        f"population  {loaded.population.users:,} users x {items} ({loaded.name})\n"
+        f"population  {loaded.population.users:,} users x {items} ({line(loaded.name)})\n"
         f"mechanism   {mechanism}, neighbours {first.neighbours.value}, threshold {chosen} "
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )
@@ -382,4 +383,4 @@ def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, note
     print_notes(console, notes)
     written = [str(path) for path in (options.figure, options.csv) if path is not None]
     if written:
-        console.print(f"written: {', '.join(written)}", markup=False, soft_wrap=True)
+        console.print(line(f"written: {', '.join(written)}"), markup=False, soft_wrap=True)

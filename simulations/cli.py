@@ -129,7 +129,9 @@ def _report(error: BaseException) -> int | None:
             code, text = 1, f"error: {what}: {where}"
         case _:
             return None
-    click.echo(" ".join([text, *getattr(error, "__notes__", ())]), err=True)
+    from fedhist.simulations.terminal import block, line  # noqa: PLC0415 - kept out of the import of this module
+
+    click.echo(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
     return code
 
 
@@ -140,7 +142,11 @@ def _misused(error: click.ClickException) -> int:
         return error.exit_code
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = "fedhist" if context is None else context.command_path
-    click.echo(f"error: {error.format_message()} See '{command} --help'.", err=True)
+    from fedhist.simulations.terminal import echo  # noqa: PLC0415 - kept out of the import of this module
+
+    # Click lists choices on lines of their own.
+    message = " ".join(part.strip() for part in error.format_message().split("\n\t"))
+    echo(f"error: {message} See '{command} --help'.", err=True)
     return error.exit_code
 
 

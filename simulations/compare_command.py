@@ -46,6 +46,7 @@ from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.progress import counting_on
 from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.terminal import echo
 
 EXIT_INTERRUPTED = 130
 MAX_TRIALS = 100_000
@@ -236,7 +237,7 @@ def run_comparison(flags: dict[str, Any]) -> None:
     plans = checked_plans(cells, loaded.sizes)
     experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
     for note in loaded.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     with working_folder(out) as folder, resumable(out):
         with counting_on(sys.stderr, "trials") as counting:
             results = run_experiment(
@@ -276,7 +277,7 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
         if self._out is None:
             click.echo("interrupted; nothing is kept without --out", err=True)
         else:
-            click.echo(
+            echo(
                 f"interrupted; finished trials are kept: to go on, give the same command with --out {self._out}",
                 err=True,
             )
@@ -420,4 +421,4 @@ def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:
     click.echo("a row without total eps reads the exact data")
     click.echo(NOT_PRIVATE)
     if out is not None:
-        click.echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {JOURNAL}")
+        echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {JOURNAL}")

@@ -21,6 +21,7 @@ from fedhist.simulations.importing.reading import FORMATS, MAX_MALFORMED, Import
 from fedhist.simulations.loading import Wanted, load
 from fedhist.simulations.progress import progress_on
 from fedhist.simulations.summary import print_notes, stdout_console
+from fedhist.simulations.terminal import line
 
 if TYPE_CHECKING:
     from fedhist.simulations.importing.sentiment140 import By
@@ -115,7 +116,7 @@ def import_(
         return
     console = stdout_console()
     for name in ("source", "population", "written"):
-        console.print(f"{name:<16}{_import_row(name, document)}", markup=False, soft_wrap=True)
+        console.print(line(f"{name:<16}{_import_row(name, document)}"), markup=False, soft_wrap=True)
     notes = [ITEMS_NOTE]
     if imported.tally.malformed:
         notes.insert(0, f"{imported.tally.in_words()} and left out")
@@ -183,7 +184,7 @@ def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bo
     console = stdout_console()
     print_description(console, found)
     if figure is not None:
-        console.print(f"written: {figure}", markup=False, soft_wrap=True)
+        console.print(line(f"written: {figure}"), markup=False, soft_wrap=True)
 
 
 @data.command("list")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.protocol.visible_text import visible
 from fedhist.server.result_folder import check_target
 from fedhist.simulations.summary import epsilon_text, stdout_console
+from fedhist.simulations.terminal import echo
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -60,7 +62,7 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
             demo,
             folder,
             out=folder / "result" if out is None else out.resolve(),
-            tell=lambda text: click.echo(text, err=True),
+            tell=lambda text: echo(text, err=True),
         )
     _print(outcome)
 
@@ -75,13 +77,13 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
 
 def _print(outcome: Outcome) -> None:
     from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.text import Text  # noqa: PLC0415
 
     document = outcome.document
     console = stdout_console()
     for name, report in document["rounds"].items():
         console.print(
-            f"round {name}: {report['answered']} of {report['nodes']} nodes, "
-            f"{report['users']:,} users, {report['seconds']:.1f} s"
+            f"round {name}: {report['answered']} of {report['nodes']} nodes, {report['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
     table = Table(title="released histogram", title_justify="left")
@@ -89,7 +91,9 @@ def _print(outcome: Outcome) -> None:
     table.add_column("value", justify="right")
     table.add_column("standard error of the noise", justify="right")
     for row in outcome.rows:
-        table.add_row(row["item"], f"{float(row['value']):,.1f}", f"{float(row['standard_error']):,.1f}")
+        table.add_row(
+            Text(visible(row["item"])), f"{float(row['value']):,.1f}", f"{float(row['standard_error']):,.1f}"
+        )
     console.print(table)
     total = document["total"]
     console.print(f"cost: epsilon {epsilon_text(total['epsilon'])}, delta {total['delta']:.3g}")

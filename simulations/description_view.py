@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedhist.protocol.visible_text import visible
 from fedhist.simulations.description import Description
 from fedhist.simulations.summary import print_notes
+from fedhist.simulations.terminal import line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +30,8 @@ def print_description(console: Console, found: Description) -> None:
     sizes.add_column()
     sizes.add_row(
         "population",
-        f"{found.users:,} users x {found.items:,} items, {found.items_used:,} of them used ({escape(found.name)})",
+        f"{found.users:,} users x {found.items:,} items, {found.items_used:,} of them used "
+        f"({escape(line(found.name))})",
     )
     sizes.add_row(
         "counts", f"{found.total:,} in all, {found.largest_count:,} at most of one item of one user"
@@ -101,10 +104,7 @@ def bar(share: float, width: int = _BAR) -> str:
 
 def shown(label: str | int) -> str:
     """A label that can't move the cursor or fill the screen, whatever is in the data."""
-    plain = "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(label)
-    )
-    return plain if len(plain) <= _LABEL else plain[: _LABEL - 1] + "…"
+    return visible(label, _LABEL)
 
 
 def _number(value: float) -> str:

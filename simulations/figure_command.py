@@ -8,8 +8,13 @@ import click
 
 from fedhist.client.new_files import check_new_file, new_file
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.terminal import echo
 
 FORMATS = ("svg", "png")
+_WITHHELD = {
+    "bytes": "over an open domain the bytes depend on the data, and are withheld where the truth is",
+    "seconds": "times depend on the data, and are withheld where the truth is",
+}
 
 
 @click.command()
@@ -23,7 +28,8 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
 
     NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
-    truth, and only a simulation has them. So do the bytes over an open domain, unless the rounds are masked.
+    truth, and only a simulation has them. So do the seconds, and the bytes over an open domain, unless the rounds are
+    masked.
     """
     kind = out.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -38,10 +44,8 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
         raise InvalidInput(
             f"this run has nothing to show in the chart {name!r}",
             allowed=", ".join(charts),
-            advice=(
-                "over an open domain the bytes depend on the data, and are withheld where the truth is"
-                if name == "bytes"
-                else "curve, scores and users need a simulation with the truth and its simulation.json"
+            advice=_WITHHELD.get(
+                name, "curve, scores and users need a simulation with the truth and its simulation.json"
             ),
         )
     check_new_file(out, force=force)
@@ -49,4 +53,4 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
 
     with new_file(out, force=force) as file:
         file.write(draw_chart(charts[name], kind))
-    click.echo(f"written: {out}")
+    echo(f"written: {out}")

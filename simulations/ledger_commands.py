@@ -14,6 +14,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.budget_file import BudgetFile, RunRecord
 from fedhist.simulations.summary import epsilon_text, stdout_console
+from fedhist.simulations.terminal import echo, line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,7 +82,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
         )
     wanted = Cost(epsilon, delta)
     BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
-    click.echo(f"limit of {file.name}: {_text(wanted)}")
+    echo(f"limit of {file.name}: {_text(wanted)}")
 
 
 @ledger.command()
@@ -90,14 +91,14 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
 def close(file: Path, run: int) -> None:
     """End a run whose process died: from then on it counts what it charged, not what it reserved."""
     BudgetFile.open(file, create=False).close(run)
-    click.echo(f"run {run} of {file.name} is closed")
+    echo(f"run {run} of {file.name} is closed")
 
 
 def _run_table(name: str, runs: Iterable[RunRecord]) -> Table:
     from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=f"ledger {escape(name)}", title_justify="left")
+    table = Table(title=f"ledger {escape(line(name))}", title_justify="left")
     for heading in ("run", "when", "plan", "data", "selector", "status"):
         table.add_column(heading, justify="right" if heading == "run" else "left", overflow="fold")
     for heading in ("epsilon", "delta"):
@@ -106,10 +107,10 @@ def _run_table(name: str, runs: Iterable[RunRecord]) -> Table:
         table.add_row(
             str(one.id),
             f"{one.time:%Y-%m-%d %H:%M:%S}",
-            one.plan_hash[:8],
-            escape(one.label),
-            escape(str(one.plan.get("selector", ""))),
-            one.status,
+            escape(line(one.plan_hash[:8])),
+            escape(line(one.label)),
+            escape(line(one.plan.get("selector", ""))),
+            escape(line(one.status)),
             epsilon_text(one.charged.epsilon),
             f"{one.charged.delta:.3g}",
         )

@@ -11,9 +11,10 @@ from time import perf_counter
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_items, read_population
+from fedhist.client.records import item_origin, read_items, read_population
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.item_origin import ItemOrigin
 from fedhist.simulations.datasets.registry import (
     DEFAULT_ITEMS,
     DEFAULT_NAME,
@@ -68,6 +69,13 @@ class Wanted:
             return "synthetic"
         return self.data.name if self.synthetic is None else PREFIX + dataset_name(self.synthetic)
 
+    @property
+    def item_origin(self) -> ItemOrigin:
+        """What will decide the list of items, found out without reading the data in full."""
+        if self.items_file is not None or self.synthetic is not None or self.data is None:
+            return ItemOrigin.PUBLIC
+        return item_origin(self.data, top_items=self.top_items)
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -96,7 +104,8 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     name = f"synthetic, {dataset_name(text)}"
     if wanted.top_items is None:
         return Loaded(made, name, labels_of(made))
-    kept = materialise(made).keep_top_items(wanted.top_items)
+    # Nobody's data decides here.
+    kept = replace(materialise(made).keep_top_items(wanted.top_items), item_origin=ItemOrigin.PUBLIC)
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
@@ -109,10 +118,8 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
             read_population(data), items, wanted.top_items, NORMALISATIONS[wanted.normalise]
         )
     notes = []
-    if wanted.top_items is not None:
-        notes.append("the top items were read off the data, which is not private: for simulation only")
-    elif items is None and population.labels is not None and not wanted.open_domain:
-        notes.append("the items were read off the data, which is not private: give a public --items-file")
+    if population.item_origin.tells(open_domain=wanted.open_domain):
+        notes.append(population.item_origin.note)
     if items is not None:
         notes.append("counts of items outside the --items-file, if there are any, are left out")
     return Loaded(population, data.name, population.labels, tuple(notes))
@@ -129,7 +136,12 @@ def _normalised(
     new_number = np.array([numbers.setdefault(name, len(numbers)) for name in names])
     old = population.histograms
     merged = SparsePopulation.from_arrays(
-        old.offsets, new_number[old.items], old.counts, domain_size=len(numbers), labels=list(numbers)
+        old.offsets,
+        new_number[old.items],
+        old.counts,
+        domain_size=len(numbers),
+        labels=list(numbers),
+        item_origin=population.item_origin,
     )
     if top_items is not None:
         return merged.keep_top_items(top_items)

@@ -37,7 +37,7 @@ STAGES = {
 def narrate(plan: Plan, say: Callable[[str], None], *, simulated: bool) -> Observer:
     """An observer that tells the steps as they happen; single messages and the clock are for the trace.
 
-    Unless `simulated`, sizes that depend on data are left out, as they are in a trace.
+    Unless `simulated`, times and sizes that depend on data are left out, as they are in a trace.
     """
 
     def told(event: Event) -> None:
@@ -68,7 +68,7 @@ def in_words(event: Event, plan: Plan) -> str:
             same = "the server saw noise" if masked else "the server saw the same"
             words = f"One message, from the device of {who}, with {len(places)} values shown; {same}. (not private)"
         case PhaseEnded(phase=phase, seconds=seconds):
-            words = f"Phase {phase} took {seconds:.3f} s."
+            words = f"Phase {phase} is over." if seconds is None else f"Phase {phase} took {seconds:.3f} s."
         case RunEnded(outcome="released"):
             words = "The run is over: one release, and the ledger says what it cost."
         case RunEnded(reason=reason):
@@ -121,7 +121,8 @@ def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent 
             size = "" if event.size is None else f", {event.size:,} bytes"
             done = "answered" if event.stage else "are in the sum"
             cohort = f"{event.answered:,} of {event.participants:,} participants {done}"
-            return f"Round {event.round}{stage}: {cohort}{users}{size}, {event.seconds:.3f} s."
+            took = "" if event.seconds is None else f", {event.seconds:.3f} s"
+            return f"Round {event.round}{stage}: {cohort}{users}{size}{took}."
         case MessagesLeftOut():
             way = "to devices" if event.to == TO_DEVICE else "to the server"
             size = "" if event.size is None else f" with {event.size:,} bytes"

@@ -30,6 +30,7 @@ from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.progress import counting_on
+from fedhist.simulations.terminal import echo
 
 EXPERIMENTS: dict[str, tuple[Callable[[Setup], Report], str, str]] = {
     "table-open": (
@@ -192,8 +193,9 @@ def _print(report: Report, spent: dict[str, float], out: Path) -> None:
         rows = [claim.row() for claim in report.claims]
         print_rows(f"{report.name}: claims", rows, headings, text=tuple(headings))
     for note in report.notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
     click.echo(NOT_PRIVATE)
     files = [f"{report.name}.csv", *(path.name for path in report.figures)]
     took = f"{spent['seconds']:.0f} s, {spent['cpu_seconds']:.0f} s of one core"
-    click.echo(f"written: {', '.join(shlex.quote(str(out / name)) for name in files)} ({took})\n")
+    echo(f"written: {', '.join(shlex.quote(str(out / name)) for name in files)} ({took})")
+    click.echo("")

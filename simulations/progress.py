@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
 from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
+from fedhist.protocol.item_origin import ItemOrigin, origin_of
+from fedhist.simulations.terminal import echo, line
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -48,7 +48,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 class TerminalProgress(Progress):
@@ -84,7 +84,7 @@ class TerminalProgress(Progress):
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(line(text), markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,10 @@ class _Watched:
     @property
     def labels(self) -> Sequence[str | int] | None:
         return labels_of(self.population)
+
+    @property
+    def item_origin(self) -> ItemOrigin:
+        return origin_of(self.population)
 
     def shards(self) -> Iterator[Histograms]:
         done = 0

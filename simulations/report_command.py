@@ -9,6 +9,7 @@ import click
 
 from fedhist.client.new_files import check_new_file, new_file
 from fedhist.simulations.progress import progress_on
+from fedhist.simulations.terminal import echo
 
 
 @click.command()
@@ -34,7 +35,7 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
         with new_file(target, force=force) as file:
             file.write(page)
     if not quiet:
-        click.echo(f"written: {target} ({len(page):,} bytes)")
+        echo(f"written: {target} ({len(page):,} bytes)")
 
 
 def _page(folder: Path) -> str:

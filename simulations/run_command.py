@@ -14,11 +14,13 @@ import click
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.item_origin import ItemOrigin, check_public, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
+from fedhist.server.report import name_notes
 from fedhist.server.result_folder import (
     check_room,
     check_target,
@@ -35,6 +37,7 @@ from fedhist.simulations.progress import Progress, progress_on
 from fedhist.simulations.run_files import write_report_of, write_trace_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
+from fedhist.simulations.terminal import line
 
 MAX_TRIALS = 100_000
 
@@ -72,7 +75,7 @@ class Options(Wanted):
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The public domain for data with names, one item a line. Without it the items are read off "
-    "the data, which is not private.",
+    "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
 )
 @click.option(
     "--users", type=int, metavar="N", help=f"Users of the synthetic population. [default: {DEFAULT_USERS}]"
@@ -84,7 +87,8 @@ class Options(Wanted):
     "--top-items",
     type=int,
     metavar="D",
-    help="Keep the D most frequent items. The choice is read off the data, which is not private.",
+    help="Keep the D most frequent items. The choice is read off the data, which is not private: the result says so, "
+    "and --ledger and --no-truth refuse it.",
 )
 @click.option(
     "--normalise",
@@ -213,7 +217,11 @@ class Options(Wanted):
     "--masking. [default: 100]",
 )
 @masking_options
-@click.option("--no-truth", is_flag=True, help="Leave out everything measured against the truth.")
+@click.option(
+    "--no-truth",
+    is_flag=True,
+    help="Leave out everything measured against the truth, and times and sizes that depend on the data: for sharing.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -239,6 +247,7 @@ def run(**flags: Any) -> None:
         **own,
     )
     _check(options, masked=flags["masking"] != "none")
+    _check_items(options, options.item_origin)
     check_dropout(options.dropout, masking=flags["masking"])
     settings = _plan_settings(flags)
     started = datetime.now()
@@ -255,12 +264,15 @@ def run(**flags: Any) -> None:
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
+        # Again, of what was read: a file may have names that its list of contents did not show.
+        _check_items(options, origin_of(loaded.population))
         check_runnable(plan, simulated=True)
-        check_labels(loaded.population, plan)
         if options.truth:
+            check_labels(loaded.population, plan)
             check_not_empty(loaded.population)
         if target is not None:
-            check_room(target, plan, loaded.labels)
+            # How many names an open domain has is for the truth alone, and so is whether there is room for them.
+            check_room(target, plan, loaded.labels if options.truth or not plan.is_open else None)
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
@@ -270,6 +282,7 @@ def run(**flags: Any) -> None:
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
         ):
             results = list(_trials(options, plan, loaded, journal, progress, observe=observe))
+            loaded = replace(loaded, notes=(*loaded.notes, *name_notes(results[0].release, loaded.labels)))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
             target = _target(options, started)
@@ -333,6 +346,13 @@ def _check(options: Options, *, masked: bool) -> None:
         raise InvalidInput(f"--trials is {options.trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
 
 
+def _check_items(options: Options, origin: ItemOrigin) -> None:
+    """Refuse items that were read off the data where a private release is asked for."""
+    for flag, given in (("--ledger", options.ledger is not None), ("--no-truth", not options.truth)):
+        if given:
+            check_public(origin, open_domain=options.open_domain, where=flag)
+
+
 def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
     """The plan's fields; --delta 0 alone asks for the mechanism that needs none."""
     mechanism = flags.pop("mechanism")
@@ -388,14 +408,14 @@ def _engine(options: Options, plan: Plan) -> Engine:
 
 def _document(options: Options, results: Sequence[Result], notes: Sequence[str]) -> dict[str, Any]:
     document = results[0].to_json() if options.trials is None else mean_over_trials(results)
-    return document | {"notes": [*notes, *document["notes"]]}
+    return document | {"notes": list(dict.fromkeys([*notes, *document["notes"]]))}
 
 
 def _print(options: Options, results: Sequence[Result], loaded: Loaded, written: str | None) -> None:
     console = stdout_console()
     print_result(console, results[0], source_name=loaded.name)
-    print_notes(console, loaded.notes)
+    print_notes(console, (note for note in loaded.notes if note not in results[0].notes))
     if options.trials is not None:
         print_trials(console, results)
     if written is not None:
-        console.print(f"written: {written}", markup=False, soft_wrap=True)
+        console.print(line(f"written: {written}"), markup=False, soft_wrap=True)

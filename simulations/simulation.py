@@ -16,6 +16,7 @@ from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
 from fedhist.protocol.html_table import html_table
+from fedhist.protocol.item_origin import check_public, origin_of
 from fedhist.protocol.keyed_codec import label_bytes
 from fedhist.protocol.masking_terms import UNMASKED
 from fedhist.protocol.open_statistics import read_bucketed, read_plain
@@ -23,12 +24,12 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round, SelectRequest, Total
-from fedhist.protocol.withholding import length_tells
+from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import ItemRelease, Release
-from fedhist.server.report import release_document, release_notes
+from fedhist.server.report import release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
@@ -76,7 +77,8 @@ class Result:
     """A release with what it cost, what was sent, how long it took, and how good it is, where known.
 
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
-    and in `rounds`.
+    and in `rounds`. Times are always here, for the one who runs it; what is shared (`to_json`) has them only beside
+    `diagnostics`.
     """
 
     release: Release
@@ -112,6 +114,16 @@ class Result:
         return tuple(key for key, tells in told.items() if tells)
 
     @property
+    def tells(self) -> tuple[str, ...]:
+        """Which of the document's keys are not private. `items` stands for the list of items, in histogram.csv."""
+        told: list[str] = []
+        if self.diagnostics is not None:
+            told += [*self.diagnostics.to_json(), *self.sizes_tell, "notes", "rounds", "seconds"]
+        if self.release.item_origin.tells(open_domain=self.release.plan.is_open):
+            told += ["items", "plan", "released_items"]
+        return tuple(sorted(set(told)))
+
+    @property
     def sent(self) -> tuple[str, ...]:
         """What a user's device sent, round by round, in words."""
         return tuple(
@@ -127,26 +139,29 @@ class Result:
             ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
             (f"sent by a user{warning}", ", ".join(self.sent)),
         ]
+        rows += [("not private", reason) for reason in why_not_private(self.release)]
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth or depend on it."""
+        known = self.diagnostics
         document = release_document(
             self.release,
             total=self.total,
             tight=self.tight,
             seed=self.seed,
             bytes_per_user=self.bytes_per_user,
-            seconds=self.seconds,
+            seconds=shared_times(self.seconds, truth=known is not None),
             notes=self.notes,
         )
-        document["rounds"] = {name: report.to_json() for name, report in self.rounds.items()}
-        if self.diagnostics is not None:
-            known = self.diagnostics.to_json()
-            document |= known | {"not_private": sorted([*known, *self.sizes_tell, "notes"])}
-        return document
+        document["rounds"] = {
+            name: report.to_json(truth=known is not None) for name, report in self.rounds.items()
+        }
+        if known is not None:
+            document |= known.to_json()
+        return document | ({"not_private": list(self.tells)} if self.tells else {})
 
 
 def simulate(
@@ -167,16 +182,23 @@ def simulate(
         plan: what to run; its users and items must be the population's.
         seed: makes the run repeatable, noise and all, so its release protects nobody from whoever knows the
             seed. None draws from the operating system.
-        truth: also measure the error against the true histogram, and sizes that depend on the data, neither of which
-            is private. A population without a single count has no relative error and is refused; without `truth` it
-            gets its noise like any.
-        journal: called with each charge before its noise is drawn; a persistent ledger.
+        truth: also measure the error against the true histogram, and sizes and times that depend on the data, none of
+            which is private. A population without a single count has no relative error and is refused; without `truth`
+            it gets its noise like any, and a list of items that was read off the data is refused.
+        journal: called with each charge before its noise is drawn; a persistent ledger. It refuses a list of items that
+            was read off the data.
         on_phase: called with the name of each phase as it begins.
         engine: where the devices run, see `engine_named`; the release is the same on every engine.
         observe: called with each event of the run, see `fedhist.protocol.events`.
     """
+    origin = origin_of(population)
+    if not truth:
+        check_public(origin, open_domain=plan.is_open, where="a run without the truth (truth=False)")
+    if journal is not None:
+        check_public(origin, open_domain=plan.is_open, where="a ledger (journal)")
     _check_fits(population, plan)
-    check_labels(population, plan)
+    if truth:
+        check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     ledger = Ledger(journal=tell_charges(observe, journal))
     clock = _Stopwatch(on_phase, observe)
@@ -199,6 +221,8 @@ def simulate(
         clock.begin("engine")
     with engine(population, seed=seed, observe=observe) as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
+        if origin.tells(open_domain=plan.is_open):
+            release = replace(release, private=False, item_origin=origin)
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")
@@ -244,9 +268,8 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     known = [r.diagnostics for r in results if r.diagnostics is not None]
     if known:
         document |= _mean_diagnostics(known).to_json()
-    document["seconds"] = {
-        phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds
-    }
+    spent = {phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds}
+    document["seconds"] = shared_times(spent, truth=bool(known))
     return document
 
 
@@ -269,9 +292,10 @@ def check_not_empty(population: Population) -> None:
 
 
 def check_labels(population: Population, plan: Plan) -> None:
-    """Refuse a name that is too long for a message, whoever has it; a closed domain's names never travel.
+    """Refuse a name that is too long for a message; a closed domain's names never travel.
 
-    A simulation knows all names beforehand. Devices leave such items out.
+    For simulations with the truth, which know all names beforehand: the refusal tells of one user's item. Devices, and
+    runs without the truth, leave such items out.
     """
     if not plan.is_open:
         return

@@ -11,6 +11,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.release import Release
 from fedhist.simulations.simulation import Result
+from fedhist.simulations.terminal import line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     release, plan = result.release, result.release.plan
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
-    table.add_row("population", f"{plan.users:,} users x {items} ({escape(source_name)})")
+    table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
     table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
@@ -66,11 +67,11 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
     sender = "a participant" if plan.is_masked else "a user"
     table.add_row(f"sent by {sender}", _sent_text(result))
-    table.add_row("seconds", " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()))
+    table.add_row("seconds", _seconds_text(result))
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
-        console.print("(*) measured against the truth, which only a simulation knows: not private")
+        console.print("(*) depends on the exact data, which only a simulation may tell: not private")
     print_notes(console, result.notes)
 
 
@@ -115,7 +116,7 @@ def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """What the user should know, a line each."""
     for note in notes:
-        console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
+        console.print(line(f"note: {note}"), style="yellow", highlight=False, markup=False)
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -157,11 +158,17 @@ def _sent_text(result: Result) -> str:
     return f"{sent}  (*)" if "bytes_per_user" in result.sizes_tell else sent
 
 
+def _seconds_text(result: Result) -> str:
+    if result.diagnostics is None:
+        return "withheld (times depend on the data)"
+    return " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()) + "  (*)"
+
+
 def _choice_text(result: Result) -> str:
     plan = result.release.plan
     if plan.selector == "fixed":
         return "fixed by the plan"
-    warning = "" if result.release.private else " (not private)"
+    warning = "" if all(charge.private for charge in result.release.charges) else " (not private)"
     return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {plan.max_threshold:g}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.terminal import echo, line
 
 if TYPE_CHECKING:
     from fedhist.protocol.events import Event, Viewed
@@ -39,19 +40,20 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
     read = read_trace(run / TRACE_FILE if run.is_dir() else run)
     wanted = None if participant is None else _participant(read, participant)
     plan = read.plan
-    click.echo(
+    echo(
         f"{run}: plan {plan.digest.hex()[:16]}, {plan.users:,} users, engine {read.engine}, "
         f"{'simulation' if read.simulated else 'only what is released'}"
     )
     shown = 0
-    for at, event in read.lines:
+    for number, (at, event) in enumerate(read.lines, start=1):
         if not _is_asked_for(event, round_, wanted):
             continue
         shown += 1
-        click.echo(f"{at:10.4f} s  " + click.style(in_words(event, plan), fg=_COLOURS.get(event.kind)))
+        when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
+        click.echo(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
         if isinstance(event, Viewed):
-            for line in _view_lines(event):
-                click.echo(_MARGIN + line)
+            for row in _view_lines(event):
+                click.echo(_MARGIN + row)
     click.echo(f"{shown:,} of {len(read.lines):,} events")
 
 

@@ -94,9 +94,9 @@ class Federation:
             programs=self.programs,
         )
         if seen["status"] != "finished:completed":
-            raise RoundFailed(
-                f"the Flower run ended as {seen['status']}; nothing was released. Its log:\n{self.log(run)}"
-            )
+            failed = RoundFailed(f"the Flower run ended as {seen['status']}; nothing was released. Its log:")
+            failed.add_note(f"\n{self.log(run)}")
+            raise failed
 
     def log(self, run: str) -> str:
         """The end of what the ServerApp said."""
@@ -174,9 +174,9 @@ class Federation:
             document = {"success": False}
         if done.returncode != 0 or not document.get("success"):
             words = (done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LOG_LINES:]
-            raise RoundFailed(
-                f"'flwr {arguments[0]}' failed; nothing was released. It said:\n" + "\n".join(words)
-            )
+            failed = RoundFailed(f"'flwr {arguments[0]}' failed; nothing was released. It said:")
+            failed.add_note("\n" + "\n".join(words))
+            raise failed
         return document
 
     def _run_flwr(self, *arguments: str) -> subprocess.CompletedProcess[str]:

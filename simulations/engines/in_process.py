@@ -1,8 +1,8 @@
-"""The cohort in this process: every shard of users is one participant, all run by the same code as a phone."""
+"""The cohort in this process: one participant with all users, run by the same code as a phone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -12,10 +12,10 @@ from fedhist.protocol.codec import encode
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Contribution, Request, Round, Total
+from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import masked_round
-from fedhist.simulations.engines.shard_watch import ShardWatch
+from fedhist.simulations.engines.process_watch import ProcessWatch
 
 _SAMPLE = 100
 
@@ -47,13 +47,12 @@ class InProcess:
             self.reports[request.round] = outcome.report
             return outcome.total
         started = perf_counter()
-        watch = ShardWatch(self.observe, request, labels_of(self.population))
-        self.totals[request.round] = exact_total(
-            request, self.population, source=self.source, on_part=watch.part
-        )
-        self.reports[request.round] = watch.end(perf_counter() - started)
+        watch = ProcessWatch(self.observe, request)
+        total = exact_total(request, self.population, source=self.source)
+        self.totals[request.round] = total
+        self.reports[request.round] = watch.end(total, perf_counter() - started)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
-        return self.totals[request.round]
+        return total
 
 
 @contextmanager
@@ -65,15 +64,9 @@ def open_in_process(
     yield InProcess(population, source, dropout, observe=observe)
 
 
-def exact_total(
-    request: Request,
-    population: Population,
-    *,
-    source: Source,
-    on_part: Callable[[Contribution], None] = lambda part: None,
-) -> Total:
-    """The sum over all users, without masks or noise; `on_part` sees each shard's contribution."""
-    summed = answer_population(request, population, source=source, on_part=on_part)
+def exact_total(request: Request, population: Population, *, source: Source) -> Total:
+    """The sum over all users, without masks or noise."""
+    summed = answer_population(request, population, source=source)
     return Total(
         round=request.round,
         users=summed.users,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.client.new_files import new_file
+from fedhist.simulations.terminal import line
 
 Row = dict[str, Any]
 _PIPE_WIDTH = 240
@@ -52,14 +53,15 @@ def print_rows(
         text: columns that are aligned to the left.
     """
     from rich.console import Console  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(line(title)), title_justify="left")
     for name, heading in columns.items():
         left = name in text
         table.add_column(heading, justify="left" if left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(cell_text(row.get(name)) for name in columns))
+        table.add_row(*(Text(line(cell_text(row.get(name)))) for name in columns))
     # A pipe has no width of its own, and rows that are cut in pieces can't be searched.
     console = Console(highlight=False)
     wide = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)

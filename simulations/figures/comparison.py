@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.simulations.figures.style import (
+    figure_text,
     legend_below,
     log_losses,
     look,
@@ -58,7 +59,7 @@ def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
                 value if isinstance(value, str) else f"{AXES[name]} {value:,g}"
                 for name, value in zip(others, values, strict=True)
             )
-            axes.set_title(named or str(rows[0]["data"]))
+            axes.set_title(figure_text(named or str(rows[0]["data"])))
             if along is None:
                 _by_selector(axes, group)
             else:

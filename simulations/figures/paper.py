@@ -12,6 +12,7 @@ from fedhist.protocol.histograms import Integers
 from fedhist.simulations.figures.style import (
     COLOURS,
     GREY,
+    figure_text,
     legend_below,
     log_losses,
     log_ticks,
@@ -93,7 +94,7 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> Files:
             left.set_ylabel("relative l1 error")
             log_losses(left, [row["error"] for row in these])
             left.legend()
-            left.set_title(data)
+            left.set_title(figure_text(data))
             right.plot(places, [row["ratio"] for row in these], **look("", 2))
             right.axhline(1, color=GREY, linewidth=1)
             right.set_ylim(bottom=0)
@@ -123,7 +124,7 @@ def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
             whole_numbers(axes.xaxis, sorted({row["d"] for row in of_set}))
             axes.set_xlabel("items d")
             axes.set_ylabel("relative loss")
-            axes.set_title(data)
+            axes.set_title(figure_text(data))
         for axes in flat[len(sets) :]:
             axes.set_visible(False)
         legend_below(figure, flat[: len(sets)])
@@ -161,7 +162,7 @@ def draw_sparsity(
             )  # fmt: skip
             axes.set_xticks(range(len(these)), [row["method"] for row in these], rotation=30, ha="right")
             axes.set_ylabel("relative loss")
-            axes.set_title(f"{data}\nd = {size:,}")
+            axes.set_title(f"{figure_text(data)}\nd = {size:,}")
         for axes in flat[len(groups) + 1 :]:
             axes.set_visible(False)
         listed = [f"{name}: {text}" for name, text in meanings.items()]

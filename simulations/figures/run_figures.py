@@ -7,8 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
-from fedhist.protocol.visible_text import visible
-from fedhist.simulations.figures.style import COLOURS, GREY, legend_below, panels, styled
+from fedhist.simulations.figures.style import COLOURS, GREY, figure_text, legend_below, panels, styled
 from fedhist.simulations.report.axes import headroom
 from fedhist.simulations.report.charts import (
     NOT_PRIVATE,
@@ -98,8 +97,7 @@ def _bars(axes: Axes, chart: BarChart) -> None:
     if marks:
         axes.plot(*zip(*marks, strict=True), color=_RED, marker="|", linestyle="none", label=chart.mark_name)
         axes.legend()
-    # A dollar sign would begin a formula.
-    names = [visible(bar.label, _LETTERS).replace("$", r"\$") for bar in chart.bars]
+    names = [figure_text(bar.label, _LETTERS) for bar in chart.bars]
     axes.set_yticks(list(places), names)
     axes.set_ylim(len(chart.bars) - 0.4, -0.6)
     axes.locator_params(axis="x", nbins=6)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.client.new_files import new_file
+from fedhist.protocol.visible_text import LONGEST_LABEL, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,6 +67,11 @@ def look(name: str, number: int = 0) -> dict[str, Any]:
     """Colour, marker and line of a series: by its name if it is a known one, else by its number."""
     place = _PLACES.get(name, number) % len(COLOURS)
     return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place]}
+
+
+def figure_text(text: object, most: int = LONGEST_LABEL) -> str:
+    """Text that somebody else wrote, for a figure: nothing invisible, and no dollar sign that begins a formula."""
+    return visible(text, most).replace("$", r"\$")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -259,16 +258,15 @@ def _bytes(run: RunData) -> BarChart | None:
 
 
 def _seconds(run: RunData) -> BarChart | None:
-    seconds: dict[str, Any] = run.document.get("seconds", {})
-    if not seconds:
+    if not run.seconds:
         return None
     return BarChart(
         name="seconds",
         title="Seconds by phase",
         x_label="seconds",
         y_label="phase",
-        truth=False,
-        bars=tuple(Bar(label=name, value=float(spent)) for name, spent in seconds.items()),
+        truth=True,
+        bars=tuple(Bar(label=name, value=spent) for name, spent in run.seconds.items()),
         value_name="seconds",
         unit="s",
     )

@@ -137,9 +137,9 @@ def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[S
     for name, stage in stages.items():
         words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."
         if stage:
+            took = "" if stage["seconds"] is None else f" in {stage['seconds']:.2f} s ({NOT_PRIVATE})"
             words += (
-                f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes in "
-                f"{stage['seconds']:.2f} s."
+                f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes{took}."
             )
         shown = f"{name}: {title}" if name == "masking" else name
         silent = stage["asked"] - stage["answered"] if stage else 0
@@ -156,7 +156,8 @@ def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[S
 
 def _cohort_words(run: RunData, report: dict[str, Any]) -> str:
     asked = report.get("nodes")
-    took = "" if "seconds" not in report else f" The round took {report['seconds']:.2f} s."
+    seconds = report.get("seconds")
+    took = "" if seconds is None else f" The round took {seconds:.2f} s ({NOT_PRIVATE})."
     if asked is None:
         return took
     users = report.get("users", run.plan.users)

@@ -65,6 +65,12 @@ class RunData:
         return any(size and length_tells(self.plan, name) for name, size in self.sizes.items())
 
     @property
+    def seconds(self) -> dict[str, float]:
+        """How long each phase took; phases whose time is withheld are not in it."""
+        told: dict[str, float | None] = self.document["seconds"]
+        return {name: float(spent) for name, spent in told.items() if spent is not None}
+
+    @property
     def simulated(self) -> bool:
         """Whether something of the truth is known."""
         return self.simulation is not None or self.document.get("relative_loss") is not None
@@ -109,6 +115,8 @@ def read_run(folder: Path) -> RunData:
             raise TypeError
         ledger, seconds = document["ledger"], document["seconds"]
         if not isinstance(ledger, list) or not isinstance(seconds, dict):
+            raise TypeError
+        if not all(spent is None or isinstance(spent, int | float) for spent in seconds.values()):
             raise TypeError
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
         raise _damaged(folder / RESULT_FILE) from None

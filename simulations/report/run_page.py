@@ -86,7 +86,8 @@ def _tiles(run: RunData) -> list[Tile]:
     if sent and not run.withheld:
         who = "a participant" if run.plan.is_masked else "one user's device"
         shown.append(Tile("sent", f"{sent:,} B", f"by {who}, both rounds", truth=run.sizes_tell))
-    shown.append(Tile("time", f"{sum(document['seconds'].values()):.2f} s", "all phases"))
+    if run.seconds:
+        shown.append(Tile("time", f"{sum(run.seconds.values()):.2f} s", "all phases", truth=True))
     return shown
 
 
@@ -242,10 +243,15 @@ def _cell(value: float, most: float, look: str) -> str:
 
 
 def _effort(run: RunData, charts: dict[str, AnyChart]) -> str:
-    lead = ""
+    withheld = []
     if run.withheld:
         rounds = " and ".join(run.withheld)
-        lead = f"How many bytes were sent is withheld for {rounds}: it depends on what the users have."
+        withheld.append(
+            f"How many bytes were sent is withheld for {rounds}: it depends on what the users have."
+        )
+    if not run.seconds:
+        withheld.append("Times are withheld: they depend on what the users have.")
+    lead = " ".join(withheld)
     content = (_grid(charts, "seconds", "bytes"), _rounds(run))
     return section("effort", "How long, and how many bytes", *content, lead=lead)
 
@@ -270,7 +276,7 @@ def _rounds(run: RunData) -> str:
             f"{report['answered']:,} of {report['nodes']:,}",
             f"{report['users']:,}",
             _round_bytes(run, name, report.get("bytes")),
-            f"{report['seconds']:.3f}",
+            "withheld" if report["seconds"] is None else f"{report['seconds']:.3f} ({NOT_PRIVATE})",
             _left_out(report),
         ]
         for name, report in reports.items()

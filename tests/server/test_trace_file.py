@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,40 @@ class TestOutsideOfSimulations:
         assert read_trace(path).events == [END]
 
     def test_sizes_are_kept_where_the_plan_fixes_them(self, tmp_path: Path) -> None:
-        events = [answer(1), round_end(), END]
-        assert read_trace(written(tmp_path, *events, simulated=False)).events == events
+        told = read_trace(written(tmp_path, answer(1), round_end(), END, simulated=False)).events
+        assert told == [answer(1), replace(round_end(), seconds=None), END]
+
+    def test_no_line_says_when_or_how_long(self, tmp_path: Path) -> None:
+        path = written(tmp_path, PhaseEnded("plan", 0.25), answer(1), round_end(), END, simulated=False)
+        lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+        assert [line["at"] for line in lines] == [None] * 4
+        assert [line["seconds"] for line in lines if "seconds" in line] == [None] * 2
+        assert [at for at, _ in read_trace(path).lines] == [None] * 4
+
+    def test_who_answered_before_whom_is_not_told(self, tmp_path: Path) -> None:
+        """Neither by the order of the lines, nor by which of many messages are kept."""
+        gone = DroppedOut("select", "", "node 3", "no-answer", None)
+        many = [answer(number) for number in range(1, 2 * MESSAGES_KEPT) if number != 3]
+        one, other = (
+            read_trace(written(tmp_path, *events, round_end(), END, simulated=False)).events
+            for events in ([*many, gone], [gone, *reversed(many)])
+        )
+        assert one == other
+        assert one[:3] == [answer(1), answer(2), gone]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            '{"at": 1.5, "event": "state", "state": "planned", "threshold": null}',
+            '{"at": null, "event": "phase", "phase": "plan", "seconds": 0.5}',
+        ],
+    )
+    def test_one_with_times_is_refused(self, tmp_path: Path, line: str) -> None:
+        path = written(tmp_path, END, simulated=False)
+        header, *rest = path.read_text().splitlines()
+        path.write_text("\n".join([header, line, *rest]) + "\n")
+        with pytest.raises(InvalidFile, match=r"line 2 .* a time in the trace of a deployment"):
+            read_trace(path)
 
     @pytest.mark.parametrize(
         ("statistic", "round_", "withheld"),
@@ -122,7 +156,8 @@ class TestOutsideOfSimulations:
 
     def test_a_trace_that_claims_to_be_one_and_holds_secrets_is_refused(self, tmp_path: Path) -> None:
         path = written(tmp_path, SCORES, END)
-        path.write_text(path.read_text().replace('"simulated": true', '"simulated": false'))
+        text = path.read_text().replace('"simulated": true', '"simulated": false')
+        path.write_text(re.sub(r'"at": [\d.]+', '"at": null', text))
         with pytest.raises(InvalidFile, match=r"line 2 .* an event 'scores' in the trace of a deployment"):
             read_trace(path)
 
@@ -142,15 +177,15 @@ class TestStrictReading:
     def test_another_version(self, tmp_path: Path, lines: list[str]) -> None:
         self.refused(
             tmp_path,
-            [lines[0].replace('"trace": 1', '"trace": 2'), *lines[1:]],
-            "version 2; allowed: version 1",
+            [lines[0].replace('"trace": 2', '"trace": 1'), *lines[1:]],
+            "version 1; allowed: version 2",
         )
 
     @pytest.mark.parametrize(
         ("number", "line", "why"),
         [
             (1, "{}", "not the header"),
-            (1, '{"trace": 1}', "lacks a field"),
+            (1, '{"trace": 2}', "lacks a field"),
             (3, "{", "not JSON"),
             (3, "[]", "not a JSON object"),
             (3, "", "not JSON"),

@@ -47,7 +47,7 @@ class TestImport:
         assert "read off the data, which is not private" in told.out
         run = fedhist("run", "--data", "tweets.npz", "--seed", 1, "--out", "result")
         assert run.code == 0, run.err
-        assert "read off the data, which is not private" in run.out
+        assert "note: not private: the items were read off the data" in run.out
         first = (tmp_path / "result" / "histogram.csv").read_text().splitlines()[1]
         assert first.startswith("the,")
 
@@ -202,7 +202,7 @@ class TestDescribe:
         assert told.code == 2 and words in told.err and told.err.count("\n") == 1
 
     def test_labels_can_not_reach_the_terminal_s_controls(self) -> None:
-        assert shown("a\x1b[31m\nb") == "a�[31m�b"
+        assert shown("a\x1b[31m\nb") == "a⟨U+001B⟩[31m⟨U+000A⟩b"
         assert shown("x" * 99) == "x" * 31 + "…"
         assert (bar(0), bar(1e-9), bar(1, 4), bar(0.5, 4)) == ("", "▏", "████", "██")
 

@@ -182,7 +182,8 @@ class TestWhatIsOnIt:
         assert fedhist(*SMALL, "--no-truth", "--trace", "--out", "r").code == 0
         page = Page(tmp_path / "r/report.html")
         assert NOT_PRIVATE not in page.text
-        assert set(page.data["charts"]) == {"released", "budget", "bytes", "seconds"}
+        assert "Times are withheld" in page.text
+        assert set(page.data["charts"]) == {"released", "budget", "bytes"}
         assert all(bar["mark"] is None for bar in page.data["charts"]["released"]["bars"])
         assert not (tmp_path / "r/simulation.json").exists()
         assert not {"scores", "view"} & {

@@ -586,7 +586,9 @@ class TestBadInput:
         make, words = BAD_FILES[case]
         data = make(tmp_path)
         before = files_in(tmp_path)
-        self.check(fedhist("run", "--data", data, "--out", "r", "--ledger", "l.db"), words)
+        self.check(
+            fedhist("run", "--data", data, "--domain", "open", "--out", "r", "--ledger", "l.db"), words
+        )
         assert files_in(tmp_path) == before
 
     @pytest.mark.parametrize("flag", ["--users", "--items"])

@@ -149,7 +149,7 @@ class TestShow:
         assert outcome.code == 0
         assert "\x1b" not in outcome.out
         assert "300 users, engine in-process, simulation" in outcome.out
-        assert "server → shard 1" in outcome.out
+        assert "server → process 1" in outcome.out
         assert "the user has   device sends    server sees" in outcome.out
         lines = outcome.out.splitlines()
         assert lines[-1] == f"{len(read_trace(traced / TRACE_FILE).lines)} of {lines[-1].split()[2]} events"
@@ -160,7 +160,7 @@ class TestShow:
         of_round = fedhist("trace", "show", "r", "--round", "select").out
         assert "round release" not in of_round
         assert "Charged for round select" in of_round
-        for name in ("shard 1", "1"):
+        for name in ("process 1", "1"):
             of_one = fedhist("trace", "show", "r", "--participant", name).out
             assert of_one.splitlines()[-1].startswith("4 of ")
         assert (
@@ -170,13 +170,13 @@ class TestShow:
         )
 
     def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
-        (traced / "bad.jsonl").write_text('{"trace": 1}\n')
+        (traced / "bad.jsonl").write_text('{"trace": 2}\n')
         fedhist(*SMALL, "--out", "untraced")
         for arguments, why in (
             (("nothing",), "can't read nothing"),
             (("untraced",), "run it with --trace"),
             (("r/bad.jsonl",), "line 1"),
-            (("r", "--participant", "node 9"), "no participant 'node 9'; allowed: 'shard 1'"),
+            (("r", "--participant", "node 9"), "no participant 'node 9'; allowed: 'process 1'"),
             (("r", "--round", "third"), "third"),
         ):
             outcome = fedhist("trace", "show", *arguments)

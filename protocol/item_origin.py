@@ -1,0 +1,59 @@
+"""Where a population's list of items comes from. One that was read off the data tells what somebody has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fedhist.protocol.histograms import Population
+
+
+class ItemOrigin(StrEnum):
+    """What decided which items there are."""
+
+    PUBLIC = "public"
+    """A list that was given, the numbers of a matrix's columns, or a synthetic population."""
+    DATA = "data"
+    """Every item that somebody has. Harmless over an open domain, whose release decides which keys are shown."""
+    TOP = "top"
+    """The items with the largest totals. One user can decide which, over an open domain too."""
+
+    def tells(self, *, open_domain: bool) -> bool:
+        """Whether a release over these items is not private, whatever noise it has."""
+        return self is ItemOrigin.TOP or (self is ItemOrigin.DATA and not open_domain)
+
+    @property
+    def reason(self) -> str:
+        """Why such a release is not private."""
+        return f"the {'top ' if self is ItemOrigin.TOP else ''}items were read off the data"
+
+    @property
+    def note(self) -> str:
+        """The reason, and what to do."""
+        return f"not private: {self.reason}; give a public list with --items-file, or use --domain open"
+
+
+def origin_of(population: Population) -> ItemOrigin:
+    """Where the items come from; public unless the population says otherwise."""
+    origin: ItemOrigin = getattr(population, "item_origin", ItemOrigin.PUBLIC)
+    return origin
+
+
+def check_public(origin: ItemOrigin, *, open_domain: bool, where: str) -> None:
+    """Refuse items that were read off the data where a private release is asked for.
+
+    Args:
+        origin: where the items come from.
+        open_domain: whether the release decides which keys are shown.
+        where: what asks for a private release.
+    """
+    if origin.tells(open_domain=open_domain):
+        raise InvalidInput(
+            f"{where} with {'top ' if origin is ItemOrigin.TOP else ''}items that are read off the data, which is not "
+            "private",
+            allowed=f"{where} with a public list of items, or with an open domain and all of its items",
+            advice="give the list with --items-file, or use --domain open, in both cases without --top-items",
+        )

