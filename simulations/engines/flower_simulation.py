@@ -7,7 +7,6 @@ Flower runs in a thread of its own, and its ServerApp passes requests and totals
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from fedhist.simulations.engines.in_process import exact_total, message_bytes
 from fedhist.simulations.engines.masked_in_process import dropouts
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
+from fedhist.simulations.engines.ray_runtime import check_address, init_args, start_ray
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -56,32 +56,42 @@ def open_flower_simulation(
     seed: int | None,
     nodes: int = DEFAULT_NODES,
     dropout: float = 0.0,
+    ray_address: str | None = None,
     observe: Observer = ignore,
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
     The users lie in a temporary folder from which every node reads its own. Under masking the share `dropout` of the
-    nodes falls silent in each round.
+    nodes falls silent in each round. Ray is one of our own on this machine, or the cluster at `ray_address`, whose
+    machines all have to see that folder.
     """
     _check(population, nodes)
-    quieten()
-    path = os.environ.get("PYTHONPATH")
+    check_address(ray_address)
+    quieten(loopback=ray_address is None)
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
         write_population(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
-            population, folder, seed=seed, nodes=nodes, dropout=dropout, observe=observe
+            population,
+            folder,
+            seed=seed,
+            nodes=nodes,
+            dropout=dropout,
+            ray_address=ray_address,
+            observe=observe,
         )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
         try:
+            problem = transport.started.get()
+            if problem is not None:
+                raise problem
             yield transport
         finally:
             transport.requests.put(None)
             thread.join(_STOP_SECONDS)
             _stop_ray()
-            _restore("PYTHONPATH", path)
 
 
 @dataclass
@@ -93,6 +103,7 @@ class FlowerSimulation:
     seed: int | None
     nodes: int
     dropout: float = 0.0
+    ray_address: str | None = None
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
@@ -100,6 +111,7 @@ class FlowerSimulation:
     observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
+    started: Queue[BaseException | None] = field(default_factory=Queue, repr=False)
 
     def total(self, request: Request) -> Total:
         """The sum over all nodes."""
@@ -116,10 +128,19 @@ class FlowerSimulation:
         return answer
 
     def serve(self) -> None:
-        """Run Flower until there are no more requests. Whatever ends it early is an answer too."""
+        """Start Ray, and run Flower on it until there are no more requests. Whatever ends it early is an answer too."""
         from flwr.serverapp import ServerApp  # noqa: PLC0415 - loads when chosen
         from flwr.simulation import run_simulation  # noqa: PLC0415
 
+        try:
+            start_ray(self.ray_address, self.folder)
+        except InvalidInput as error:
+            self.started.put(error)
+            return
+        except BaseException as error:
+            self.started.put(_ended(f"Ray could not be started ({type(error).__name__})", error))
+            return
+        self.started.put(None)
         server = ServerApp()
         server.main()(self._pass_on)
         try:
@@ -129,21 +150,14 @@ class FlowerSimulation:
                 num_supernodes=self.nodes,
                 backend_config={
                     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                    "init_args": {
-                        "include_dashboard": False,
-                        "log_to_driver": False,
-                        "logging_level": "error",
-                    },
+                    # Flower uses the Ray that runs; should it ever start one itself, then the same.
+                    "init_args": init_args(self.ray_address),
                 },
             )
         except BaseException as error:
-            failed = RoundFailed(
-                f"Flower's simulation ended with {type(error).__name__}; nothing was released"
-            )
-            failed.__cause__ = error
-            self.answers.put(failed)
+            self.answers.put(_ended(f"Flower's simulation ended with {type(error).__name__}", error))
         else:
-            self.answers.put(RoundFailed("Flower's simulation ended; nothing was released"))
+            self.answers.put(_ended("Flower's simulation ended"))
 
     def _pass_on(self, grid: Grid, context: Context) -> None:
         """The ServerApp's main function."""
@@ -295,8 +309,7 @@ def _stop_ray() -> None:
     ray.shutdown()
 
 
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+def _ended(problem: str, cause: BaseException | None = None) -> RoundFailed:
+    failed = RoundFailed(f"{problem}; nothing was released")
+    failed.__cause__ = cause
+    return failed
