@@ -28,6 +28,7 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.in_process import exact_total, message_bytes
+from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
@@ -111,10 +112,12 @@ class FlowerSimulation:
     observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
+    losses: Losses = field(default_factory=Losses, repr=False)
     started: Queue[BaseException | None] = field(default_factory=Queue, repr=False)
 
     def total(self, request: Request) -> Total:
-        """The sum over all nodes."""
+        """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
+        self._check_participants(request.plan)
         self.requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, BaseException):
@@ -168,13 +171,43 @@ class FlowerSimulation:
                 # A run of its own, or nodes would take its requests for second thoughts about the one before.
                 transport, plan = self._transport(grid, request.plan), request.plan
             try:
-                total = transport.total(request)
-                if request.plan.is_masked:
-                    report = transport.reports[request.round]
-                    self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
-                self.answers.put(total)
+                self.answers.put(self._total_of_all(transport, request))
             except Exception as error:
                 self.answers.put(error)
+
+    def _total_of_all(self, transport: GridTransport, request: Request) -> Total:
+        """The round's total. A loss comes before what it led to, such as too few survivors."""
+        self.losses.errors.clear()
+        transport.reports.pop(request.round, None)
+        silent: Mapping[str, int] = {}
+        if request.plan.is_masked:
+            gone = dropouts(self.nodes, self.dropout, source=SystemSource())
+            silent = {stage: len(nodes) for stage, nodes in gone.items()}
+        try:
+            total = transport.total(request)
+        except RoundFailed:
+            if request.round in transport.reports:
+                check_nobody_lost(transport.reports[request.round], silent, self.losses)
+            raise
+        report = transport.reports[request.round]
+        check_nobody_lost(report, silent, self.losses)
+        if not any(silent.values()) and total.users != self.population.users:
+            raise RoundFailed(
+                f"round {request.round.value}: all nodes answered, for {total.users:,} of {self.population.users:,} "
+                "users; nothing was released. Something changed the users' files; run it again"
+            )
+        if request.plan.is_masked:
+            self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
+        return total
+
+    def _check_participants(self, plan: Plan) -> None:
+        """Every node is a participant, or some users would be left out."""
+        if plan.is_masked and plan.participants != self.nodes:
+            raise InvalidInput(
+                f"a plan for {plan.participants} participants on {self.nodes} nodes",
+                allowed="as many nodes as participants",
+                advice="choose --nodes",
+            )
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
@@ -184,7 +217,7 @@ class FlowerSimulation:
         if labels is None and plan.is_open:
             labels = range(self.population.domain_size)
         return GridTransport(
-            grid=cast("Grid", _CountedGrid(grid, self.observe)),
+            grid=cast("Grid", _CountedGrid(grid, self.observe, self.losses)),
             timeout=_ROUND_SECONDS,
             minimum_nodes=self.nodes,
             node_timeout=_START_SECONDS,
@@ -197,10 +230,13 @@ class FlowerSimulation:
 
 
 class _CountedGrid:
-    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end."""
+    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end.
 
-    def __init__(self, grid: Grid, observe: Observer) -> None:
-        self._grid, self._observe = grid, observe
+    It notes the errors that come in place of answers.
+    """
+
+    def __init__(self, grid: Grid, observe: Observer, losses: Losses) -> None:
+        self._grid, self._observe, self._losses = grid, observe, losses
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -214,6 +250,8 @@ class _CountedGrid:
         while waiting and (until is None or monotonic() < until):
             came = list(self._grid.pull_messages(waiting))
             replies += came
+            for failed in (reply for reply in came if reply.has_error()):
+                self._losses.note(failed.error.reason or "")
             waiting -= {reply.metadata.reply_to_message_id for reply in came}
             self._observe(Heard(answered=asked - len(waiting), asked=asked))
             if waiting and not came:
