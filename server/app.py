@@ -51,7 +51,7 @@ from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
-from fedhist.server.report import release_document, release_notes
+from fedhist.server.report import cohort_notes, release_document, release_notes
 from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 from fedhist.server.round_watch import RoundWatch, names_of, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
@@ -341,6 +341,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             directory=directory,
         )
         observe(RunEnded(outcome="released", reason=None))
+        for note in cohort_notes(settings.plan, _users(reports)):
+            log.warning("%s", note)
         if settings.out is not None:
             with new_folder(settings.out) as folder:
                 write_results(folder, _document(release, ledger, settings, reports), release, labels)
@@ -363,9 +365,15 @@ def _document(
             for r, report in reports.items()
         },
         seconds={r.value: report.seconds for r, report in reports.items()},
-        notes=release_notes(release),
+        notes=[*cohort_notes(settings.plan, _users(reports)), *release_notes(release)],
+        users=_users(reports),
     )
     return document | {"rounds": {r.value: report.to_json() for r, report in reports.items()}}
+
+
+def _users(reports: Mapping[Round, RoundReport]) -> dict[str, int]:
+    """How many users' answers are in the sum, by round."""
+    return {r.value: report.users for r, report in reports.items()}
 
 
 def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:

@@ -81,7 +81,7 @@ def _print(outcome: Outcome) -> None:
     for name, report in document["rounds"].items():
         console.print(
             f"round {name}: {report['answered']} of {report['nodes']} nodes, "
-            f"{report['users']:,} users, {report['seconds']:.1f} s"
+            f"{report['users']:,} of {document['plan']['users']:,} users, {report['seconds']:.1f} s"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
     table = Table(title="released histogram", title_justify="left")

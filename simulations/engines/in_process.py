@@ -9,6 +9,7 @@ from time import perf_counter
 
 from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -52,6 +53,7 @@ class InProcess:
             request, self.population, source=self.source, on_part=watch.part
         )
         self.reports[request.round] = watch.end(perf_counter() - started)
+        _check_users(self.totals[request.round], self.population)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return self.totals[request.round]
 
@@ -81,6 +83,15 @@ def exact_total(
         keyed=summed.keyed,
         labels=labels_of(population),
     )
+
+
+def _check_users(total: Total, population: Population) -> None:
+    """A population whose shards do not hold the users that it says is no population."""
+    if total.users != population.users:
+        raise RoundFailed(
+            f"round {total.round.value}: the shards hold {total.users:,} users and the population says "
+            f"{population.users:,}; nothing was released. Check the population's shards"
+        )
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -33,7 +33,9 @@ class Losses:
                 "sending nodes to it. Free some memory, use fewer --nodes, or use --engine in-process, which needs no "
                 "Ray and gives the same release"
             )
-        return "The nodes' own code failed there. --engine in-process gives the same release, or shows the error"
+        return (
+            "The nodes' own code failed there. --engine in-process gives the same release, or shows the error"
+        )
 
 
 def lost_nodes(report: RoundReport, silent: Mapping[str, int]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable
 from hashlib import sha256
@@ -17,6 +16,8 @@ from typing import Any
 
 from fedhist import __version__
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking.keys import draw_bytes
+from fedhist.protocol.privacy.randomness import SystemSource
 
 LOCAL = "local"
 MARKER = "marker.bin"
@@ -83,7 +84,7 @@ def start_ray(address: str | None, folder: Path) -> None:
 
 def _check_machines(folder: Path) -> None:
     """Refuse a cluster with a machine that can't read the folder, or has not this version of fedhist."""
-    marker = secrets.token_bytes(_MARKER_BYTES)
+    marker = draw_bytes(_MARKER_BYTES, source=SystemSource())
     (folder / MARKER).write_bytes(marker)
     for address, problem in machines_with_problems(folder / MARKER, sha256(marker).hexdigest()):
         raise InvalidInput(
