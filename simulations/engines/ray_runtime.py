@@ -107,7 +107,7 @@ def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
 
     task = ray.remote(num_cpus=0, max_retries=0)(_probe())
     asked = []
-    for node in ray.nodes():
+    for node in ray.nodes():  # type: ignore[no-untyped-call] # Ray has no types here
         if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             answer = task.options(scheduling_strategy=there).remote(str(marker), digest, __version__)
