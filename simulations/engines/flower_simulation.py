@@ -32,7 +32,7 @@ from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
-from fedhist.simulations.engines.ray_runtime import check_address, init_args, start_ray
+from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -68,7 +68,7 @@ def open_flower_simulation(
     """
     _check(population, nodes)
     check_address(ray_address)
-    quieten(loopback=ray_address is None)
+    quieten(loopback=on_loopback(ray_address))
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
         write_population(population, folder)

@@ -24,7 +24,7 @@ MARKER = "marker.bin"
 """A file of random bytes beside the users: whoever knows its digest has read the same folder."""
 
 _ADDRESS = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
-_LOOPBACK = "127.0.0.1"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MARKER_BYTES = 32
 _PROBE_SECONDS = 120.0
 _SETTINGS = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
@@ -42,10 +42,13 @@ def check_address(address: str | None) -> None:
 
 
 def init_args(address: str | None) -> dict[str, Any]:
-    """What Ray is started with. Without an address it is always a new one, bound to the loopback interface."""
-    if address is not None:
-        return _SETTINGS | {"address": address}
-    return _SETTINGS | {"address": LOCAL, "_node_ip_address": _LOOPBACK}
+    """What Ray is started with. Without an address it is always a new one."""
+    return _SETTINGS | {"address": LOCAL if address is None else address}
+
+
+def on_loopback(address: str | None) -> bool:
+    """Whether Ray is to stay on the loopback interface: one of our own, and a cluster that is there itself."""
+    return address is None or address.rpartition(":")[0] in _LOOPBACK
 
 
 def start_ray(address: str | None, folder: Path) -> None:
@@ -76,7 +79,7 @@ def start_ray(address: str | None, folder: Path) -> None:
         raise InvalidInput(
             f"no Ray cluster could be joined at {address}",
             allowed="the address of a running cluster that this machine belongs to",
-            advice="check it with 'ray status --address', or leave --ray-address out",
+            advice="write the address that 'ray start' printed, or leave --ray-address out",
         ) from error
     if address is not None:
         _check_machines(folder)
