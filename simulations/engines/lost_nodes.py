@@ -63,7 +63,7 @@ def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Lo
     """
     lost = lost_nodes(report, silent)
     if lost > 0:
-        beyond = f", and {lost} are missing beyond the modelled drop-outs" if any(silent.values()) else ""
+        beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
         raise RoundFailed(
             f"round {report.round.value}: {report.answered} of {report.nodes} nodes answered{beyond}; "
             f"nothing was released. {losses.advice()}"

@@ -147,7 +147,7 @@ class TestASimulation:
         ("dropout", "told"),
         [
             (0.0, "round select: 19 of 20 nodes answered; nothing"),
-            (0.05, "round select: 18 of 20 nodes answered, and 1 are missing beyond the modelled drop-outs"),
+            (0.05, r"round select: 18 of 20 nodes answered .1 missing beyond the modelled drop-outs."),
         ],
     )
     def test_under_masking_one_beyond_the_modelled_drop_outs_is_enough(
