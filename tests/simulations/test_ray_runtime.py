@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
+from tempfile import mkdtemp
 from time import monotonic, sleep
 
 import pytest
@@ -136,13 +137,12 @@ def drivers(logs: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_foreign_cluster_is_joined_when_asked_and_only_then(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    # Ray's sockets allow short paths only.
-    temporary, folder = Path(f"/tmp/fh-ray-{os.getpid()}"), tmp_path_factory.mktemp("runs")  # noqa: S108
-    temporary.mkdir()
+    # Not below pytest's folder: Ray's sockets allow short paths only.
+    temporary, folder = Path(mkdtemp(prefix="ray-")), tmp_path_factory.mktemp("runs")
 
     def release(name: str, *more: str, **settings: str) -> bytes:
         done = subprocess.run(
@@ -217,10 +217,9 @@ main(sys.argv[1:])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_cluster_that_cannot_see_the_users_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    temporary = Path(f"/tmp/fh-ray-{os.getpid()}-b")  # noqa: S108 - Ray's sockets allow short paths only
-    temporary.mkdir()
+    temporary = Path(mkdtemp(prefix="ray-"))
     out = tmp_path / "out"
     try:
         with foreign_cluster(temporary) as (address, _):
