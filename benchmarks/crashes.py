@@ -337,6 +337,7 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
                 bytes_per_user={},
                 seconds={},
                 notes=(),
+                users={},
             )
             with new_folder(scene.out) as folder:
                 write_results(folder, document, release, None)

@@ -51,7 +51,7 @@ from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
-from fedhist.server.report import name_notes, release_document, release_notes
+from fedhist.server.report import cohort_notes, name_notes, release_document, release_notes
 from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
@@ -358,6 +358,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             directory=directory,
         )
         observe(RunEnded(outcome="released", reason=None))
+        for note in cohort_notes(settings.plan, _users(reports)):
+            log.warning("%s", note)
         if settings.out is not None:
             with new_folder(settings.out) as folder:
                 document = _document(release, ledger, settings, reports, labels)
@@ -385,9 +387,19 @@ def _document(
             for r, report in reports.items()
         },
         seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
-        notes=[*release_notes(release), *name_notes(release, labels)],
+        notes=[
+            *cohort_notes(settings.plan, _users(reports)),
+            *release_notes(release),
+            *name_notes(release, labels),
+        ],
+        users=_users(reports),
     )
     return document | {"rounds": {r.value: report.to_json(truth=False) for r, report in reports.items()}}
+
+
+def _users(reports: Mapping[Round, RoundReport]) -> dict[str, int]:
+    """How many users' answers are in the sum, by round."""
+    return {r.value: report.users for r, report in reports.items()}
 
 
 def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:

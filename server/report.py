@@ -8,7 +8,7 @@ from typing import Any
 from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import Labels
+from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.visible_text import is_formula, is_hidden
 from fedhist.server.release import Release
 
@@ -22,11 +22,13 @@ def release_document(
     bytes_per_user: Mapping[str, int | None],
     seconds: Mapping[str, float | None],
     notes: Sequence[str],
+    users: Mapping[str, int],
 ) -> dict[str, Any]:
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
     `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase, None
-    where a time would, see `shared_time`.
+    where a time would, see `shared_time`. `users` is how many users' answers are in the sum, by round: the plan's number
+    is an upper limit.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
@@ -35,6 +37,7 @@ def release_document(
         "seed": seed,
         "private": release.private,
         "simulation_only": release.seeded or not release.private,
+        "users_answered": dict(users),
         "threshold": release.threshold,
         "relative_loss": None,
         "standard_error": release.standard_error,
@@ -88,6 +91,24 @@ def name_notes(release: Release, labels: Labels | None) -> list[str]:
             "do not print the file on one"
         )
     return notes
+
+
+def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
+    """What the reader should know where fewer users answered than the plan is for.
+
+    Args:
+        plan: what was run.
+        users: how many users' answers are in the sum, by round.
+    """
+    effects = {
+        Round.SELECT.value: "the threshold was chosen from those alone",
+        Round.RELEASE.value: "the histogram is of those alone",
+    }
+    return [
+        f"round {name}: {answered:,} of the plan's {plan.users:,} users answered; {effects[name]}"
+        for name, answered in users.items()
+        if answered < plan.users
+    ]
 
 
 def release_notes(release: Release) -> list[str]:

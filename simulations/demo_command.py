@@ -83,7 +83,8 @@ def _print(outcome: Outcome) -> None:
     console = stdout_console()
     for name, report in document["rounds"].items():
         console.print(
-            f"round {name}: {report['answered']} of {report['nodes']} nodes, {report['users']:,} users"
+            f"round {name}: {report['answered']} of {report['nodes']} nodes, "
+            f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
     table = Table(title="released histogram", title_justify="left")

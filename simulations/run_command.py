@@ -29,7 +29,8 @@ from fedhist.server.result_folder import (
     write_results,
 )
 from fedhist.server.trace_file import Recorder, kept_if_failed
-from fedhist.simulations.engines.contract import ENGINES, ON_NODES, Engine, engine_named
+from fedhist.simulations.engines.contract import ENGINES, ON_NODES, ON_RAY, Engine, engine_named
+from fedhist.simulations.engines.ray_runtime import check_address
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.masking_options import check_dropout, masking_options, masking_settings
 from fedhist.simulations.narration import narrate
@@ -54,6 +55,7 @@ class Options(Wanted):
     as_json: bool
     engine: str
     nodes: int | None
+    ray_address: str | None
     trace: bool
     report: bool
     quiet: bool
@@ -216,6 +218,12 @@ class Options(Wanted):
     help="Over how many nodes the users are spread: those of --engine flower-simulation, and the participants of "
     "--masking. [default: 100]",
 )
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
+    "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
+)
 @masking_options
 @click.option(
     "--no-truth",
@@ -333,6 +341,12 @@ def _check(options: Options, *, masked: bool) -> None:
             f"the engine {options.engine} has no nodes",
             allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking",
         )
+    if options.ray_address is not None and options.engine not in ON_RAY:
+        raise InvalidInput(
+            f"the engine {options.engine} does not use Ray",
+            allowed=f"--ray-address with --engine {', '.join(ON_RAY)}",
+        )
+    check_address(options.ray_address)
     sizes = {
         "--nodes": options.nodes,
         "--users": options.users,
@@ -403,6 +417,8 @@ def _engine(options: Options, plan: Plan) -> Engine:
     own: dict[str, Any] = {"dropout": options.dropout} if options.dropout else {}
     if options.engine in ON_NODES and (plan.participants or options.nodes) is not None:
         own["nodes"] = plan.participants or options.nodes
+    if options.ray_address is not None:
+        own["ray_address"] = options.ray_address
     return engine_named(options.engine, **own)
 
 

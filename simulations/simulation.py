@@ -29,7 +29,7 @@ from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import ItemRelease, Release
-from fedhist.server.report import release_document, release_notes, why_not_private
+from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
@@ -102,6 +102,11 @@ class Result:
         return None if self.diagnostics is None else self.diagnostics.relative_loss
 
     @property
+    def users(self) -> dict[str, int]:
+        """How many users' answers are in the sum, by round; fewer than the plan's where participants dropped out."""
+        return {name: report.users for name, report in self.rounds.items()}
+
+    @property
     def sizes_tell(self) -> tuple[str, ...]:
         """Which of the document's keys hold sizes that depend on the data. NOT private, like `diagnostics`."""
         plan = self.release.plan
@@ -135,6 +140,7 @@ class Result:
         """How a notebook shows it: the summary, then the release."""
         warning = " (not private, simulation only)" if "bytes_per_user" in self.sizes_tell else ""
         rows = [
+            ("users that answered", ", ".join(f"{name} {users:,}" for name, users in self.users.items())),
             ("threshold", f"{self.threshold:,.4g}"),
             ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
             (f"sent by a user{warning}", ", ".join(self.sent)),
@@ -155,6 +161,7 @@ class Result:
             bytes_per_user=self.bytes_per_user,
             seconds=shared_times(self.seconds, truth=known is not None),
             notes=self.notes,
+            users=self.users,
         )
         document["rounds"] = {
             name: report.to_json(truth=known is not None) for name, report in self.rounds.items()
@@ -242,7 +249,10 @@ def simulate(
         seconds=clock.seconds,
         seed=seed,
         diagnostics=diagnostics,
-        notes=_notes(release, diagnostics),
+        notes=(
+            *cohort_notes(plan, {r.value: report.users for r, report in reports.items()}),
+            *_notes(release, diagnostics),
+        ),
         rounds={
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },

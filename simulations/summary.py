@@ -38,6 +38,9 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table = _plain_table()
     items = "an open domain" if plan.items is None else f"{plan.items:,} items"
     table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
+    if any(users < plan.users for users in result.users.values()):
+        rounds = " · ".join(f"{name} {users:,}" for name, users in result.users.items())
+        table.add_row("answered", f"{rounds} of {plan.users:,} users")
     table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))

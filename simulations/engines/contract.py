@@ -22,6 +22,9 @@ ENGINES = {
 ON_NODES = ("flower-simulation",)
 """Engines that spread the users over nodes."""
 
+ON_RAY = ("flower-simulation",)
+"""Engines whose nodes run on Ray, here or on a cluster."""
+
 
 class SimulatedTransport(Protocol):
     """A transport over a whole population."""
@@ -55,13 +58,13 @@ class Engine(Protocol):
         """The transport, until the block ends; it tells the observer what happens in the rounds."""
 
 
-def engine_named(name: str, **options: float) -> Engine:
+def engine_named(name: str, **options: float | str) -> Engine:
     """The engine of this name.
 
     Args:
         name: one of ENGINES.
-        options: the engine's own settings: `nodes` for those on nodes, and `dropout`, the share of a masked round's
-            participants that falls silent.
+        options: the engine's own settings: `nodes` for those on nodes, `dropout`, the share of a masked round's
+            participants that falls silent, and `ray_address` for those on Ray, a cluster to join.
     """
     if name not in ENGINES:
         raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))

@@ -7,7 +7,6 @@ Flower runs in a thread of its own, and its ServerApp passes requests and totals
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,9 +28,11 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.in_process import exact_total, message_bytes
+from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
+from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -56,32 +57,42 @@ def open_flower_simulation(
     seed: int | None,
     nodes: int = DEFAULT_NODES,
     dropout: float = 0.0,
+    ray_address: str | None = None,
     observe: Observer = ignore,
 ) -> Iterator[FlowerSimulation]:
     """A transport over the population on this many virtual nodes, until the block ends.
 
     The users lie in a temporary folder from which every node reads its own. Under masking the share `dropout` of the
-    nodes falls silent in each round.
+    nodes falls silent in each round. Ray is one of our own on this machine, or the cluster at `ray_address`, whose
+    machines all have to see that folder.
     """
     _check(population, nodes)
-    quieten()
-    path = os.environ.get("PYTHONPATH")
+    check_address(ray_address)
+    quieten(loopback=on_loopback(ray_address))
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
         write_population(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
-            population, folder, seed=seed, nodes=nodes, dropout=dropout, observe=observe
+            population,
+            folder,
+            seed=seed,
+            nodes=nodes,
+            dropout=dropout,
+            ray_address=ray_address,
+            observe=observe,
         )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
         try:
+            problem = transport.started.get()
+            if problem is not None:
+                raise problem
             yield transport
         finally:
             transport.requests.put(None)
             thread.join(_STOP_SECONDS)
             _stop_ray()
-            _restore("PYTHONPATH", path)
 
 
 @dataclass
@@ -93,6 +104,7 @@ class FlowerSimulation:
     seed: int | None
     nodes: int
     dropout: float = 0.0
+    ray_address: str | None = None
     simulated: bool = True
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
@@ -100,9 +112,12 @@ class FlowerSimulation:
     observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
+    losses: Losses = field(default_factory=Losses, repr=False)
+    started: Queue[BaseException | None] = field(default_factory=Queue, repr=False)
 
     def total(self, request: Request) -> Total:
-        """The sum over all nodes."""
+        """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
+        self._check_participants(request.plan)
         self.requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, BaseException):
@@ -116,10 +131,19 @@ class FlowerSimulation:
         return answer
 
     def serve(self) -> None:
-        """Run Flower until there are no more requests. Whatever ends it early is an answer too."""
+        """Start Ray, and run Flower on it until there are no more requests. Whatever ends it early is an answer too."""
         from flwr.serverapp import ServerApp  # noqa: PLC0415 - loads when chosen
         from flwr.simulation import run_simulation  # noqa: PLC0415
 
+        try:
+            start_ray(self.ray_address, self.folder)
+        except InvalidInput as error:
+            self.started.put(error)
+            return
+        except BaseException as error:
+            self.started.put(_ended(f"Ray could not be started ({type(error).__name__})", error))
+            return
+        self.started.put(None)
         server = ServerApp()
         server.main()(self._pass_on)
         try:
@@ -129,21 +153,14 @@ class FlowerSimulation:
                 num_supernodes=self.nodes,
                 backend_config={
                     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                    "init_args": {
-                        "include_dashboard": False,
-                        "log_to_driver": False,
-                        "logging_level": "error",
-                    },
+                    # Flower uses the Ray that runs; should it ever start one itself, then the same.
+                    "init_args": init_args(self.ray_address),
                 },
             )
         except BaseException as error:
-            failed = RoundFailed(
-                f"Flower's simulation ended with {type(error).__name__}; nothing was released"
-            )
-            failed.__cause__ = error
-            self.answers.put(failed)
+            self.answers.put(_ended(f"Flower's simulation ended with {type(error).__name__}", error))
         else:
-            self.answers.put(RoundFailed("Flower's simulation ended; nothing was released"))
+            self.answers.put(_ended("Flower's simulation ended"))
 
     def _pass_on(self, grid: Grid, context: Context) -> None:
         """The ServerApp's main function."""
@@ -154,13 +171,43 @@ class FlowerSimulation:
                 # A run of its own, or nodes would take its requests for second thoughts about the one before.
                 transport, plan = self._transport(grid, request.plan), request.plan
             try:
-                total = transport.total(request)
-                if request.plan.is_masked:
-                    report = transport.reports[request.round]
-                    self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
-                self.answers.put(total)
+                self.answers.put(self._total_of_all(transport, request))
             except Exception as error:
                 self.answers.put(error)
+
+    def _total_of_all(self, transport: GridTransport, request: Request) -> Total:
+        """The round's total. A loss comes before what it led to, such as too few survivors."""
+        self.losses.errors.clear()
+        transport.reports.pop(request.round, None)
+        silent: Mapping[str, int] = {}
+        if request.plan.is_masked:
+            gone = dropouts(self.nodes, self.dropout, source=SystemSource())
+            silent = {stage: len(nodes) for stage, nodes in gone.items()}
+        try:
+            total = transport.total(request)
+        except RoundFailed:
+            if request.round in transport.reports:
+                check_nobody_lost(transport.reports[request.round], silent, self.losses)
+            raise
+        report = transport.reports[request.round]
+        check_nobody_lost(report, silent, self.losses)
+        if not any(silent.values()) and total.users != self.population.users:
+            raise RoundFailed(
+                f"round {request.round.value}: all nodes answered, for {total.users:,} of {self.population.users:,} "
+                "users; nothing was released. Something changed the users' files; run it again"
+            )
+        if request.plan.is_masked:
+            self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
+        return total
+
+    def _check_participants(self, plan: Plan) -> None:
+        """Every node is a participant, or some users would be left out."""
+        if plan.is_masked and plan.participants != self.nodes:
+            raise InvalidInput(
+                f"a plan for {plan.participants} participants on {self.nodes} nodes",
+                allowed="as many nodes as participants",
+                advice="choose --nodes",
+            )
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
@@ -170,7 +217,7 @@ class FlowerSimulation:
         if labels is None and plan.is_open:
             labels = range(self.population.domain_size)
         return GridTransport(
-            grid=cast("Grid", _CountedGrid(grid, self.observe)),
+            grid=cast("Grid", _CountedGrid(grid, self.observe, self.losses)),
             timeout=_ROUND_SECONDS,
             minimum_nodes=self.nodes,
             node_timeout=_START_SECONDS,
@@ -183,10 +230,13 @@ class FlowerSimulation:
 
 
 class _CountedGrid:
-    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end."""
+    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end.
 
-    def __init__(self, grid: Grid, observe: Observer) -> None:
-        self._grid, self._observe = grid, observe
+    It notes the errors that come in place of answers.
+    """
+
+    def __init__(self, grid: Grid, observe: Observer, losses: Losses) -> None:
+        self._grid, self._observe, self._losses = grid, observe, losses
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -200,6 +250,8 @@ class _CountedGrid:
         while waiting and (until is None or monotonic() < until):
             came = list(self._grid.pull_messages(waiting))
             replies += came
+            for failed in (reply for reply in came if reply.has_error()):
+                self._losses.note(failed.error.reason or "")
             waiting -= {reply.metadata.reply_to_message_id for reply in came}
             self._observe(Heard(answered=asked - len(waiting), asked=asked))
             if waiting and not came:
@@ -295,8 +347,7 @@ def _stop_ray() -> None:
     ray.shutdown()
 
 
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+def _ended(problem: str, cause: BaseException | None = None) -> RoundFailed:
+    failed = RoundFailed(f"{problem}; nothing was released")
+    failed.__cause__ = cause
+    return failed

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from fedhist.client.device import answer, answer_population, bucket_table
 from fedhist.protocol.codec import encode
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -51,6 +52,7 @@ class InProcess:
         total = exact_total(request, self.population, source=self.source)
         self.totals[request.round] = total
         self.reports[request.round] = watch.end(total, perf_counter() - started)
+        _check_users(total, self.population)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return total
 
@@ -74,6 +76,15 @@ def exact_total(request: Request, population: Population, *, source: Source) -> 
         keyed=summed.keyed,
         labels=labels_of(population),
     )
+
+
+def _check_users(total: Total, population: Population) -> None:
+    """A population whose shards do not hold the users that it says is no population."""
+    if total.users != population.users:
+        raise RoundFailed(
+            f"round {total.round.value}: the shards hold {total.users:,} users and the population says "
+            f"{population.users:,}; nothing was released. Check the population's shards"
+        )
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -38,7 +38,10 @@ from fedhist.protocol.privacy.randomness import Source
 VectorOf = Callable[[int], Integers]
 Answers = Iterator[tuple[int, bytes]]
 _BATCH = 64
-_ENDED = "a process with devices ended before its time"
+_ENDED = (
+    "a process with devices ended before its work was done, most likely for want of memory; nothing was released. "
+    "Free some memory, or use fewer participants"
+)
 
 
 class Stage(StrEnum):
@@ -214,7 +217,7 @@ class _Forked:
                 assert isinstance(ready, Connection)  # noqa: S101 - wait returns what it was given
                 try:
                     reply = ready.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
                     raise RoundFailed(_ENDED) from None
                 if reply is None:
                     waiting.discard(ready)
@@ -225,7 +228,7 @@ class _Forked:
 def _send(connection: Connection, request: object) -> None:
     try:
         connection.send(request)
-    except BrokenPipeError:
+    except ConnectionError:
         raise RoundFailed(_ENDED) from None
 
 

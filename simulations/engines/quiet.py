@@ -7,25 +7,35 @@ import sys
 
 from fedhist.protocol.errors import InvalidInput
 
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Despite its name, this makes Ray bind to the loopback interface.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    LOOPBACK: "0",
     # Ray would warn that a later version leaves this variable alone when a task asks for no accelerator.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """What a process that runs Flower or Ray for us has in its environment."""
 
 
-def quieten() -> None:
-    """Set the environment of this process, before Flower is imported: Flower reads it then, and only then."""
+def quieten(*, loopback: bool = True) -> None:
+    """Set the environment of this process, before Flower is imported: Flower reads it then, and only then.
+
+    Args:
+        loopback: bind Ray to the loopback interface. A process that joins a cluster has to be reached by the others.
+    """
     name = "FLWR_TELEMETRY_ENABLED"
     if "flwr" in sys.modules and os.environ.get(name) != ENVIRONMENT[name]:
         raise InvalidInput(
             "Flower was imported with its telemetry on, and can't be told any more to leave it",
             allowed=f"{name}=0 in the environment before flwr is imported",
         )
-    os.environ.update(ENVIRONMENT)
+    if loopback and "ray" in sys.modules and os.environ.get(LOOPBACK) != ENVIRONMENT[LOOPBACK]:
+        raise InvalidInput(
+            "Ray was imported without being bound to the loopback interface, which it reads only then",
+            allowed=f"{LOOPBACK}=0 in the environment before ray is imported",
+        )
+    os.environ.update({key: value for key, value in ENVIRONMENT.items() if loopback or key != LOOPBACK})

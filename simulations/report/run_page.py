@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import names_by_reason
+from fedhist.protocol.rounds import Round
 from fedhist.protocol.withholding import length_tells
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
@@ -57,9 +58,15 @@ def _head(run: RunData) -> str:
         kinds.append(f'<span class="hint">what is marked {BADGE} was computed from the exact data</span>')
     return (
         f'<header><p class="kicker">fedhist run</p><h1><bdi>{text(run.name)}</bdi></h1>'
-        f"<p>{plan.users:,} users over {text(domain)}, {text(_mechanism(run))}, neighbours "
+        f"<p>{_users(run)} users over {text(domain)}, {text(_mechanism(run))}, neighbours "
         f"{text(plan.neighbours.value)}.</p><p class=kinds>{' '.join(kinds)}</p></header>"
     )
+
+
+def _users(run: RunData) -> str:
+    """How many users the histogram is of, and of how many if not all answered."""
+    answered = run.document.get("users_answered", {}).get(Round.RELEASE.value, run.plan.users)
+    return f"{answered:,}" if answered == run.plan.users else f"{answered:,} of {run.plan.users:,}"
 
 
 def _mechanism(run: RunData) -> str:

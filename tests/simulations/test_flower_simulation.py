@@ -19,7 +19,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import ENGINES, engine_named
 from fedhist.simulations.engines.node_files import read_part, write_population
-from fedhist.simulations.engines.quiet import ENVIRONMENT, quieten
+from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
 from fedhist.simulations.simulation import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -132,7 +132,8 @@ class TestTelemetry:
     def test_it_is_off_before_flower_is_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ENVIRONMENT:
             monkeypatch.setenv(name, "")
-        monkeypatch.delitem(sys.modules, "flwr", raising=False)
+        for name in ("flwr", "ray"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
         quieten()
         assert {name: os.environ[name] for name in ENVIRONMENT} == ENVIRONMENT
 
@@ -140,6 +141,16 @@ class TestTelemetry:
         monkeypatch.setitem(sys.modules, "flwr", sys)
         monkeypatch.delenv("FLWR_TELEMETRY_ENABLED", raising=False)
         with pytest.raises(InvalidInput, match="FLWR_TELEMETRY_ENABLED=0"):
+            quieten()
+
+    def test_so_is_a_ray_that_would_listen_to_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv(LOOPBACK)
+        monkeypatch.setitem(sys.modules, "ray", sys)
+        quieten(loopback=False)
+        assert LOOPBACK not in os.environ
+        with pytest.raises(InvalidInput, match=f"{LOOPBACK}=0"):
             quieten()
 
 

@@ -181,6 +181,15 @@ class TestCommand:
         assert done.code == 2
         assert told in done.err
 
+    def test_the_summary_says_how_many_users_are_left(self, fedhist: Any, tmp_path: Path) -> None:
+        out = tmp_path / "r"
+        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--nodes", "20",
+                       "--dropout", "0.1", "--seed", "1", "--out", out)  # fmt: skip
+        assert done.code == 0
+        assert "select 450 · release 450 of 500 users" in done.out
+        assert "round release: 450 of the plan's 500 users answered; the histogram is of those" in done.out
+        assert "<p>450 of 500 users over" in (out / "report.html").read_text()
+
     def test_too_many_drop_outs_end_with_their_own_code(self, fedhist: Any, tmp_path: Path) -> None:
         out = tmp_path / "r"
         done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--nodes", "20",

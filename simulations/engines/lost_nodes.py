@@ -1,0 +1,70 @@
+"""Virtual nodes do not vanish: in a simulation every loss beyond the modelled drop-outs is a failed round."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedhist.protocol.errors import RoundFailed
+from fedhist.server.collection import RoundReport
+
+_RAISED = re.compile(r"<class '([\w.]+)(\(\w+\))?'>")
+_NODE_CODE = "RayTaskError"
+
+
+@dataclass
+class Losses:
+    """Why nodes gave no answer, as Flower tells it: the names of the errors, never their texts."""
+
+    errors: set[str] = field(default_factory=set)
+
+    def note(self, reason: str) -> None:
+        """An error in place of an answer; the reason begins with the error's class."""
+        named = _RAISED.match(reason)
+        self.errors.add("an unknown error" if named is None else named.group(1).rpartition(".")[2])
+
+    def advice(self) -> str:
+        """The likely cause, and what to do about it."""
+        died = sorted(self.errors - {_NODE_CODE})
+        if died:
+            return (
+                f"A Ray worker process ended ({', '.join(died)}), most likely for want of memory, and Flower keeps "
+                "sending nodes to it. Free some memory, use fewer --nodes, or use --engine in-process, which needs no "
+                "Ray and gives the same release"
+            )
+        return (
+            "The nodes' own code failed there. --engine in-process gives the same release, or shows the error"
+        )
+
+
+def lost_nodes(report: RoundReport, silent: Mapping[str, int]) -> int:
+    """How many nodes are missing beyond those that were to fall silent.
+
+    Args:
+        report: of the round.
+        silent: how many were to fall silent, by stage of a masked round.
+    """
+    if not report.stages:
+        return report.nodes - report.answered
+    modelled = sum(
+        min(stage.asked - stage.answered, silent.get(name, 0)) for name, stage in report.stages.items()
+    )
+    return sum(report.faults.values()) - modelled
+
+
+def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Losses) -> None:
+    """RoundFailed if nodes are missing that were not to fall silent.
+
+    Args:
+        report: of the round.
+        silent: how many were to fall silent, by stage of a masked round.
+        losses: why nodes gave no answer.
+    """
+    lost = lost_nodes(report, silent)
+    if lost > 0:
+        beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
+        raise RoundFailed(
+            f"round {report.round.value}: {report.answered} of {report.nodes} nodes answered{beyond}; "
+            f"nothing was released. {losses.advice()}"
+        )

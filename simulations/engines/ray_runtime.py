@@ -1,0 +1,151 @@
+"""Where virtual nodes run: a Ray of our own on this machine, or, when asked, a cluster whose machines see the users.
+
+Left to itself, Ray joins whatever cluster `RAY_ADDRESS` names or the machine remembers. A worker there that has no
+access to the users' folder answers nothing, so a cluster is joined on request only, and checked first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedhist import __version__
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.masking.keys import draw_bytes
+from fedhist.protocol.privacy.randomness import SystemSource
+
+LOCAL = "local"
+MARKER = "marker.bin"
+"""A file of random bytes beside the users: whoever knows its digest has read the same folder."""
+
+_ADDRESS = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MARKER_BYTES = 32
+_PROBE_SECONDS = 120.0
+_SETTINGS = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+
+
+def check_address(address: str | None) -> None:
+    """Refuse what is not the address of a Ray cluster."""
+    if address is not None and not _ADDRESS.fullmatch(address):
+        raise InvalidInput(
+            f"the Ray address {address!r}",
+            allowed="HOST:PORT of a cluster that this machine belongs to, or auto for the one in RAY_ADDRESS or "
+            "recorded on this machine",
+            advice="leave it out to start a Ray of its own on this machine",
+        )
+
+
+def init_args(address: str | None) -> dict[str, Any]:
+    """What Ray is started with. Without an address it is always a new one."""
+    return _SETTINGS | {"address": LOCAL if address is None else address}
+
+
+def on_loopback(address: str | None) -> bool:
+    """Whether Ray is to stay on the loopback interface: one of our own, and a cluster that is there itself."""
+    return address is None or address.rpartition(":")[0] in _LOOPBACK
+
+
+def start_ray(address: str | None, folder: Path) -> None:
+    """Start Ray here, or join the cluster at the address once all its machines see the folder.
+
+    Flower uses the Ray that its process is connected to. Not for the main thread, where Ray would take the signals.
+
+    Args:
+        address: of a cluster, see `check_address`; None starts a Ray of our own.
+        folder: where the users lie.
+    """
+    import ray  # noqa: PLC0415 - loads when chosen
+
+    check_address(address)
+    if ray.is_initialized():
+        raise InvalidInput(
+            "this process is connected to Ray already",
+            allowed="a process without Ray, in which the simulation starts its own",
+            advice="call ray.shutdown() first",
+        )
+    # As Flower does it: workers import what this process can import.
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    try:
+        ray.init(runtime_env=environment, **init_args(address))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise
+        raise InvalidInput(
+            f"no Ray cluster could be joined at {address}",
+            allowed="the address of a running cluster that this machine belongs to",
+            advice="write the address that 'ray start' printed, or leave --ray-address out",
+        ) from error
+    if address is not None:
+        _check_machines(folder)
+
+
+def _check_machines(folder: Path) -> None:
+    """Refuse a cluster with a machine that can't read the folder, or has not this version of fedhist."""
+    marker = draw_bytes(_MARKER_BYTES, source=SystemSource())
+    (folder / MARKER).write_bytes(marker)
+    for address, problem in machines_with_problems(folder / MARKER, sha256(marker).hexdigest()):
+        raise InvalidInput(
+            f"the machine {address} of the Ray cluster {problem}",
+            allowed="machines that all read the users' folder and have the same version of fedhist",
+            advice="name a folder that all machines share in TMPDIR and install this fedhist on each, or leave "
+            "--ray-address out",
+        )
+
+
+def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
+    """The address of each machine that can't take part, and why: one task on each that has a CPU for a worker.
+
+    Args:
+        marker: a file that all should be able to read.
+        digest: its SHA-256 in hexadecimal digits.
+    """
+    import ray  # noqa: PLC0415 - loads when chosen
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+
+    task = ray.remote(num_cpus=0, max_retries=0)(_probe())
+    asked = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call] # Ray has no types here
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            answer = task.options(scheduling_strategy=there).remote(str(marker), digest, __version__)
+            asked.append((node["NodeManagerAddress"], answer))
+    problems = []
+    for address, answer in asked:
+        try:
+            problem = ray.get(answer, timeout=_PROBE_SECONDS)
+        except ray.exceptions.RayError as error:
+            problem = f"did not answer a question ({type(error).__name__})"
+        if problem:
+            problems.append((address, problem))
+    return problems
+
+
+def _probe() -> Callable[[str, str, str], str]:
+    """The task. A function inside a function travels as code, so that it also runs where there is no fedhist."""
+
+    def problem_here(marker: str, digest: str, wanted: str) -> str:
+        import hashlib  # noqa: PLC0415 - on the other machine
+        import importlib  # noqa: PLC0415
+        import pathlib  # noqa: PLC0415
+
+        path = pathlib.Path(marker)
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            return f"can't read the users' folder {path.parent} ({type(error).__name__})"
+        if found != digest:
+            return f"sees another folder {path.parent}"
+        try:
+            importlib.import_module("fedhist.client.app")
+            installed = importlib.import_module("fedhist").__version__
+        except ImportError as error:
+            return f"can't import fedhist ({type(error).__name__})"
+        return "" if installed == wanted else f"has fedhist {installed} and not {wanted}"
+
+    return problem_here

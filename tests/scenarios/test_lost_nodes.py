@@ -1,0 +1,235 @@
+"""A simulation that loses nodes fails; a deployment that does says of how many users its histogram is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY
+from flwr.serverapp import Grid
+from local_grid import LocalGrid, Node
+
+from fedhist.protocol.errors import InvalidInput, RoundFailed, TooFewSurvivors
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.app import app as server_app
+from fedhist.server.coordinator import run_rounds
+from fedhist.server.release import Release
+from fedhist.server.report import cohort_notes
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.engines.contract import engine_named
+from fedhist.simulations.engines.flower_simulation import FlowerSimulation, node_app
+from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.engines.node_files import write_population, write_secrets
+from fedhist.simulations.simulation import simulate
+
+NODES = 20
+POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
+PLAIN = Plan(users=400, items=12)
+MASKED = Plan(users=400, items=12, masking="secagg", participants=NODES)
+CONFIG: dict[str, Any] = {"users": 60, "items": 6, "max-threshold": 60.0, "candidates": 16}
+Dies = Callable[[Message, int], bool]
+
+
+class SimulatedGrid(LocalGrid):
+    """Nodes as Flower's engine runs them: an exception, or a worker that died, is an error in place of an answer."""
+
+    def __init__(self, nodes: dict[int, Node], dies: Dies) -> None:
+        super().__init__(nodes)
+        self.dies = dies
+        self.came: list[Message] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        asked = list(messages)
+        for place, message in enumerate(asked):
+            message.metadata.__dict__["_message_id"] = f"{len(self.asked)}-{place}"
+            node = self.nodes[message.metadata.dst_node_id]
+            if self.dies(message, int(node.context.node_config[PARTITION_ID_KEY])):
+                self.came.append(failed(message, "<class 'ray.exceptions.ActorDiedError'>:<'gone'>"))
+                continue
+            try:
+                self.came += node.handle(message)
+            except Exception:
+                name = "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'no'>"
+                self.came.append(failed(message, name))
+        self.asked += asked
+        return [message.metadata.message_id for message in asked]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        came, self.came = self.came, []
+        return came
+
+
+def failed(message: Message, reason: str) -> Message:
+    return Message(Error(code=0, reason=reason), reply_to=message)
+
+
+def nobody(message: Message, place: int) -> bool:
+    return False
+
+
+def after_the_first(message: Message, place: int) -> bool:
+    """As when one of two workers is killed: Flower sends nearly everything to the dead one."""
+    return place > 0
+
+
+def in_round_two(message: Message, place: int) -> bool:
+    return message.metadata.group_id == "release" and place == 7
+
+
+def in_masking(message: Message, place: int) -> bool:
+    return message.metadata.message_type == "query.masking" and place == 7
+
+
+@contextmanager
+def simulation(folder: Path, dies: Dies, *, dropout: float = 0.0) -> Iterator[FlowerSimulation]:
+    """The engine on a grid of this process in place of Flower's."""
+    write_population(POPULATION, folder)
+    write_secrets(folder, NODES, source=SeededSource(8).fork("identities"))
+    app = node_app(folder, 8, nodes=NODES, dropout=dropout)
+    nodes = {100 + place: Node(app, 100 + place) for place in range(NODES)}
+    for place, node in enumerate(nodes.values()):
+        node.context.node_config.update({PARTITION_ID_KEY: place, NUM_PARTITIONS_KEY: NODES})
+    engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, dropout=dropout)
+    grid = cast(Grid, SimulatedGrid(nodes, dies))
+    thread = Thread(target=engine._pass_on, args=(grid, Context(77, 1, {}, RecordDict(), {})), daemon=True)
+    thread.start()
+    try:
+        yield engine
+    finally:
+        engine.requests.put(None)
+        thread.join(20)
+
+
+def release_of(engine: FlowerSimulation, plan: Plan, ledger: Ledger | None = None) -> Release:
+    return run_rounds(plan, engine, ledger=ledger or Ledger(), source=SeededSource(8))
+
+
+class TestASimulation:
+    @pytest.mark.parametrize(("plan", "dropout"), [(PLAIN, 0.0), (MASKED, 0.0), (MASKED, 0.1)])
+    def test_one_that_loses_nobody_else_releases_what_one_process_does(
+        self, tmp_path: Path, plan: Plan, dropout: float
+    ) -> None:
+        with simulation(tmp_path, nobody, dropout=dropout) as engine:
+            there = release_of(engine, plan)
+        here = simulate(POPULATION, plan, seed=8, engine=engine_named("in-process", dropout=dropout)).release
+        assert np.array_equal(there.histogram, here.histogram)
+
+    def test_lost_nodes_fail_the_round_and_nothing_is_spent(self, tmp_path: Path) -> None:
+        ledger = Ledger()
+        with (
+            simulation(tmp_path, after_the_first) as engine,
+            pytest.raises(RoundFailed) as told,
+        ):
+            release_of(engine, PLAIN, ledger)
+        assert "round select: 1 of 20 nodes answered; nothing was released" in str(told.value)
+        assert "A Ray worker process ended (ActorDiedError), most likely for want of memory" in str(
+            told.value
+        )
+        assert ledger.entries == ()
+
+    def test_one_lost_in_round_two_is_enough(self, tmp_path: Path) -> None:
+        with (
+            simulation(tmp_path, in_round_two) as engine,
+            pytest.raises(RoundFailed, match="round release: 19 of 20 nodes answered; nothing was released"),
+        ):
+            release_of(engine, PLAIN)
+
+    @pytest.mark.parametrize(
+        ("dropout", "told"),
+        [
+            (0.0, "round select: 19 of 20 nodes answered; nothing"),
+            (0.05, r"round select: 18 of 20 nodes answered .1 missing beyond the modelled drop-outs."),
+        ],
+    )
+    def test_under_masking_one_beyond_the_modelled_drop_outs_is_enough(
+        self, tmp_path: Path, dropout: float, told: str
+    ) -> None:
+        with (
+            simulation(tmp_path, in_masking, dropout=dropout) as engine,
+            pytest.raises(RoundFailed, match=told),
+        ):
+            release_of(engine, MASKED)
+
+    def test_the_loss_is_told_and_not_what_it_led_to(self, tmp_path: Path) -> None:
+        with (
+            simulation(tmp_path, after_the_first) as engine,
+            pytest.raises(RoundFailed, match="0 of 20 nodes answered") as told,
+        ):
+            release_of(engine, MASKED)
+        assert "A Ray worker process ended" in str(told.value)
+
+    def test_too_many_modelled_drop_outs_are_still_told_as_such(self, tmp_path: Path) -> None:
+        with simulation(tmp_path, nobody, dropout=0.5) as engine, pytest.raises(TooFewSurvivors):
+            release_of(engine, MASKED)
+
+    def test_code_that_fails_on_a_node_is_not_taken_for_a_dead_worker(self, tmp_path: Path) -> None:
+        with simulation(tmp_path, nobody) as engine:
+            (tmp_path / "about.json").write_text("{}")
+            from fedhist.simulations.engines.node_files import _mapped
+
+            _mapped.cache_clear()
+            with pytest.raises(RoundFailed, match=r"0 of 20 nodes answered.*own code failed there"):
+                release_of(engine, PLAIN)
+
+    def test_users_that_no_node_has_are_missed_too(self, tmp_path: Path) -> None:
+        with simulation(tmp_path, nobody) as engine:
+            engine.population = HeavyTailedPopulation(users=401, items=12, seed=2)
+            with pytest.raises(RoundFailed, match="for 400 of 401 users; nothing was released"):
+                release_of(engine, Plan(users=401, items=12))
+
+    def test_every_node_is_a_participant(self, tmp_path: Path) -> None:
+        plan = Plan(users=400, items=12, masking="secagg", participants=NODES - 5)
+        with (
+            simulation(tmp_path, nobody) as engine,
+            pytest.raises(InvalidInput, match="15 participants on 20 nodes"),
+        ):
+            release_of(engine, plan)
+
+    def test_shards_that_lack_users_fail_in_one_process(self) -> None:
+        class Short:
+            users, domain_size = 401, 12
+
+            def shards(self) -> Any:
+                return POPULATION.shards()
+
+        transport = InProcess(Short(), SeededSource(1))
+        with pytest.raises(RoundFailed, match="the shards hold 400 users and the population says 401"):
+            run_rounds(Plan(users=401, items=12), transport, ledger=Ledger(), source=SeededSource(1))
+
+
+class TestADeployment:
+    def test_a_node_that_leaves_shows_in_the_result_and_its_notes(
+        self, lab: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def leaves(message: Message, node: Any) -> list[Message]:
+            return [node.answer(message)] if message.metadata.message_type == "query.select" else []
+
+        grid = lab.grid(lab.population(), faults={0: leaves})
+        server_app(grid, Context(77, 1, {}, RecordDict(), {**CONFIG, "out": str(tmp_path / "r")}))
+        document = json.loads((tmp_path / "r" / "result.json").read_text())
+        assert document["users_answered"] == {"select": 60, "release": 50}
+        told = "round release: 50 of the plan's 60 users answered; the histogram is of those alone"
+        assert document["notes"][0] == told
+        assert told in caplog.messages
+
+    def test_all_users_need_no_note(self, lab: Any, tmp_path: Path) -> None:
+        grid = lab.grid(lab.population())
+        server_app(grid, Context(77, 1, {}, RecordDict(), {**CONFIG, "out": str(tmp_path / "r")}))
+        document = json.loads((tmp_path / "r" / "result.json").read_text())
+        assert document["users_answered"] == {"select": 60, "release": 60}
+        assert not [note for note in document["notes"] if "answered" in note]
+
+    def test_a_short_round_one_is_told_of_the_threshold(self) -> None:
+        (note,) = cohort_notes(PLAIN, {"select": 399, "release": 400})
+        assert note == (
+            "round select: 399 of the plan's 400 users answered; the threshold was chosen from those alone"
+        )
