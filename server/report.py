@@ -26,9 +26,9 @@ def release_document(
 ) -> dict[str, Any]:
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
-    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase, None
-    where a time would, see `shared_time`. `users` is how many users' answers are in the sum, by round: the plan's number
-    is an upper limit.
+    `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase,
+    None where a time would, see `shared_time`. `users` is how many users' answers are in the sum, by round: the
+    plan's number is an upper limit.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
