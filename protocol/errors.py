@@ -9,7 +9,8 @@
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
     │   ├── TooFewSurvivors     masked inputs can't be unmasked safely, or at all
-    │   └── CorruptShares       too many devices lied about others' shares
+    │   ├── CorruptShares       too many devices lied about others' shares
+    │   └── TableTooSmall       an open domain's table under masks had too little room, or noise said so
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
@@ -81,6 +82,18 @@ class CorruptShares(RoundFailed):
     def __init__(self, *, secrets: int) -> None:
         self.secrets = secrets
         super().__init__(f"{secrets} mask secrets can't be rebuilt: the shares that came are corrupt")
+
+
+class TableTooSmall(RoundFailed):
+    """A table without room, one that did not decode, or noise on the test for room: which of them can't be told."""
+
+    def __init__(self, *, capacity: int) -> None:
+        self.capacity = capacity
+        super().__init__(
+            f"the table of round 2 had too little room for the items of all participants, or the noisy comparison of "
+            f"their number with --table-capacity {capacity} said so; nothing was released, and the round was charged. "
+            "Raise --table-capacity"
+        )
 
 
 class ProtocolError(FedhistError):

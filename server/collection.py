@@ -102,11 +102,13 @@ def refusal_in(fields: Mapping[str, object]) -> str | None:
 
 
 class LabelTable:
-    """Numbers for labels as they turn up. Text and integers that are written alike are one item."""
+    """Numbers for labels as they turn up. Text and integers that are written alike are one item, as first written."""
 
     def __init__(self, known: Labels = ()) -> None:
         self._labels: list[str | int] = list(known)
-        self._numbers = {item_bytes(label): number for number, label in enumerate(self._labels)}
+        self._numbers: dict[bytes, int] = {}
+        for number, label in enumerate(self._labels):
+            self._numbers.setdefault(item_bytes(label), number)
 
     @property
     def labels(self) -> Sequence[str | int]:

@@ -8,6 +8,7 @@ from typing import Any
 from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.table_terms import table_notes
 from fedhist.server.release import Release
 
 
@@ -71,4 +72,4 @@ def release_notes(release: Release) -> list[str]:
         notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")
     if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
         notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
-    return notes
+    return notes + table_notes(plan)

@@ -16,6 +16,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.table_terms import table_notes
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
@@ -265,6 +266,8 @@ def run(**flags: Any) -> None:
         failed = target if options.trace else None
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
         observe = to_all(recorder, progress.observe, narrator)
+        for note in [] if options.quiet or options.as_json else table_notes(plan):
+            progress.say(f"note: {note}")
         with (
             kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,

@@ -4,7 +4,8 @@ The chance is over the hash alone: places and checks are independent and uniform
 salt was drawn (`table_hash`). So it holds for the worst data, and it is what the ledger is charged for.
 
 **Stuck sets.** Peeling stops early exactly when some non-empty set of items has no cell to itself: in each of the r
-sub-tables, none of the m cells holds exactly one of them. For one set of s items and one sub-table the chance of that is
+sub-tables, none of the m cells holds exactly one of them. For one set of s items and one sub-table the chance of that
+is
 
     N(s) / m^s,   N(s) = s! [x^s] (e^x - x)^m,
 
@@ -15,22 +16,23 @@ items have C(n, s) sets of s, so the chance that any is stuck is at most
 
 Sets of fewer of the n items are among those counted, so the sum for n covers every table of at most n items.
 
-- For s up to 24, N(s) is the exact whole number, the sum over j of m (m-1) ... (m-j+1) times the number of partitions of
-  s things into j blocks of two or more.
-- Beyond, all coefficients of (e^x - x)^m being positive, N(s) / m^s <= s! (e^x - x)^m / (x m)^s for every x > 0. The best
-  x solves x (e^x - 1) / (e^x - x) = s / m; any other is sound too.
-- Many s are taken in blocks from a to b. With one x for a block, the logarithm of the second factor is convex in s, and
-  log C(n, s) is concave and so lies below its tangent at any point. Tangent plus convex is convex, hence largest at a or
-  b, and the block adds at most b - a + 1 times that.
+- For s up to 24, N(s) is the exact whole number, the sum over j of m (m-1) ... (m-j+1) times the number of partitions
+  of s things into j blocks of two or more.
+- Beyond, all coefficients of (e^x - x)^m being positive, N(s) / m^s <= s! (e^x - x)^m / (x m)^s for every x > 0. The
+  best x solves x (e^x - 1) / (e^x - x) = s / m; any other is sound too.
+- Many s are taken in blocks from a to b. With one x for a block, the logarithm of the second factor is convex in s,
+  and log C(n, s) is concave and so lies below its tangent at any point. Tangent plus convex is convex, hence largest
+  at a or b, and the block adds at most b - a + 1 times that.
 
 **False peels.** A cell of several items is taken for one if its words average to whole numbers whose own check is the
-average of the checks. The checks do not depend on the places, and what *perfect* peeling looks at does depend on nothing
-else. Consider the first time that it looks at a cell of two or more items which passes. If the average is the key of one
-of them, at least one other item's check must have one given value for each half, and if it is not, the average's own
-must: a chance of at most 2^-64 either way. Perfect peeling looks at each of the r m cells once and again each time that
-an item leaves it. It takes out at most one item for each cell that it empties, r m in all, with r cells each. So the
-chance that any false peel happens is at most r m (1 + r) 2^-64, also in a table with far more items than it is for.
-Without one, real peeling is perfect peeling: the items come out exactly, or the table is seen not to be empty.
+average of the checks. The checks do not depend on the places, and what *perfect* peeling looks at does depend on
+nothing else. Consider the first time that it looks at a cell of two or more items which passes. If the average is the
+key of one of them, at least one other item's check must have one given value for each half, and if it is not, the
+average's own must: a chance of at most 2^-64 either way. Perfect peeling looks at each of the r m cells once and again
+each time that an item leaves it. It takes out at most one item for each cell that it empties, r m in all, with r cells
+each. So the chance that any false peel happens is at most r m (1 + r) 2^-64, also in a table with far more items than
+it is for. Without one, real peeling is perfect peeling: the items come out exactly, or the table is seen not to be
+empty.
 
 **Rounding.** The sums are of logarithms below 10^9 with relative errors of 10^-15. Together with the places' chances,
 (1 + m / 2^64)^(r s) times those of uniform ones, this is covered by a factor of 1 + 10^-4.
@@ -43,7 +45,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import gammaln, psi
 
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.sketch.table_hash import HASHES
@@ -100,6 +101,8 @@ def _partitions(size: int) -> tuple[int, ...]:
 
 def _block_logs(items: int, part_cells: int, hashes: int) -> Floats:
     """For blocks of sizes s after _EXACT: the logarithm of what each adds to the sum, from above."""
+    from scipy.special import gammaln, psi  # noqa: PLC0415 - slow to import
+
     octaves = math.log2(items / _EXACT)
     edges = _EXACT * 2 ** np.linspace(0, octaves, max(math.ceil(_BLOCKS_PER_OCTAVE * octaves), 1) + 1)
     first = np.unique(np.minimum(np.floor(edges[:-1]), items - 1)) + 1

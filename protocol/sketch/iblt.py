@@ -5,16 +5,17 @@ row of 64-bit integers, and a device adds to the five cells of each of its items
 
     count: 1 · value: the item's clipped count · check: two 32-bit words · key: length, then text, in 32-bit words
 
-Each distinct item is inserted once a device, whatever its count. Tables are added cell by cell, so the sum can be taken
-under masks. A cell with one distinct item holds `count` copies of it: dividing by `count` gives it back, the check
-confirms it, and taking it out of its other cells frees the next ones (*peeling*). An item is its bytes: the text 7 and
-the number 7 are one, and come back as a text.
+Each distinct item is inserted once a device, whatever its count. Tables are added cell by cell, so the sum can be
+taken under masks. A cell with one distinct item holds `count` copies of it: dividing by `count` gives it back, the
+check confirms it, and taking it out of its other cells frees the next ones (*peeling*). An item is its bytes: the text
+7 and the number 7 are one, and come back as a text.
 
 **Sums are exact.** A word of a check or a key is at most 2^32 - 1, and 2^31 (2^32 - 1) = 2^63 - 2^31 < 2^63: up to
 `MAX_INSERTIONS` = 2^31 insertions into one cell no such column leaves int64 as a true integer, and with one more it
-could. So the sum modulo 2^64 *is* the true sum, whatever wrapped around on the way, and division by `count` is division
-of whole numbers. The count itself passes 2^31 long before it could wrap: the decoder refuses such a cell. Values are
-neither divided nor looked at: they come out modulo 2^64, as a residue that is noised before it is read as a number.
+could. So the sum modulo 2^64 *is* the true sum, whatever wrapped around on the way, and division by `count` is
+division of whole numbers. The count itself passes 2^31 long before it could wrap: the decoder refuses such a cell.
+Values are neither divided nor looked at: they come out modulo 2^64, as a residue that is noised before it is read as a
+number.
 
 **When it decodes.** Where an item goes is decided by a keyed hash under a salt that was drawn after the data was fixed
 (`table_hash`), so cells are as good as independent and uniform whatever items there are. For at most `capacity` items,
@@ -24,20 +25,21 @@ data (`decoding_bound`), below 1e-9 for every shape:
 - Two items may share all five cells: n (n - 1) / (2 m^5) such pairs are expected. m is so large that this is at most
   5e-10 at capacity, and up to about 5,400 items nothing else counts.
 - Beyond, the load (items to cells) is 0.56. The bound is a first moment, which is finite up to a load of 0.566 and
-  infinite above; peeling itself works up to 0.701 (Molloy 2005), but for a chance that we can't bound as well. With four
-  hashes the same bound would allow a load of 0.61, but pairs alone would fail with 6e-8 at 16,384 items, and m would
-  have to be nearly four times as large for 1e-9. Six hashes take 0.51.
+  infinite above; peeling itself works up to 0.701 (Molloy 2005), but for a chance that we can't bound as well. With
+  four hashes the same bound would allow a load of 0.61, but pairs alone would fail with 6e-8 at 16,384 items, and m
+  would have to be nearly four times as large for 1e-9. Six hashes take 0.51.
 
-A table with a load well above 0.701 never decodes. `benchmarks/sketch.py` prints how many failed of those that it tried.
+A table with a load well above 0.701 never decodes. `benchmarks/sketch.py` prints how many failed of those that it
+tried.
 
 **What it returns is right.** The bound covers cells of several items that look like one. And a table that is not empty
 in the end, in all columns, is refused: nothing is returned in part.
 
-**Privacy.** The shape is public. The server reads every item and its exact clipped count from the sum, before noise and
-bar: masks hide from it who has what, and nothing else. This is central privacy. That a table did not decode can be seen
-too. For items that devices *hold*, this is charged to the ledger (`protocol/table_terms.py`). Against devices that *send*
-what the protocol does not allow it is not private, and can't be: such a device can add numbers to a few cells that make
-decoding depend on one item of others.
+**Privacy.** The shape is public. The server reads every item and its exact clipped count from the sum, before noise
+and bar: masks hide from it who has what, and nothing else. This is central privacy. That a table did not decode can be
+seen too. For items that devices *hold*, this is charged to the ledger (`protocol/table_terms.py`). Against devices
+that *send* what the protocol does not allow it is not private, and can't be: such a device can add numbers to a few
+cells that make decoding depend on one item of others.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Where the items of a table go: a keyed hash, under a salt that nobody knew when the data was fixed.
 
 A table that decodes or not, depending on who holds what, would tell of data. Whether it decodes is decided by the
-items' cells; so the cells must be as good as random *for every set of items that anybody may hold*. A public hash, or a
-keyed one that is linear, does not give that: for such a hash one can compute a name that shares all cells with a given
-other name, put it into one's own data, and see the run fail exactly when somebody has the other one.
+items' cells; so the cells must be as good as random *for every set of items that anybody may hold*. A public hash, or
+a keyed one that is linear, does not give that: for such a hash one can compute a name that shares all cells with a
+given other name, put it into one's own data, and see the run fail exactly when somebody has the other one.
 
 **The hash.** A key is a fixed number of 32-bit words (length and text, filled up with zeros), that is, of blocks of 16
-bytes. Its tag is the CBC-MAC of these blocks under AES-256, and its outputs are the encryptions of `tag ^ 0`, `tag ^ 1`,
-... under a second, independent key. Both keys come from SHA-512 over a domain tag, the shape and the salt.
+bytes. Its tag is the CBC-MAC of these blocks under AES-256, and its outputs are the encryptions of `tag ^ 0`, `tag ^
+1`, ... under a second, independent key. Both keys come from SHA-512 over a domain tag, the shape and the salt.
 
 **Why it is a pseudorandom function.** CBC-MAC is one for messages of one fixed length: with q keys of b blocks it is
 told from a random function with an advantage of at most about (q b)^2 / 2^128 more than AES from a random permutation
-(Bellare, Kilian & Rogaway 2000). Given distinct tags, whose blocks `tag ^ j` meet with a probability below
-(3 q)^2 / 2^128, the outputs are values of a random permutation at distinct places, which are independent and uniform but
-for a term of the same size. With 2^22 items of 1,024 bytes all this is below 2^-68. So for data that was fixed before the
+(Bellare, Kilian & Rogaway 2000). Given distinct tags, whose blocks `tag ^ j` meet with a probability below (3 q)^2 /
+2^128, the outputs are values of a random permutation at distinct places, which are independent and uniform but for a
+term of the same size. With 2^22 items of 1,024 bytes all this is below 2^-68. So for data that was fixed before the
 salt was drawn, places and checks are as good as independent and uniform, for each item and between items. Places are
 64-bit words modulo m, each of which has a chance of at most (1 + m / 2^64) / m.
 
@@ -71,8 +71,11 @@ class TableHash:
         tags = np.zeros((items, 2), dtype="<u8")
         for block in message:
             tags = self._absorb(tags ^ block.view("<u8"))
-        tweaks = np.arange(_BLOCKS_OUT, dtype="<u8")[:, np.newaxis, np.newaxis] * np.array([1, 0], dtype="<u8")
-        drawn = self._expand(tags ^ tweaks).astype(np.uint64, copy=False).transpose(0, 2, 1).reshape(-1, items)
+        tweaks = np.arange(_BLOCKS_OUT, dtype="<u8")[:, np.newaxis, np.newaxis] * np.array(
+            [1, 0], dtype="<u8"
+        )
+        drawn = self._expand(tags ^ tweaks).astype(np.uint64, copy=False).transpose(0, 2, 1)
+        drawn = drawn.reshape(2 * _BLOCKS_OUT, items)
         places = (drawn[:HASHES] % self._part_cells).astype(np.int64)
         check = drawn[HASHES]
         halves = np.stack([check & np.uint64(0xFFFFFFFF), check >> np.uint64(32)], axis=1)
