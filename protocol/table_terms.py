@@ -108,7 +108,7 @@ def check_table(plan: Plan) -> None:
         table_shape(plan, _thresholds(plan)[-1])
     except InvalidPlan as problem:
         raise InvalidPlan(
-            f"with --table-capacity {plan.table_capacity} and up to {plan.max_threshold:g} items a user, {problem.problem}",
+            f"for --table-capacity {plan.table_capacity} and {plan.max_threshold:g} items a user, {problem.problem}",
             allowed=problem.allowed,
             advice="lower --max-threshold, --table-capacity or --label-bytes, or raise --epsilon-select",
         ) from None

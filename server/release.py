@@ -153,8 +153,8 @@ def build_release(
 ) -> Release:
     """Charge, draw, add, scale. Scaling by a power of two is exact and comes after the noise.
 
-    Where devices added the noise, it is in the sum. That, and a table, was charged before it was asked for. Only where
-    the whole population is at hand anyway (`simulated`) does a release say which of the transport's numbers its keys have.
+    Where devices added the noise, it is in the sum. That, and a table, was charged before it was asked for. Only in a
+    simulation (`simulated`) does a release say which of the transport's numbers its keys have.
     """
     threshold = selection.threshold
     if plan.noise_by_devices:
@@ -283,7 +283,7 @@ def _open_release(
     """Noise the keys of positive clipped sum and show those above the bar; and the transport's numbers of these.
 
     Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. Those that are
-    written alike are one, which keeps the number and the form of the first. A key that no clipped histogram holds is
+    written alike are one, and if one of them is a text it stands for all. A key that no clipped histogram holds is
     never drawn for: whether it was clipped away or never there can't be told.
 
     Under masks a sum is a residue modulo 2^64, which is whatever some participant made it. All keys of the table are
@@ -320,13 +320,13 @@ def _open_release(
 def _by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
     """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
     named = (key if labels is None else labels[key] for key in keys.tolist())
-    names = [item_bytes(name) for name in named]
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
-    new = [place == 0 or names[order[place - 1]] != names[order[place]] for place in range(len(order))]
-    starts = np.flatnonzero(new)
+    names = [(item_bytes(name), not isinstance(name, str)) for name in named]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    pairs = zip([None, *order], order, strict=False)
+    starts = np.flatnonzero([last is None or names[last][0] != names[this][0] for last, this in pairs])
     if len(starts) == len(order):
         return keys[order], counts[order]
-    return keys[order[starts]], np.add.reduceat(counts[order], starts)
+    return keys[order][starts], np.add.reduceat(counts[order], starts)
 
 
 def _item_sensitivity(plan: Plan, steps: int) -> Sensitivity:

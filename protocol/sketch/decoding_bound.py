@@ -130,4 +130,5 @@ def _saddle_points(loads: Floats) -> Floats:
         x = (low + high) / 2
         above = x * np.expm1(x) / (np.exp(x) - x) > loads
         low, high = np.where(above, low, x), np.where(above, x, high)
-    return (low + high) / 2
+    middle: Floats = (low + high) / 2
+    return middle
