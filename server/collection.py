@@ -104,8 +104,8 @@ def refusal_in(fields: Mapping[str, object]) -> str | None:
 class LabelTable:
     """Numbers for labels as they turn up. Text and integers that are written alike are one item.
 
-    A label that was not known beforehand is a text from then on: its form must not tell which of two users wrote it as a
-    number. Of known ones that are written alike the text stands for both.
+    A label that was not known beforehand is a text from then on: its form must not tell which of two users wrote it
+    as a number. Of known ones that are written alike the text stands for both.
     """
 
     def __init__(self, known: Labels = ()) -> None:

@@ -265,7 +265,7 @@ def _table_charges(plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...
 def _check_fits(plan: Plan, threshold: Threshold, total: Total, source: Source) -> None:
     """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
 
-    A table that did not decode fails alike. The noise is drawn in any case, so that time tells nothing either.
+    A table that did not decode fails alike: the error and all that was reported before it are the same.
     """
     noise = fit_noise(plan, threshold.steps)
     assert total.keyed is not None  # noqa: S101 - the coordinator checked the total's form

@@ -34,7 +34,8 @@ def peels(places: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("items", "cells", "hashes"), [(2, 2, 2), (2, 3, 3), (3, 2, 2), (3, 3, 2), (4, 2, 2), (4, 3, 1), (5, 2, 2)]
+    ("items", "cells", "hashes"),
+    [(2, 2, 2), (2, 3, 3), (3, 2, 2), (3, 3, 2), (4, 2, 2), (4, 3, 1), (5, 2, 2)],
 )
 def test_it_is_never_below_the_exact_chance(items, cells, hashes):
     """All ways to place so few items, one by one."""
@@ -81,7 +82,9 @@ def test_sizes_taken_in_blocks_are_bounded_by_more_than_they_add(items, cells):
     assert exact <= blocks
 
 
-@pytest.mark.parametrize("items", sorted({*range(1, 40), *np.geomspace(40, LARGEST, 400).astype(int).tolist()}))
+@pytest.mark.parametrize(
+    "items", sorted({*range(1, 40), *np.geomspace(40, LARGEST, 400).astype(int).tolist()})
+)
 def test_it_is_below_one_in_a_billion_for_every_size_of_table(items):
     shape = TableShape(items, 1)
     assert shape.length <= MAX_LENGTH

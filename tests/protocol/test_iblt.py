@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import optimize
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
@@ -429,7 +429,8 @@ def by_hand(words, capacity, longest, salt):
     """Places and check of a key, one block of AES at a time: the hash as it is written down."""
     keys = hashlib.sha512(b"fedhist/2/iblt" + struct.pack("<QQ", capacity, longest) + salt).digest()
     absorb, expand = (
-        Cipher(algorithms.AES(key), modes.ECB()).encryptor().update for key in (keys[:32], keys[32:])
+        Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - block by block
+        for key in (keys[:32], keys[32:])
     )
     message = struct.pack(f"<{len(words)}I", *words)
     tag = bytes(16)

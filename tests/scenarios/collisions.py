@@ -1,8 +1,8 @@
 """How to find a name that shares all cells with another one, for the linear hash that tables once had.
 
-That hash was two sums of a name's 32-bit words with public 64-bit coefficients, modulo 2^64. Names of 32 bytes have eight
-words, so the differences that change neither sum are a lattice of determinant 2^128 in eight dimensions: it has vectors
-with entries near 2^16, and reduction finds them at once.
+That hash was two sums of a name's 32-bit words with public 64-bit coefficients, modulo 2^64. Names of 32 bytes have
+eight words, so the differences that change neither sum are a lattice of determinant 2^128 in eight dimensions: it has
+vectors with entries near 2^16, and reduction finds them at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def colliding_name(target: str, coefficients: list[tuple[int, int]]) -> str:
     near = _near(np.array(start, dtype=object) - centre, basis) + centre
     steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * len(centre)), axis=-1).reshape(-1, len(centre))
     words = near.astype(np.int64) + steps @ basis.astype(np.int64)
-    ascii_only = ((words & 0x80808080) == 0).all(axis=1) & (words > 0).all(axis=1) & (words < 2**31).all(axis=1)
+    ascii_only = (
+        ((words & 0x80808080) == 0).all(axis=1) & (words > 0).all(axis=1) & (words < 2**31).all(axis=1)
+    )
     (found, *_) = words[ascii_only].tolist()
     return struct.pack(f"<{len(found)}I", *found).decode()
 
