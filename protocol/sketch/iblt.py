@@ -61,6 +61,9 @@ from fedhist.protocol.sketch.table_hash import CHECK_WORDS, HASHES, TableHash
 MAX_LENGTH = 2**26
 """The longest vector of a device: half a gigabyte."""
 
+MAX_FAILURE = 1e-9
+"""No table within its capacity fails with a higher chance than this."""
+
 MAX_INSERTIONS = 2**31
 """The most insertions into one cell for which every column is exact."""
 

@@ -41,7 +41,7 @@ from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 from fedhist.server.coordinator import run_rounds
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
-SALT = b"salt"
+SALT = bytes(range(32))
 
 
 @dataclass(frozen=True)

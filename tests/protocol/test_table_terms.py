@@ -116,10 +116,12 @@ class TestTheTest:
         names = [charge.name for charge in planned_charges(plan)]
         assert ("table-fit" in names) == tested and names[-1] == "table-decoding"
 
-    @pytest.mark.parametrize(("threshold", "room"), [(5, 981), (20, 3_919), (100, 19_587), (1_500, 293_796)])
+    @pytest.mark.parametrize(
+        ("threshold", "room"), [(5, 1_088), (20, 4_348), (100, 21_740), (1_500, 326_106)]
+    )
     def test_the_room_at_the_default_budget(self, threshold, room):
         plan = fixed(threshold, max_threshold=1_500)
-        assert table_room(plan, threshold) - plan.table_capacity == pytest.approx(room, rel=0.2)
+        assert table_room(plan, threshold) - plan.table_capacity == room
 
 
 class TestCharges:
@@ -159,11 +161,11 @@ class TestCharges:
         assert fit_delta(plan) == largest <= 1e-5
         assert release_charges(plan, plan.at_steps(7))[1].delta == largest
 
-    def test_a_device_books_as_much_as_the_ledger_reserves(self):
+    def test_a_device_books_no_less_than_the_ledger_reserves(self):
         plan = plan_of()
         booked, reserved = round_cost(plan, Round.RELEASE), basic_total(release_charges(plan, None))
         assert booked.epsilon == pytest.approx(reserved.epsilon)
-        assert booked.delta == pytest.approx(reserved.delta)
+        assert reserved.delta <= booked.delta <= reserved.delta + 2e-9
         assert booked.epsilon == pytest.approx(plan.epsilon + plan.epsilon_select)
 
     def test_other_plans_pay_for_no_table(self):
