@@ -38,6 +38,7 @@ from fedhist.simulations.simulation import Result, check_labels, check_not_empty
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 
 MAX_TRIALS = 100_000
+_CHOICE_HELP = "Budget of the threshold's choice; over a masked open domain that of the test for room, too."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +157,12 @@ class Options(Wanted):
     metavar="D",
     help="Budget of the histogram. [default: 1e-6; 0 for laplace over a closed domain]",
 )
-@click.option(
-    "--epsilon-select", type=float, default=0.1, metavar="E", help="Budget of the threshold's choice."
-)
+@click.option("--epsilon-select", type=float, default=0.1, metavar="E", help=_CHOICE_HELP)
 @click.option(
     "--delta-select",
     type=float,
     metavar="D",
-    help="Budget of the choice; spent by dpsgd and m-quantile only. [default: 1e-6]",
+    help="Budget of the choice; spent by dpsgd, m-quantile and that test only. [default: 1e-6]",
 )
 @click.option(
     "--neighbours",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import struct
@@ -15,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
+from scipy import optimize, stats
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
 from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES
@@ -29,6 +30,7 @@ from fedhist.protocol.sketch.iblt import (
     decode_table,
     encode_table,
 )
+from fedhist.protocol.sketch.table_hash import TableHash
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
 SALT = bytes(range(32))
@@ -451,6 +453,35 @@ def raw_table(items, shape, salt):
         for part, place in zip(cells(values, shape), places, strict=True):
             part[place] += np.array([count, value, *(count * w for w in (*check, *words))])
     return values
+
+
+class TestHash:
+    """Places and checks look drawn at random, whatever pattern the keys have, and anew for each salt."""
+
+    WORDS = np.stack([np.full(40_000, 8), np.arange(40_000), np.zeros(40_000, dtype=np.int64)], axis=1)
+
+    def hashed(self, salt=SALT, capacity=9):
+        return TableHash(capacity=capacity, label_bytes=8, part_cells=50, salt=salt).of(self.WORDS)
+
+    def test_places_are_uniform_and_those_of_two_sub_tables_independent(self):
+        places, _ = self.hashed()
+        assert places.shape == (HASHES, 40_000)
+        for one, other in itertools.combinations(places, 2):
+            seen = np.bincount(50 * one + other, minlength=2_500)
+            assert stats.chisquare(seen).pvalue > 1e-6
+
+    def test_bits_of_checks_are_fair_and_no_two_checks_are_equal(self):
+        _, checks = self.hashed()
+        assert checks.min() >= 0 and checks.max() < 2**32
+        assert len(np.unique(checks[:, 0] << 31 ^ checks[:, 1])) == 40_000
+        for column, bit in itertools.product((0, 1), range(32)):
+            ones = int((checks[:, column] >> bit & 1).sum())
+            assert stats.binomtest(ones, 40_000).pvalue > 1e-6
+
+    def test_another_salt_or_shape_places_all_anew(self):
+        first = self.hashed()[0]
+        for other in (self.hashed(bytes(32))[0], self.hashed(capacity=10)[0]):
+            assert stats.binomtest(int((first == other).sum()), other.size, 1 / 50).pvalue > 1e-6
 
 
 class TestKnownAnswers:
