@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,14 @@ class TestPlans:
         assert short == [TABLE_TRUST]
         assert long[0] == TABLE_TRUST
         assert "times as long" in long[1] and "--max-threshold" in long[1]
+
+    @pytest.mark.parametrize("page", ["open-domain.md", "privacy.md"])
+    def test_the_documents_say_what_a_table_does_not_withstand_in_the_same_words(self, page):
+        text = " ".join((Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8").split())
+        text = text.replace(
+            "[whatever the other participants hold](#tables)", "whatever the other participants hold"
+        )
+        assert TABLE_TRUST[1:] in text
 
     def test_the_table_is_made_for_the_threshold_that_was_chosen(self):
         plan = plan_of()
