@@ -18,7 +18,7 @@ Sets of fewer of the n items are among those counted, so the sum for n covers ev
 
 - For s up to 24, N(s) is the exact whole number, the sum over j of m (m-1) ... (m-j+1) times the number of partitions
   of s things into j blocks of two or more.
-- Beyond, all coefficients of (e^x - x)^m being positive, N(s) / m^s <= s! (e^x - x)^m / (x m)^s for every x > 0. The
+- Beyond, no coefficient of (e^x - x)^m being negative, N(s) / m^s <= s! (e^x - x)^m / (x m)^s for every x > 0. The
   best x solves x (e^x - 1) / (e^x - x) = s / m; any other is sound too.
 - Many s are taken in blocks from a to b. With one x for a block, the logarithm of the second factor is convex in s,
   and log C(n, s) is concave and so lies below its tangent at any point. Tangent plus convex is convex, hence largest
@@ -87,7 +87,7 @@ def _exact_term(items: int, size: int, part_cells: int, hashes: int) -> float:
 
 @functools.cache
 def _partitions(size: int) -> tuple[int, ...]:
-    """In how many ways so many things fall into 1, 2, ... blocks of two or more each."""
+    """The number of ways in which `size` things fall into 1, 2, ... blocks of two or more each."""
     if size < 2:
         return ()
     counts = []
