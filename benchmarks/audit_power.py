@@ -122,8 +122,8 @@ BUGS = (
         ("client.device:_support", "np.flatnonzero(counts)", "np.arange(len(counts))"),
         (
             "server.release:_open_release",
-            "keys, counts = keyed.keys[counts > 0], counts[counts > 0]",
-            "keys = keyed.keys",
+            "keys, counts = keys[counts > 0], counts[counts > 0]",
+            "pass",
         ),
     ),
     bug(

@@ -17,6 +17,7 @@ from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
+from fedhist.protocol.table_terms import most_of_table
 
 # Sums of floats may pass a limit that they exactly meet by this much, relatively.
 _DUST = 1e-12
@@ -120,7 +121,7 @@ def round_cost(plan: Plan, round_: Round) -> Cost:
     """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent."""
     if round_ is Round.SELECT:
         return Cost(plan.epsilon_select, plan.delta_select or 0.0)
-    return Cost(plan.epsilon, plan.delta or 0.0)
+    return Cost(plan.epsilon, plan.delta or 0.0) + most_of_table(plan)
 
 
 def _digest(document: Mapping[str, object]) -> str:

@@ -1,6 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
-    request   version · run · round · plan (JSON) · plan-digest · items-digest · threshold-steps · item-thresholds
+    request   version · run · round · plan (JSON) · plan-digest · items-digest · threshold-steps ·
+              item-thresholds · table-salt
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -25,6 +26,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, ReleaseRequest, Request, Round, SelectRequest
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
 
 RECORD = "fedhist"
 """The name of our record in a message, and in a node's state."""
@@ -99,6 +101,8 @@ class Envelope:
             fields["threshold-steps"] = request.threshold.steps
             if request.item_thresholds is not None:
                 fields["item-thresholds"] = request.item_thresholds.tolist()
+            if request.plan.has_table:
+                fields["table-salt"] = request.table_salt
         return fields
 
     @classmethod
@@ -163,6 +167,9 @@ def _read_plan(text: str) -> Plan:
 
 def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     round_ = fields.get("round")
+    due = plan.has_table and round_ == Round.RELEASE.value
+    if not due and "table-salt" in fields:
+        raise DecodeError("a table's salt in a request that asks for no table")
     if round_ == Round.SELECT.value:
         return SelectRequest(plan)
     if round_ != Round.RELEASE.value:
@@ -173,7 +180,10 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     every = np.array([threshold.steps]) if bounds is None else bounds
     if not (lowest <= every.min() and every.max() <= highest and every.max() == threshold.steps):
         raise DecodeError("a threshold outside the plan's public range")
-    return ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds)
+    salt = _take(fields, "table-salt", bytes) if due else b""
+    if due and len(salt) != SALT_BYTES:
+        raise DecodeError(f"a table's salt of {len(salt)} bytes; allowed: {SALT_BYTES}")
+    return ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
 
 
 def _read_item_thresholds(plan: Plan, fields: Mapping[str, object]) -> Integers:

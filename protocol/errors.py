@@ -8,9 +8,10 @@
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
-    │   └── MaskingFailed       a masked sum stays masked; names who was left out of it
-    │       ├── TooFewSurvivors masked inputs can't be unmasked safely, or at all
-    │       └── CorruptShares   a device's shares were no shares, or too many others lied about them
+    │   ├── MaskingFailed       a masked sum stays masked; names who was left out of it
+    │   │   ├── TooFewSurvivors masked inputs can't be unmasked safely, or at all
+    │   │   └── CorruptShares   a device's shares were no shares, or too many others lied about them
+    │   └── TableTooSmall       an open domain's table under masks had too little room, or noise said so
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
@@ -125,6 +126,18 @@ def names_by_reason(left_out: Mapping[str, Sequence[int]]) -> str:
         more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
         parts.append(f"{reason} {', '.join(map(str, ids[:MAX_NAMED]))}{more}")
     return "; ".join(parts)
+
+
+class TableTooSmall(RoundFailed):
+    """A table without room, one that did not decode, or noise on the test for room: which of them can't be told."""
+
+    def __init__(self, *, capacity: int) -> None:
+        self.capacity = capacity
+        super().__init__(
+            f"the table of round 2 had too little room for the items of all participants, or the noisy comparison of "
+            f"their number with --table-capacity {capacity} said so; nothing was released, and the round was charged. "
+            "Raise --table-capacity"
+        )
 
 
 class ProtocolError(FedhistError):

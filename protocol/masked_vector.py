@@ -20,9 +20,9 @@ from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.keyed_codec import with_short_names
 from fedhist.protocol.masking.encoding import width_for
 from fedhist.protocol.masking.terms import MaskingTerms
-from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request, Total
-from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+from fedhist.protocol.sketch.iblt import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
+from fedhist.protocol.table_terms import table_shape
 
 _SESSION_TAG = b"fedhist/1/masking/session\x00"
 
@@ -30,8 +30,9 @@ _SESSION_TAG = b"fedhist/1/masking/session\x00"
 def terms_of(envelope: Envelope) -> MaskingTerms:
     """The terms of the one masking session that this request may have.
 
-    The session is named by the whole request: the run's name, the round, the plan and the threshold. Run names are
-    random, and a device answers one session for each run and round, so no two rounds share keys, seeds or graphs.
+    The session is named by the whole request: the run's name, the round, the plan, the threshold and the table's salt.
+    Run names are random, and a device answers one session for each run and round, so no two rounds share keys, seeds or
+    graphs.
     """
     request = envelope.request
     plan = request.plan
@@ -47,19 +48,17 @@ def terms_of(envelope: Envelope) -> MaskingTerms:
     )
 
 
-def table_shape(plan: Plan) -> TableShape:
-    """The table of an open domain's round 2."""
-    return TableShape(capacity=plan.table_capacity, label_bytes=plan.label_bytes)
-
-
-def has_table(request: Request) -> bool:
-    """Whether the answer to this request travels as a table of keys."""
-    return request.plan.is_open and isinstance(request, ReleaseRequest)
+def shape_of(request: Request) -> TableShape | None:
+    """The table as which the answer to this request travels; None if it is no table."""
+    if not (request.plan.has_table and isinstance(request, ReleaseRequest)):
+        return None
+    return table_shape(request.plan, request.threshold.steps)
 
 
 def vector_length(request: Request) -> int:
     """How many values every participant sends."""
-    return 1 + (table_shape(request.plan).length if has_table(request) else request.length)
+    shape = shape_of(request)
+    return 1 + (request.length if shape is None else shape.length)
 
 
 def to_vector(contribution: Contribution, request: Request, labels: Labels | None) -> Integers:
@@ -68,13 +67,13 @@ def to_vector(contribution: Contribution, request: Request, labels: Labels | Non
     Items whose names do not fit into the plan's table are left out.
     """
     values = contribution.values
-    if has_table(request):
-        assert contribution.keyed is not None  # noqa: S101 - an open domain's release is keyed
+    shape = shape_of(request)
+    if shape is not None:
+        assert contribution.keyed is not None and isinstance(request, ReleaseRequest)  # noqa: S101 - as the shape says
         keyed = with_short_names(contribution.keyed, 1, labels, request.plan.label_bytes)
         keys = keyed.keys.tolist()
         names = keys if labels is None else [labels[key] for key in keys]
-        counts = keyed.values[:, 0]
-        values = encode_table(names, counts, table_shape(request.plan), salt=request.plan.digest)
+        values = encode_table(names, keyed.values[:, 0], shape, salt=request.table_salt)
     return np.concatenate([np.array([contribution.users], dtype=np.int64), values])
 
 
@@ -86,7 +85,8 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
             f"round {request.round}: the participants declare {users} users together and the plan is for "
             f"{plan.users}; nothing was released. Make a plan for all of them"
         )
-    if not has_table(request):
+    shape = shape_of(request)
+    if shape is None:
         return Total(
             round=request.round,
             users=users,
@@ -94,7 +94,12 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
             shares=participants,
             width=vector_width(request),
         )
-    table = decode_table(vector[1:], table_shape(plan), salt=plan.digest)
+    assert isinstance(request, ReleaseRequest)  # noqa: S101 - it has a table
+    unread = False
+    try:
+        table = decode_table(vector[1:], shape, salt=request.table_salt)
+    except TableNotDecoded:
+        table, unread = Decoded(labels=[], counts=vector[:0]), True
     return Total(
         round=request.round,
         users=users,
@@ -102,6 +107,7 @@ def to_total(vector: Integers, request: Request, *, participants: int) -> Total:
         keyed=Keyed(keys=np.arange(len(table.counts)), values=table.counts[:, np.newaxis]),
         labels=table.labels,
         shares=participants,
+        unread=unread,
     )
 
 
@@ -111,6 +117,6 @@ def vector_width(request: Request) -> int:
     A table's cells need 64, by the proof in protocol/sketch/iblt.py. Noise stays inside `largest_noise` but with
     probability 2^-40; a sum that wraps around is wrong and as private as ever.
     """
-    if has_table(request):
+    if shape_of(request) is not None:
         return 64
     return width_for(max(largest_value(request), 1), request.plan.users, noise_tail=largest_noise(request))

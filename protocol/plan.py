@@ -37,6 +37,7 @@ from fedhist.protocol.privacy.neighbours import (
     clipped_sum_l2,
     weight_cap,
 )
+from fedhist.protocol.table_terms import check_table
 
 PLAN_VERSION = 1
 DEFAULT_DELTA = 1e-6
@@ -84,7 +85,8 @@ class Plan:
         threshold: the bound itself, for the selector "fixed" only.
         epsilon, delta: what the histogram may cost; delta None is 1e-6 for gaussian and 0 for laplace.
         epsilon_select, delta_select: what the choice of the threshold may cost; delta_select None is 1e-6, and
-            selectors that need none do not spend it.
+            selectors that need none do not spend it. Over an open domain with masking the test whether the items fit
+            into the table costs as much again.
         neighbours: "add-remove" or "replace".
         min_threshold, max_threshold: the public range of the bound, C_min and C_m.
         candidates: K, how many thresholds round 1 looks at.
@@ -103,7 +105,7 @@ class Plan:
         corrupt_share, dropout_share: with masking, which share of the participants may collude with the server, and
             may vanish before the end of a round. Both together bound what each secret is shared to.
         noise_from: "server", or with masking "devices": they add the noise in shares, and nobody sees an exact sum.
-        table_capacity: open domain with masking: how many distinct items the table of round 2 can hold.
+        table_capacity: open domain with masking: how many distinct items surely fit into the table of round 2.
         label_bytes: open domain with masking: the length of the longest name.
     """
 
@@ -163,6 +165,7 @@ class Plan:
         self._check_budgets()
         check_thresholds(self)
         check_device_noise(self)
+        check_table(self)
 
     def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
         """Python's own numbers only, so that equal plans have equal names."""
@@ -270,6 +273,11 @@ class Plan:
     def noise_by_devices(self) -> bool:
         """Whether the devices add the noise, in shares."""
         return self.noise_from == "devices"
+
+    @property
+    def has_table(self) -> bool:
+        """Whether round 2 is a sum of tables of keys, under masks."""
+        return self.is_open and self.is_masked
 
     @property
     def minimum_survivors(self) -> int:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.device_noise import release_share
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
@@ -16,6 +17,7 @@ from fedhist.protocol.open_statistics import bucketed_length, plain_header_lengt
 from fedhist.protocol.per_item import item_tail_length
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.shares import Share
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.protocol.statistics import tail_length
 
 Labels = Sequence[str | int]
@@ -68,12 +70,24 @@ class SelectRequest:
 class ReleaseRequest:
     """Server to device: clip to this threshold and send the histogram.
 
-    Where each item is clipped by itself, `item_thresholds` holds the bounds in steps and `threshold` the largest.
+    Where each item is clipped by itself, `item_thresholds` holds the bounds in steps and `threshold` the largest. Where
+    the answer is a table of keys, `table_salt` says where they go: new for each run, drawn after round 1, so that
+    nobody could choose their data in view of it.
     """
 
     plan: Plan
     threshold: Threshold
     item_thresholds: Integers | None = None
+    table_salt: bytes = b""
+
+    def __post_init__(self) -> None:
+        due = SALT_BYTES if self.plan.has_table else 0
+        if len(self.table_salt) != due:
+            raise InvalidInput(
+                f"a table's salt of {len(self.table_salt)} bytes",
+                allowed=f"{due} bytes for this plan",
+                advice="draw a new one for each run with a table, and give none to others",
+            )
 
     @property
     def round(self) -> Round:
@@ -119,7 +133,9 @@ class Total:
 
     Over an open domain `keyed` holds the sums by item number, and `labels` what the items are called; None means by
     their numbers. Under masking `shares` is how many participants' vectors, and so shares of noise, are in the sum,
-    and values are known modulo 2^width only: see `protocol/circle.py` for what may be done with them.
+    and values are known modulo 2^width only: see `protocol/circle.py` for what may be done with them. `unread` says
+    that the sum is a table that does not decode: a transport hands it on like any other, so that nothing that it
+    reports depends on this.
     """
 
     round: Round
@@ -129,3 +145,4 @@ class Total:
     labels: Labels | None = field(default=None, repr=False)
     shares: int = 0
     width: int = WIDEST
+    unread: bool = False

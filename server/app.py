@@ -32,6 +32,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
+from fedhist.protocol.table_terms import table_notes
 from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
@@ -337,6 +338,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     directory = listed_keys(settings)
     if settings.out is not None:
         check_room(settings.out, settings.plan, labels)
+    for note in table_notes(settings.plan):
+        log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}
     observe = recorder = Recorder(settings.plan, simulated=False)
     with (

@@ -117,11 +117,18 @@ def refusal_in(fields: Mapping[str, object]) -> str | None:
 
 
 class LabelTable:
-    """Numbers for labels as they turn up. Text and integers that are written alike are one item."""
+    """Numbers for labels as they turn up. Text and integers that are written alike are one item.
+
+    A label that was not known beforehand is a text from then on: its form must not tell which of two users wrote it
+    as a number. Of known ones that are written alike the text stands for both.
+    """
 
     def __init__(self, known: Labels = ()) -> None:
         self._labels: list[str | int] = list(known)
-        self._numbers = {item_bytes(label): number for number, label in enumerate(self._labels)}
+        self._numbers: dict[bytes, int] = {}
+        for number, label in enumerate(self._labels):
+            if isinstance(label, str) or item_bytes(label) not in self._numbers:
+                self._numbers[item_bytes(label)] = number
 
     @property
     def labels(self) -> Sequence[str | int]:
@@ -134,7 +141,7 @@ class LabelTable:
         for place, label in enumerate(labels):
             number = self._numbers.setdefault(item_bytes(label), len(self._labels))
             if number == len(self._labels):
-                self._labels.append(label)
+                self._labels.append(str(label))
             numbers[place] = number
         return numbers
 

@@ -18,8 +18,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.protocol.statistics import read_tail
-from fedhist.server.release import Release, build_release, release_charge
+from fedhist.server.release import Release, build_release, charged_ahead, release_charges
 from fedhist.server.selection import Selection, selector_for
 from fedhist.server.selection.contract import Statistic
 
@@ -76,7 +77,8 @@ Event = Begin | Total
 def advance(state: State, event: Event, *, ledger: Ledger, source: Source, simulated: bool = False) -> State:
     """One step of the protocol. Whatever looks at data was charged just before.
 
-    Where devices add the noise, their answers are results already: they are charged before they are asked for.
+    Where devices add the noise, their answers are results already: they are charged before they are asked for. So is a
+    table of keys, which may fail to decode while the answers are read.
     `simulated` is the transport's: a release then has `keys`.
     """
     match state, event:
@@ -135,7 +137,7 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
 
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """All that a run of this plan will charge, known before it starts."""
-    return (*selector_for(plan).charges(plan), release_charge(plan, None))
+    return (*selector_for(plan).charges(plan), *release_charges(plan, None))
 
 
 def read_statistic(plan: Plan, total: Total) -> Statistic:
@@ -156,12 +158,21 @@ def _choose(plan: Plan, statistic: Statistic | None, ledger: Ledger, source: Sou
     if not plan.noise_by_devices:
         _charge_selection(plan, ledger)
     selection = selector.select(plan, statistic, source=source.fork("server", "select", selector.name))
-    if plan.noise_by_devices:
-        ledger.charge(release_charge(plan, selection.threshold))
+    if charged_ahead(plan):
+        for charge in release_charges(plan, selection.threshold):
+            ledger.charge(charge)
     request = ReleaseRequest(
-        plan=plan, threshold=selection.threshold, item_thresholds=selection.item_thresholds
+        plan=plan,
+        threshold=selection.threshold,
+        item_thresholds=selection.item_thresholds,
+        table_salt=_table_salt(source) if plan.has_table else b"",
     )
     return Releasing(request=request, selection=selection)
+
+
+def _table_salt(source: Source) -> bytes:
+    """New for each run, and drawn only now that what users hold is fixed."""
+    return source.fork("server", "table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()
 
 
 def _charge_selection(plan: Plan, ledger: Ledger) -> None:

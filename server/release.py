@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.protocol.circle import signed
 from fedhist.protocol.device_noise import release_share
+from fedhist.protocol.errors import TableTooSmall
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.html_table import Share, html_table
@@ -21,6 +22,7 @@ from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Total
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.table_terms import decoding_delta, fit_delta, fit_noise, is_tested, table_room
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
 
@@ -134,6 +136,16 @@ def release_charge(plan: Plan, threshold: Threshold | None) -> Charge:
     )
 
 
+def release_charges(plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+    """All that round 2 costs; before the threshold is known (None), what it may cost at most."""
+    return (release_charge(plan, threshold), *_table_charges(plan, threshold))
+
+
+def charged_ahead(plan: Plan) -> bool:
+    """Whether round 2 is charged before it is asked for, because what comes back has noise or may fail to decode."""
+    return plan.noise_by_devices or plan.has_table
+
+
 def build_release(
     plan: Plan,
     selection: Selection,
@@ -148,13 +160,14 @@ def build_release(
     Under masks a sum is known modulo 2^width, and is read as a signed number only once the noise is in it: what
     comes out is a function of sum plus noise, whatever the other participants sent (`protocol/circle.py`).
 
-    Where devices added the noise, it is in the sum, and was charged before the sum was asked for. Only where the whole
-    population is at hand anyway (`simulated`) does a release say which of the transport's numbers its keys have.
+    Where devices added the noise, it is in the sum. That, and a table, was charged before it was asked for. Only in a
+    simulation (`simulated`) does a release say which of the transport's numbers its keys have.
     """
     threshold = selection.threshold
     if plan.noise_by_devices:
         return _noised_release(plan, threshold, total, ledger, source)
-    ledger.charge(release_charge(plan, threshold))
+    if not charged_ahead(plan):
+        ledger.charge(release_charge(plan, threshold))
     if plan.per_item:
         return _item_release(plan, selection, total, ledger, source)
     if plan.is_open:
@@ -219,23 +232,81 @@ def _open_charge(plan: Plan, threshold: Threshold | None) -> Charge:
     )
 
 
+def _table_charges(plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+    """The test whether the items fit into the table, and that a table may fail to decode; see `table_terms`."""
+    if not plan.has_table:
+        return ()
+    parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity}
+    noise = None
+    if threshold is not None:
+        parameters["room"] = table_room(plan, threshold.steps)
+        noise = fit_noise(plan, threshold.steps)
+    decoding = Charge(
+        round="release",
+        name="table-decoding",
+        parameters=parameters,
+        sensitivity=1,
+        norm="table",
+        neighbours=plan.neighbours.value,
+        epsilon=0.0,
+        delta=decoding_delta(plan),
+        loss=ApproximateLoss(),
+    )
+    if not is_tested(plan):
+        return (decoding,)
+    if noise is not None:
+        parameters |= {"scale": float(noise.scale), "largest_noise": noise.bar}
+    assert plan.delta_select is not None  # noqa: S101 - filled in by Plan
+    fit = replace(
+        decoding,
+        name="table-fit",
+        parameters=parameters,
+        sensitivity=plan.step_range[1] if threshold is None else threshold.steps,
+        norm="keys",
+        epsilon=plan.epsilon_select,
+        delta=plan.delta_select if threshold is None else fit_delta(plan),
+    )
+    return fit, decoding
+
+
+def _check_fits(plan: Plan, threshold: Threshold, total: Total, source: Source) -> None:
+    """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
+
+    A table that did not decode fails alike: the error and all that was reported before it are the same.
+    """
+    noise = fit_noise(plan, threshold.steps)
+    assert total.keyed is not None  # noqa: S101 - the coordinator checked the total's form
+    too_many = False
+    if noise is not None:
+        (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
+        too_many = total.keyed.length + drawn > plan.table_capacity + noise.bar
+    if total.unread or too_many:
+        raise TableTooSmall(capacity=plan.table_capacity)
+
+
 def _open_release(
     plan: Plan, threshold: Threshold, total: Total, ledger: Ledger, source: Source
 ) -> tuple[Release, Integers]:
     """Noise the keys of positive clipped sum and show those above the bar; and the transport's numbers of these.
 
-    Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. A key that no
-    clipped histogram holds is never drawn for: whether it was clipped away or never there can't be told.
+    Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. Those that are
+    written alike are one, and if one of them is a text it stands for all. A key that no clipped histogram holds is
+    never drawn for: whether it was clipped away or never there can't be told.
+
+    Under masks a sum is a residue modulo 2^64, which is whatever some participant made it. All keys of the table are
+    noised, and a sum is read as a signed number only afterwards, so that what is shown of a key is a function of its
+    noisy residue. With honest participants all have positive sums.
 
     Deviation from Algorithm 3, which noises every key of positive unclipped total, because that is not private.
     """
     (noise,) = plan.open_noises(np.array([threshold.steps]))
     keyed = total.keyed
     assert keyed is not None  # noqa: S101 - the coordinator checked the total's form
-    counts = keyed.values[:, 0]
-    keys, counts = keyed.keys[counts > 0], counts[counts > 0]
-    order = _byte_order(keys, total.labels)
-    keys, counts = keys[order], counts[order]
+    if plan.has_table:
+        _check_fits(plan, threshold, total, source)
+    keys, counts = _by_bytes(keyed.keys, keyed.values[:, 0], total.labels)
+    if not plan.is_masked:
+        keys, counts = keys[counts > 0], counts[counts > 0]
     noised = counts + noise.draw(len(counts), source=source)
     shown = noised > noise.bar
     labels = keys[shown].tolist() if total.labels is None else [total.labels[key] for key in keys[shown]]
@@ -253,14 +324,16 @@ def _open_release(
     return release, keys[shown]
 
 
-def _byte_order(keys: Integers, labels: Labels | None) -> Integers:
-    """Places of the keys in the order of their labels' bytes; plain numbers in decimal, as they are hashed.
-
-    The number 7 and the text 7 have the same bytes: the number comes first, whoever numbered them.
-    """
+def _by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
+    """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
     named = (key if labels is None else labels[key] for key in keys.tolist())
-    names = [(item_bytes(name), isinstance(name, str)) for name in named]
-    return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    names = [(item_bytes(name), not isinstance(name, str)) for name in named]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    pairs = zip([None, *order], order, strict=False)
+    starts = np.flatnonzero([last is None or names[last][0] != names[this][0] for last, this in pairs])
+    if len(starts) == len(order):
+        return keys[order], counts[order]
+    return keys[order][starts], np.add.reduceat(counts[order], starts)
 
 
 def _item_sensitivity(plan: Plan, steps: int) -> Sensitivity:

@@ -9,6 +9,7 @@ from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Labels, Round
+from fedhist.protocol.table_terms import table_notes
 from fedhist.protocol.visible_text import is_formula, is_hidden
 from fedhist.server.release import Release
 
@@ -123,4 +124,4 @@ def release_notes(release: Release) -> list[str]:
         notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")
     if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
         notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
-    return notes
+    return notes + table_notes(plan)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.table_terms import TABLE_TRUST
 
 DEFAULT_PARTICIPANTS = 100
 
@@ -50,7 +51,7 @@ _OPTIONS = (
         type=int,
         default=16_384,
         metavar="N",
-        help="Open domain with masking: how many distinct items round 2 can carry.",
+        help=f"Open domain with masking: how many distinct items surely fit into round 2. Note: {TABLE_TRUST}.",
     ),
     click.option(
         "--label-bytes",

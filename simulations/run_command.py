@@ -17,6 +17,7 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.item_origin import ItemOrigin, check_public, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.table_terms import table_notes
 from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
@@ -41,6 +42,7 @@ from fedhist.simulations.summary import print_notes, print_result, print_trials,
 from fedhist.simulations.terminal import line
 
 MAX_TRIALS = 100_000
+_CHOICE_HELP = "Budget of the threshold's choice; over a masked open domain that of the test for room, too."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,14 +163,12 @@ class Options(Wanted):
     metavar="D",
     help="Budget of the histogram. [default: 1e-6; 0 for laplace over a closed domain]",
 )
-@click.option(
-    "--epsilon-select", type=float, default=0.1, metavar="E", help="Budget of the threshold's choice."
-)
+@click.option("--epsilon-select", type=float, default=0.1, metavar="E", help=_CHOICE_HELP)
 @click.option(
     "--delta-select",
     type=float,
     metavar="D",
-    help="Budget of the choice; spent by dpsgd and m-quantile only. [default: 1e-6]",
+    help="Budget of the choice; spent by dpsgd, m-quantile and that test only. [default: 1e-6]",
 )
 @click.option(
     "--neighbours",
@@ -272,19 +272,13 @@ def run(**flags: Any) -> None:
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
-        # Again, of what was read: a file may have names that its list of contents did not show.
-        _check_items(options, origin_of(loaded.population))
-        check_runnable(plan, simulated=True)
-        if options.truth:
-            check_labels(loaded.population, plan)
-            check_not_empty(loaded.population)
-        if target is not None:
-            # How many names an open domain has is for the truth alone, and so is whether there is room for them.
-            check_room(target, plan, loaded.labels if options.truth or not plan.is_open else None)
+        _check_ready(options, loaded, plan, target)
         recorder = Recorder(plan, simulated=options.truth)
         failed = target if options.trace else None
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
         observe = to_all(recorder, progress.observe, narrator)
+        for note in [] if options.quiet or options.as_json else table_notes(plan):
+            progress.say(f"note: {note}")
         with (
             kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
             charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
@@ -314,6 +308,19 @@ def run(**flags: Any) -> None:
 def _target(options: Options, started: datetime) -> Path | None:
     """The folder to write, if any."""
     return options.out if options.out is not None or options.as_json else default_folder(started)
+
+
+def _check_ready(options: Options, loaded: Loaded, plan: Plan, target: Path | None) -> None:
+    """Refuse what can't run or be written, before anything is charged."""
+    # Again, of what was read: a file may have names that its list of contents did not show.
+    _check_items(options, origin_of(loaded.population))
+    check_runnable(plan, simulated=True)
+    if options.truth:
+        check_labels(loaded.population, plan)
+        check_not_empty(loaded.population)
+    if target is not None:
+        # How many names an open domain has is for the truth alone, and so is whether there is room for them.
+        check_room(target, plan, loaded.labels if options.truth or not plan.is_open else None)
 
 
 def _check(options: Options, *, masked: bool) -> None:

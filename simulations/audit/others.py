@@ -116,7 +116,7 @@ def _choices(selector: ScoringSelector, plan: Plan, statistic: Statistic) -> lis
 def _loss(one: WeightedChoice, other: WeightedChoice) -> float:
     """The range of the changes of all candidates' log-weights, which no change of a log-probability exceeds."""
     changes = [x - y for x, y in zip(one.scores.tolist(), other.scores.tolist(), strict=True)]
-    return one.epsilon * (max(changes) - min(changes)) / (2 * one.sensitivity)
+    return float(one.epsilon * (max(changes) - min(changes)) / (2 * one.sensitivity))
 
 
 def _user(source: Source) -> User:

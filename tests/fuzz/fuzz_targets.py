@@ -41,7 +41,7 @@ from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 from fedhist.server.coordinator import run_rounds
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
-SALT = b"salt"
+SALT = bytes(range(32))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ def requests(plan: Plan) -> list[Request]:
     steps = plan.at_steps(9 << plan.grid_bits).steps
     bounds = np.full(plan.items or 0, steps) if plan.per_item else None
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
-    return [SelectRequest(plan), ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds)]
+    salt = SALT if plan.has_table else b""
+    release = ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
+    return [SelectRequest(plan), release]
 
 
 def _codec_targets() -> Iterator[Target]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.envelope import Envelope, items_digest
-from fedhist.protocol.errors import DecodeError
+from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
@@ -95,3 +95,43 @@ def test_thresholds_of_items_beyond_64_bits_are_refused_as_any_other(bound: int)
 def test_a_plan_that_is_nested_without_end_is_refused_as_any_other() -> None:
     with pytest.raises(DecodeError):
         Envelope.from_fields(envelopes()[0].to_fields() | {"plan": "[" * 100_000})
+
+
+class TestSaltOfATable:
+    """A request for a table carries the salt of its run, and no other request does."""
+
+    OPEN = Plan(users=100, domain="open", masking="secagg", participants=5, max_threshold=9)
+
+    def request(self, salt: bytes = bytes(32), plan: Plan = OPEN) -> ReleaseRequest:
+        return ReleaseRequest(plan, Threshold(3, 0), table_salt=salt)
+
+    def test_it_is_part_of_what_is_asked(self) -> None:
+        one, other = (Envelope(run="r", request=self.request(bytes([n]) * 32)) for n in (1, 2))
+        assert one.fingerprint != other.fingerprint
+        again = Envelope.from_fields(one.to_fields()).request
+        assert isinstance(again, ReleaseRequest) and again.table_salt == bytes([1]) * 32
+
+    @pytest.mark.parametrize("salt", [None, b"", bytes(31), bytes(33), "0" * 32, [0] * 32], ids=str)
+    def test_one_of_another_length_or_kind_is_refused(self, salt: Any) -> None:
+        fields = dict(Envelope(run="r", request=self.request()).to_fields())
+        fields |= {} if salt is None else {"table-salt": salt}
+        if salt is None:
+            del fields["table-salt"]
+        with pytest.raises(DecodeError, match=r"table-salt|table's salt"):
+            Envelope.from_fields(fields)
+
+    @pytest.mark.parametrize("request_", [SelectRequest(OPEN), SelectRequest(PLAN), envelopes()[2].request])
+    def test_one_that_is_not_due_is_refused(self, request_: Any) -> None:
+        fields = Envelope(run="r", request=request_).to_fields()
+        assert "table-salt" not in fields
+        with pytest.raises(DecodeError, match="asks for no table"):
+            Envelope.from_fields(fields | {"table-salt": bytes(32)})
+
+    def test_nor_can_such_a_request_be_made(self) -> None:
+        for salt, plan in (
+            (b"", self.OPEN),
+            (bytes(16), self.OPEN),
+            (bytes(32), Plan(users=9, domain="open")),
+        ):
+            with pytest.raises(InvalidInput, match="a table's salt"):
+                self.request(salt, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import struct
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
+from scipy import optimize, stats
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
 from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES
@@ -28,6 +30,7 @@ from fedhist.protocol.sketch.iblt import (
     decode_table,
     encode_table,
 )
+from fedhist.protocol.sketch.table_hash import TableHash
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
 SALT = bytes(range(32))
@@ -55,20 +58,19 @@ def summed(devices, shape, salt=SALT):
 
 
 def read(values, shape, salt=SALT):
-    """What the table says, as {(type, label): count}."""
+    """What the table says, as {text: count}."""
     decoded = decode_table(values, shape, salt=salt)
     assert len(decoded.labels) == len(decoded.counts)
     assert decoded.counts.dtype == np.int64
-    return {
-        (type(label), label): count
-        for label, count in zip(decoded.labels, decoded.counts.tolist(), strict=True)
-    }
+    assert all(type(label) is str for label in decoded.labels)
+    return dict(zip(decoded.labels, decoded.counts.tolist(), strict=True))
 
 
 def merged(devices):
     total = Counter()
     for held in devices:
-        total.update({(type(label), label): count for label, count in held.items()})
+        for label, count in held.items():
+            total[str(label)] += count
     return dict(total)
 
 
@@ -99,21 +101,24 @@ class TestRoundTrip:
         assert read(total, shape) == merged(devices)
         assert read(total.view(np.int64), shape) == merged(devices)
 
-    def test_every_kind_of_label_comes_back_as_it_was(self):
+    def test_every_kind_of_label_comes_back_as_its_text(self):
         shape = TableShape(capacity=len(STRANGE), label_bytes=64)
         held = {label: place + 1 for place, label in enumerate(STRANGE)}
         found = read(table_of(held, shape), shape)
-        assert found == {(type(label), label): count for label, count in held.items()}
-        assert found[str, "7"] != found[int, 7]
+        assert found == merged([held])
+
+    def test_text_and_number_that_are_written_alike_are_one_item(self):
+        shape = TableShape(capacity=2, label_bytes=8)
+        one, other = table_of({"7": 3, 7: 4, "b": 1}, shape), table_of({7: 40}, shape)
+        assert (one == table_of({7: 7, "b": 1}, shape)).all()
+        assert read(one + other, shape) == {"7": 47, "b": 1}
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 31, 32, 33, MAX_LABEL_BYTES])
     def test_labels_of_all_lengths_up_to_the_limit(self, limit):
         shape = TableShape(capacity=12, label_bytes=limit)
         lengths = {0, 1, limit // 2, limit - 1, limit}
         held = {"z" * length: length + 1 for length in lengths} | {"\0" * limit: 5, 10 ** (limit - 1): 9}
-        assert read(table_of(held, shape) * 3, shape) == {
-            (type(label), label): 3 * count for label, count in held.items()
-        }
+        assert read(table_of(held, shape) * 3, shape) == {str(n): 3 * count for n, count in held.items()}
 
     def test_many_devices_that_share_most_items(self):
         shape = TableShape(capacity=400, label_bytes=12)
@@ -125,7 +130,7 @@ class TestRoundTrip:
         shape = TableShape(capacity=4, label_bytes=20)
         labels = list(np.array([7, -(2**63)]))
         values = encode_table(labels, [1, 2], shape, salt=SALT)
-        assert read(values, shape) == {(int, 7): 1, (int, -(2**63)): 2}
+        assert read(values, shape) == {"7": 1, str(-(2**63)): 2}
 
     def test_nothing_in_nothing_out(self):
         shape = TableShape(capacity=5, label_bytes=8)
@@ -141,14 +146,10 @@ class TestRoundTrip:
     def test_the_order_is_that_of_the_bytes_whoever_came_first(self):
         shape = TableShape(capacity=len(STRANGE), label_bytes=64)
 
-        def key(label):
-            return str(label).encode("utf-8", "surrogatepass"), not isinstance(label, str)
-
-        ordered = sorted(STRANGE, key=key)
+        ordered = sorted(set(map(str, STRANGE)), key=lambda text: text.encode("utf-8", "surrogatepass"))
         for labels in (STRANGE, STRANGE[::-1]):
             decoded = decode_table(table_of(dict.fromkeys(labels, 1), shape), shape, salt=SALT)
             assert decoded.labels == ordered
-            assert list(map(type, decoded.labels)) == list(map(type, ordered))
 
 
 class TestExactness:
@@ -160,13 +161,24 @@ class TestExactness:
         shape = TableShape(capacity=3, label_bytes=8)
         table = table_of({self.LARGEST: 1, 3: 2}, shape)
         total = table.view(np.uint64) * np.uint64(MAX_INSERTIONS)
-        assert read(total, shape) == {(str, self.LARGEST): MAX_INSERTIONS, (int, 3): 2 * MAX_INSERTIONS}
+        assert read(total, shape) == {self.LARGEST: MAX_INSERTIONS, "3": 2 * MAX_INSERTIONS}
 
     def test_one_more_is_refused(self):
         shape = TableShape(capacity=3, label_bytes=8)
         total = table_of({self.LARGEST: 1}, shape).view(np.uint64) * np.uint64(MAX_INSERTIONS + 1)
-        with pytest.raises(TableNotDecoded, match="not a sum of tables"):
+        with pytest.raises(TableNotDecoded):
             decode_table(total, shape, salt=SALT)
+
+    def test_a_value_is_a_residue_and_may_be_anything(self):
+        """Somebody who lies about a count changes that count modulo 2^64, and nothing else."""
+        shape = TableShape(capacity=3, label_bytes=8)
+        table = table_of({"a": 1, "b": 2}, shape)
+        for claimed in (-5, 2**62, -(2**63)):
+            lie = table_of({"a": 1}, shape)
+            rows = cells(lie, shape)
+            rows[rows[..., 0] == 1, 1] = claimed
+            with np.errstate(over="ignore"):
+                assert read(table + lie, shape) == {"a": claimed + 1, "b": 2}
 
     def test_the_limit_is_the_exact_one(self):
         largest_word = 2**32 - 1
@@ -174,7 +186,7 @@ class TestExactness:
 
     def test_columns_hold_words_of_32_bits(self):
         shape = TableShape(capacity=200, label_bytes=64)
-        table = cells(table_of(dict.fromkeys(STRANGE, MAX_COUNT), shape), shape)
+        table = cells(table_of(dict.fromkeys(map(str, STRANGE), MAX_COUNT), shape), shape)
         singles = table[table[..., 0] == 1]
         assert len(singles) > 50
         assert (singles[:, 2:] >= 0).all()
@@ -189,19 +201,20 @@ class TestShape:
         shape = TableShape(capacity, longest)
         part = shape.cells // HASHES
         assert shape.cells == HASHES * part
-        assert capacity <= 0.7 * shape.cells + 1e-9
-        assert math.comb(capacity, 2) <= 1e-6 * part**4 * (1 + 1e-12)
-        assert 4 * (shape.columns - 4) - longest in range(4)
+        assert capacity <= 0.56 * shape.cells + 1e-9
+        assert math.comb(capacity, 2) <= 5e-10 * part**HASHES * (1 + 1e-12)
+        assert 4 * (shape.columns - 5) - longest in range(4)
+        assert shape.failure_bound <= 6e-10
         assert shape.length == shape.cells * shape.columns
 
     def test_a_large_table_is_no_larger_than_its_load_asks(self):
-        assert 0.6999 < 100_000 / TableShape(100_000, 8).cells <= 0.7
+        assert 0.5599 < 100_000 / TableShape(100_000, 8).cells <= 0.56
 
     def test_the_load_is_below_the_threshold_of_peeling(self):
         found = optimize.minimize_scalar(
             lambda x: x / (HASHES * (1 - math.exp(-x)) ** (HASHES - 1)), bounds=(0.1, 10), method="bounded"
         )
-        assert found.fun == pytest.approx(0.7723, abs=1e-4)
+        assert found.fun == pytest.approx(0.7018, abs=1e-4)
 
     @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
     def test_a_capacity_that_is_none(self, wrong):
@@ -237,10 +250,11 @@ class TestRefusedItems:
         with pytest.raises(InvalidPopulation, match=r"up to 8 bytes.*raise label_bytes in the plan"):
             table_of({"nine byte": 1}, self.SHAPE)
 
-    @pytest.mark.parametrize("labels", [["a", "b", "a"], [7, 7], [7, np.int64(7)]])
-    def test_an_item_that_stands_twice(self, labels):
-        with pytest.raises(InvalidPopulation, match="twice"):
-            encode_table(labels, [1] * len(labels), self.SHAPE, salt=SALT)
+    @pytest.mark.parametrize("labels", [["a", "b", "a"], [7, 7], [7, np.int64(7)], ["7", 7]])
+    def test_counts_of_an_item_that_stands_twice_are_added_up(self, labels):
+        values = encode_table(labels, [1] * len(labels), self.SHAPE, salt=SALT)
+        assert read(values, self.SHAPE) == dict(Counter(map(str, labels)))
+        assert values.max() < 2**32
 
     @pytest.mark.parametrize("label", [True, None, 1.0, b"a", ("a",)])
     def test_an_item_that_is_no_label(self, label):
@@ -277,8 +291,7 @@ class TestOverload:
             values = summed(devices, shape, salt)
             try:
                 assert read(values, shape, salt) == merged(devices)
-            except TableNotDecoded as error:
-                assert error.advised_capacity > capacity
+            except TableNotDecoded:
                 failures += 1
             else:
                 assert load < 0.9
@@ -287,65 +300,45 @@ class TestOverload:
     def test_keys_that_average_to_a_key(self):
         """Neighbouring numbers: each cell of two or three holds what looks like the one between them."""
         shape = TableShape(capacity=2, label_bytes=8)
-        labels = [f"key {n:03}" for n in range(0, 400, 2)]
+        labels = [f"key {n:03}" for n in range(0, 998, 2)]
         for seed in range(100):
             salt = struct.pack("<q", seed)
             with pytest.raises(TableNotDecoded):
                 read(table_of(dict.fromkeys(labels, 1), shape, salt), shape, salt)
 
-    def test_it_says_how_full_the_table_was_and_what_would_do(self):
-        shape = TableShape(capacity=2_000, label_bytes=8)
-        held = dict.fromkeys(range(9_000), 1)
-        with pytest.raises(TableNotDecoded, match="released nothing; raise capacity to about") as caught:
-            read(table_of(held, shape), shape)
-        error = caught.value
-        assert isinstance(error, RoundFailed)
-        assert f"{error.cells_used:,} of {shape.cells:,} cells" in str(error)
-        assert f"the capacity is {shape.capacity:,}" in str(error)
-        assert error.estimated_items == pytest.approx(9_000, rel=0.05)
-        assert 9_000 <= error.advised_capacity <= 11_000
-        advised = TableShape(error.advised_capacity, 8)
-        assert len(read(table_of(held, advised), advised)) == 9_000
-
-    def test_a_table_without_an_empty_cell_has_only_a_least_number(self):
-        shape = TableShape(capacity=2, label_bytes=8)
-        with pytest.raises(TableNotDecoded, match="or more: with no cell empty") as caught:
-            read(table_of(dict.fromkeys(range(20_000), 1), shape), shape)
-        assert caught.value.cells_used == shape.cells
-        assert 100 < caught.value.estimated_items < 20_000
-
     def test_one_item_too_many_for_the_smallest_table(self):
         shape = TableShape(capacity=1, label_bytes=8)
-        assert read(table_of({"a": 4}, shape), shape) == {(str, "a"): 4}
-        with pytest.raises(TableNotDecoded, match="raise capacity to about 3, or more"):
+        assert read(table_of({"a": 4}, shape), shape) == {"a": 4}
+        with pytest.raises(TableNotDecoded):
             read(table_of({"a": 4, "b": 4}, shape), shape)
+
+    def test_the_error_says_nothing_of_how_full_the_table_is_or_what_is_wrong(self):
+        shape = TableShape(capacity=20, label_bytes=8)
+        texts = set()
+        for values in (
+            table_of(dict.fromkeys(range(2_000), 1), shape),
+            table_of(dict.fromkeys(range(9_000), 1), shape),
+            table_of({"a": 1}, shape) - 2 * table_of({"b": 1}, shape),
+            table_of({"a": 1}, shape, b"another"),
+        ):
+            with pytest.raises(TableNotDecoded) as caught:
+                read(values, shape)
+            assert isinstance(caught.value, RoundFailed)
+            texts.add(str(caught.value))
+        assert len(texts) == 1 and not any(letter.isdigit() for letter in texts.pop())
 
 
 class TestFullTables:
     @pytest.mark.parametrize(("capacity", "seeds"), [(2, 100), (30, 200), (700, 60), (6_000, 60)])
     def test_a_table_filled_to_its_capacity_decodes_under_any_salt(self, capacity, seeds):
-        """At one in a million a single failure in these would be a sign of something else."""
+        """At one in a billion a single failure in these would be a sign of something else."""
         shape = TableShape(capacity, label_bytes=4)
         labels, counts = list(range(capacity)), np.arange(1, capacity + 1)
         for seed in range(seeds):
             salt = struct.pack("<q", seed)
             decoded = decode_table(encode_table(labels, counts, shape, salt=salt), shape, salt=salt)
-            assert sorted(decoded.labels) == labels
-            assert (decoded.counts == np.array(decoded.labels) + 1).all()
-
-    def test_pairs_that_share_all_cells_are_as_rare_as_stated(self):
-        """Sub-tables of 32 cells with 60 items have 1770 / 32^4 such pairs: 0.25 in 150 tables."""
-        shape = TableShape(capacity=2, label_bytes=4)
-        assert shape.cells == HASHES * 32
-        labels, counts = list(range(60)), np.ones(60, dtype=np.int64)
-        failures = 0
-        for seed in range(150):
-            salt = struct.pack("<q", seed)
-            try:
-                decode_table(encode_table(labels, counts, shape, salt=salt), shape, salt=salt)
-            except TableNotDecoded:
-                failures += 1
-        assert failures <= 4  # a Poisson with mean 0.25 is above this once in 140,000
+            assert sorted(map(int, decoded.labels)) == labels
+            assert (decoded.counts == np.array(decoded.labels, dtype=np.int64) + 1).all()
 
 
 class TestCorruption:
@@ -362,9 +355,8 @@ class TestCorruption:
     def test_any_single_changed_number_is_refused(self, place, change):
         values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE).view(np.uint64)
         values[place : place + 1] += np.uint64(change)
-        with pytest.raises(TableNotDecoded) as caught:
+        with pytest.raises(TableNotDecoded):
             decode_table(values, self.SHAPE, salt=SALT)
-        assert caught.value.advised_capacity is None  # a larger table would not help
 
     @given(
         column=st.integers(0, SHAPE.columns - 1),
@@ -385,26 +377,23 @@ class TestCorruption:
         alone = np.flatnonzero(part[:, 0] == 1)[0]
         empty = np.flatnonzero(part[:, 0] == 0)[0]
         part[[alone, empty]] = part[[empty, alone]]
-        with pytest.raises(TableNotDecoded, match="contradict each other") as caught:
+        with pytest.raises(TableNotDecoded):
             decode_table(values, self.SHAPE, salt=SALT)
-        assert caught.value.advised_capacity is None
 
     def test_a_row_that_stands_in_one_sub_table_alone(self, values):
         part = cells(values, self.SHAPE)[0]
         part[np.flatnonzero(part[:, 0] == 0)[0]] = 1
-        with pytest.raises(TableNotDecoded, match="not a sum of tables") as caught:
+        with pytest.raises(TableNotDecoded):
             decode_table(values, self.SHAPE, salt=SALT)
-        assert caught.value.advised_capacity is None
 
     def test_a_mask_that_was_not_removed(self, values):
         mask = np.random.default_rng(1).integers(0, 2**64, size=self.SHAPE.length, dtype=np.uint64)
-        with pytest.raises(TableNotDecoded, match=r"not a sum of tables.*all masks were removed") as caught:
+        with pytest.raises(TableNotDecoded):
             decode_table(values.view(np.uint64) + mask, self.SHAPE, salt=SALT)
-        assert caught.value.advised_capacity is None
 
     def test_a_device_that_used_another_salt(self, values):
         other = table_of({"word 3": 1, "more": 2}, self.SHAPE, salt=b"another")
-        with pytest.raises(TableNotDecoded, match="some device does not follow the protocol"):
+        with pytest.raises(TableNotDecoded):
             decode_table(values + other, self.SHAPE, salt=SALT)
         with pytest.raises(TableNotDecoded):
             decode_table(values, self.SHAPE, salt=b"another")
@@ -439,31 +428,60 @@ class TestCorruption:
 
 
 def by_hand(words, capacity, longest, salt):
-    """Places and check of a key, with Python's integers: the hash as it is written down."""
-    mask = 2**64 - 1
-    sums = 2 * len(words)
-    stream = hashlib.shake_256(b"fedhist/1/iblt" + struct.pack("<QQ", capacity, longest) + salt)
-    drawn = struct.unpack(f"<{sums + 5}Q", stream.digest(8 * (sums + 5)))
-
-    def mix(word):
-        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & mask
-        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & mask
-        return word ^ (word >> 31)
-
-    first, second = (sum(w * drawn[2 * i + j] for i, w in enumerate(words)) & mask for j in (0, 1))
-    mixed = [mix(first ^ mix((second + tweak) & mask)) for tweak in drawn[sums:]]
-    part = TableShape(capacity, longest).cells // HASHES
-    return [word % part for word in mixed[:4]], mixed[4] >> 32
+    """Places and check of a key, one block of AES at a time: the hash as it is written down."""
+    keys = hashlib.sha512(b"fedhist/2/iblt" + struct.pack("<QQ", capacity, longest) + salt).digest()
+    absorb, expand = (
+        Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - block by block
+        for key in (keys[:32], keys[32:])
+    )
+    message = struct.pack(f"<{len(words)}I", *words)
+    tag = bytes(16)
+    for start in range(0, len(message), 16):
+        block = message[start : start + 16].ljust(16, b"\0")
+        tag = absorb(bytes(a ^ b for a, b in zip(tag, block, strict=True)))
+    drawn = b"".join(expand(bytes([tag[0] ^ number]) + tag[1:]) for number in range(3))
+    *places, check = struct.unpack("<6Q", drawn)
+    part = TableShape(capacity, longest).part_cells
+    return [word % part for word in places], [check % 2**32, check >> 32]
 
 
 def raw_table(items, shape, salt):
     """A table of keys given as words, with a right check whatever the words say."""
     values = np.zeros(shape.length, dtype=np.int64)
     for words, count, value in items:
-        places, check = by_hand(words, shape.capacity, shape.label_bytes, salt)
+        places, check = by_hand([w % 2**32 for w in words], shape.capacity, shape.label_bytes, salt)
         for part, place in zip(cells(values, shape), places, strict=True):
-            part[place] += np.array([count, value, count * check, *(count * w for w in words)])
+            part[place] += np.array([count, value, *(count * w for w in (*check, *words))])
     return values
+
+
+class TestHash:
+    """Places and checks look drawn at random, whatever pattern the keys have, and anew for each salt."""
+
+    WORDS = np.stack([np.full(40_000, 8), np.arange(40_000), np.zeros(40_000, dtype=np.int64)], axis=1)
+
+    def hashed(self, salt=SALT, capacity=9):
+        return TableHash(capacity=capacity, label_bytes=8, part_cells=50, salt=salt).of(self.WORDS)
+
+    def test_places_are_uniform_and_those_of_two_sub_tables_independent(self):
+        places, _ = self.hashed()
+        assert places.shape == (HASHES, 40_000)
+        for one, other in itertools.combinations(places, 2):
+            seen = np.bincount(50 * one + other, minlength=2_500)
+            assert stats.chisquare(seen).pvalue > 1e-6
+
+    def test_bits_of_checks_are_fair_and_no_two_checks_are_equal(self):
+        _, checks = self.hashed()
+        assert checks.min() >= 0 and checks.max() < 2**32
+        assert len(np.unique(checks[:, 0] << 31 ^ checks[:, 1])) == 40_000
+        for column, bit in itertools.product((0, 1), range(32)):
+            ones = int((checks[:, column] >> bit & 1).sum())
+            assert stats.binomtest(ones, 40_000).pvalue > 1e-6
+
+    def test_another_salt_or_shape_places_all_anew(self):
+        first = self.hashed()[0]
+        for other in (self.hashed(bytes(32))[0], self.hashed(capacity=10)[0]):
+            assert stats.binomtest(int((first == other).sum()), other.size, 1 / 50).pvalue > 1e-6
 
 
 class TestKnownAnswers:
@@ -488,14 +506,14 @@ class TestKnownAnswers:
         values = np.zeros(shape.length, dtype=np.int64)
         for place, value in vector["nonzero"].items():
             values[int(place)] = value
-        with pytest.raises(TableNotDecoded, match=vector["error"]):
+        with pytest.raises(TableNotDecoded):
             decode_table(values, shape, salt=salt)
 
     def test_the_hash_by_hand(self):
         shape = TableShape(capacity=40, label_bytes=9)
         held = {"": 5, "abcdé": 6, -12: 7}
         keys = [[0, 0, 0, 0], [6, *struct.unpack("<3I", "abcdé".encode().ljust(12, b"\0"))]]
-        keys.append([3 | 1 << 16, *struct.unpack("<3I", b"-12".ljust(12, b"\0"))])
+        keys.append([3, *struct.unpack("<3I", b"-12".ljust(12, b"\0"))])
         items = [(words, 1, count) for words, count in zip(keys, held.values(), strict=True)]
         assert (table_of(held, shape) == raw_table(items, shape, SALT)).all()
 
