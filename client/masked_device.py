@@ -45,10 +45,14 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
 
 
 def begin(
-    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None
+    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None, fewest: int = 0
 ) -> tuple[bytes, bytes]:
-    """The session's first state and the advertisement of its keys."""
-    state, message = start(terms_of(envelope), me, source=source, identity=identity)
+    """The session's first state and the advertisement of its keys.
+
+    `fewest` is the device's own least number of participants: with fewer on the roster or among the survivors that it
+    is shown, it gives up.
+    """
+    state, message = start(terms_of(envelope), me, source=source, identity=identity, fewest=fewest)
     return save(state), message
 
 

@@ -1,7 +1,8 @@
 """What a device refuses: its own limits, and its memory of what it was asked.
 
 A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
-answered may cost, and never gives two different views of its data in one round of a run.
+answered may cost, and never gives two different views of its data in one round of a run. Which plans are good enough
+is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
+from fedhist.protocol.masking_terms import MASKINGS, MAX_SHARE, MAX_PARTICIPANTS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 
-# Sums of floats may pass a limit that they exactly meet by this much, relatively.
+# Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
 
@@ -28,20 +30,56 @@ class Policy:
 
     Args:
         max_epsilon, max_delta: what all runs that the device remembers may cost together.
-        minimum_cohort: plans that would release with fewer users are refused.
-        require_masking: plans under which the server would see this device's own message are refused.
+        minimum_cohort: the fewest users. Plans that would release with fewer are refused.
+        masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed" for a
+            device with an identity, and "none" for one without.
+        minimum_participants: the fewest participants of a masked sum. Plans that would unmask a sum of fewer are
+            refused, and so are a roster and a list of survivors with fewer. 0 takes what the plan says.
+        minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
+            add the noise, it decides how much of it is left when those take theirs away.
+        noise_from_devices: whether plans that leave the noise to the server are refused.
+
+    The last three can be met under masks only, so a device that sets one of them refuses plans without masking.
     """
 
     max_epsilon: float = math.inf
     max_delta: float = math.inf
     minimum_cohort: int = 1
-    require_masking: bool = False
+    masking: str | None = None
+    minimum_participants: int = 0
+    minimum_corrupt_share: float = 0.0
+    noise_from_devices: bool = False
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
             raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
+        if self.masking not in (None, *MASKINGS):
+            raise InvalidPlan(
+                f"a device's least masking is {self.masking!r}", allowed=f"{', '.join(MASKINGS)}, or left out"
+            )
+        if not 0 <= self.minimum_participants <= MAX_PARTICIPANTS:
+            raise InvalidPlan(
+                f"a device's minimum number of participants is {self.minimum_participants}",
+                allowed=f"0 to {MAX_PARTICIPANTS}",
+            )
+        if not 0 <= self.minimum_corrupt_share <= MAX_SHARE:
+            raise InvalidPlan(
+                f"a device's smallest corrupt share is {self.minimum_corrupt_share!r}",
+                allowed=f"a number from 0 to {MAX_SHARE}, the largest share of a plan",
+            )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the cost of runs is limited, which needs a memory of what they cost."""
+        return math.isfinite(self.max_epsilon) or math.isfinite(self.max_delta)
+
+    def for_device(self, *, has_identity: bool) -> Policy:
+        """The policy with its least masking spelled out, for a device with an identity or without."""
+        if self.masking is not None:
+            return self
+        return replace(self, masking="secagg-signed" if has_identity else "none")
 
 
 @dataclass(frozen=True)
@@ -99,10 +137,7 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
-    if policy.require_masking and not plan.is_masked:
-        raise Refused(Refusal.NOT_MASKED)
-    if plan.minimum_cohort < policy.minimum_cohort:
-        raise Refused(Refusal.SMALL_COHORT)
+    _check_floors(policy, plan)
     ahead = round_cost(plan, Round.RELEASE)
     if round_ is Round.SELECT:
         ahead += round_cost(plan, Round.SELECT)
@@ -121,6 +156,25 @@ def round_cost(plan: Plan, round_: Round) -> Cost:
     if round_ is Round.SELECT:
         return Cost(plan.epsilon_select, plan.delta_select or 0.0)
     return Cost(plan.epsilon, plan.delta or 0.0)
+
+
+def _check_floors(policy: Policy, plan: Plan) -> None:
+    """Refuse a plan that promises less than the device insists on."""
+    demanded = MASKINGS.index(policy.masking or "none")
+    by_masks = policy.minimum_participants or policy.minimum_corrupt_share or policy.noise_from_devices
+    if not plan.is_masked and (demanded or by_masks):
+        raise Refused(Refusal.NOT_MASKED)
+    if MASKINGS.index(plan.masking) < demanded:
+        raise Refused(Refusal.NOT_SIGNED)
+    if plan.minimum_cohort < policy.minimum_cohort:
+        raise Refused(Refusal.SMALL_COHORT)
+    # Not the number who are asked: the plan lets some of them vanish, and under plain masks a device can't see who did.
+    if plan.is_masked and plan.minimum_survivors < policy.minimum_participants:
+        raise Refused(Refusal.FEW_PARTICIPANTS)
+    if plan.corrupt_share < policy.minimum_corrupt_share:
+        raise Refused(Refusal.SMALL_CORRUPT_SHARE)
+    if policy.noise_from_devices and not plan.noise_by_devices:
+        raise Refused(Refusal.SERVER_NOISE)
 
 
 def _digest(document: Mapping[str, object]) -> str:

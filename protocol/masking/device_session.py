@@ -58,9 +58,12 @@ class _Abort(Exception):
 
 
 def start(
-    terms: MaskingTerms, me: int, *, source: Source, identity: Identity | None = None
+    terms: MaskingTerms, me: int, *, source: Source, identity: Identity | None = None, fewest: int = 0
 ) -> tuple[Advertised, bytes]:
-    """Fresh keys and a fresh self-mask seed, and the message that advertises them."""
+    """Fresh keys and a fresh self-mask seed, and the message that advertises them.
+
+    With fewer than `fewest` devices on the roster, or among the survivors that it is shown, the device gives up.
+    """
     if not 0 <= me <= MAX_ID:
         raise InvalidInput("an id that is no unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
     if terms.signed != (identity is not None):
@@ -72,6 +75,7 @@ def start(
         mask_pair=KeyPair.draw(source=source),
         seed=draw_bytes(KEY_BYTES, source=source),
         identity=identity,
+        fewest=fewest,
     )
     return state, wire.message(Kind.ADVERTISEMENT, terms, _own_advertisement(state))
 
@@ -115,6 +119,8 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
     terms, me, context = state.terms, state.me, state.terms.digest
     parameters, neighbours = wire.decode_roster(message, terms)
     _check_parameters(parameters, terms)
+    if parameters.devices < state.fewest:
+        raise _Abort(AbortReason.TOO_FEW)
     if len(neighbours) != parameters.neighbours or me in neighbours:
         raise _Abort(AbortReason.WRONG_NEIGHBOURS)
     _check_keys(state, neighbours)
@@ -143,6 +149,7 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
         receiving_keys={peer: receiving_key(key, me, peer) for peer, key in keys.items()},
         roster=roster,
         identity=state.identity,
+        fewest=state.fewest,
     )
     return shared, wire.encode_boxes(Kind.SHARES, sealed, terms)
 
@@ -180,6 +187,7 @@ def _mask(state: Shared, message: bytes, vector: Integers) -> tuple[Masked, byte
         shares=shares,
         roster=state.roster,
         identity=state.identity,
+        fewest=state.fewest,
     )
     return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
 
@@ -190,7 +198,8 @@ def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
     others = set(survivors) - {state.me}
     if len(others) == len(survivors) or not others <= state.shares.keys():
         raise _Abort(AbortReason.WRONG_SURVIVORS)
-    if len(others) < state.parameters.threshold or len(survivors) < state.terms.minimum_survivors:
+    least = max(state.terms.minimum_survivors, state.fewest)
+    if len(others) < state.parameters.threshold or len(survivors) < least:
         raise _Abort(AbortReason.TOO_FEW)
     confirmed = Confirmed(masked=state, survivors=survivors)
     signature = _identity(state).sign(_survivors_text(confirmed))

@@ -43,6 +43,7 @@ class Advertised:
     mask_pair: KeyPair = field(repr=False)
     seed: bytes = field(repr=False)
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Shared:
     receiving_keys: Mapping[int, bytes] = field(repr=False)
     roster: bytes = b""
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Masked:
     shares: Mapping[int, SharePair] = field(repr=False)
     roster: bytes = b""
     identity: Identity | None = field(repr=False, default=None)
+    fewest: int = 0
 
 
 @dataclass(frozen=True)

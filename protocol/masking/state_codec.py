@@ -29,7 +29,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair
 from fedhist.protocol.masking.shamir import SHARE_BYTES
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _MAGIC = b"FS"
 _TAG = b"fedhist/masking/1/state\x00"
 _DIGEST_BYTES = 32
@@ -71,7 +71,7 @@ def _fields(state: DeviceState) -> bytes:
     match state:
         case Advertised():
             secrets = state.box_pair.secret + state.mask_pair.secret + state.seed
-            return secrets + _identity(state.identity)
+            return secrets + _identity(state.identity) + _COUNT.pack(state.fewest)
         case Shared():
             keys = b"".join(
                 _KEYS_OF.pack(peer, state.mask_keys[peer], state.receiving_keys[peer])
@@ -84,6 +84,7 @@ def _fields(state: DeviceState) -> bytes:
                 + _counted(len(state.mask_keys), keys)
                 + state.roster
                 + _identity(state.identity)
+                + _COUNT.pack(state.fewest)
             )
         case Masked():
             shares = b"".join(_SHARES_OF.pack(peer, *pair) for peer, pair in state.shares.items())
@@ -92,6 +93,7 @@ def _fields(state: DeviceState) -> bytes:
                 + _counted(len(state.shares), shares)
                 + state.roster
                 + _identity(state.identity)
+                + _COUNT.pack(state.fewest)
             )
         case Confirmed():
             ids = b"".join(map(_ID.pack, state.survivors))
@@ -105,7 +107,8 @@ def _fields(state: DeviceState) -> bytes:
 def _read(kind: type[DeviceState], terms: MaskingTerms, me: int, reader: _Reader) -> DeviceState:
     if kind is Advertised:
         box_pair, mask_pair = reader.key_pair(), reader.key_pair()
-        return Advertised(terms, me, box_pair, mask_pair, reader.take(KEY_BYTES), reader.identity(terms))
+        seed = reader.take(KEY_BYTES)
+        return Advertised(terms, me, box_pair, mask_pair, seed, reader.identity(terms), reader.count())
     if kind is Shared:
         parameters, mask_pair, seed = reader.parameters(), reader.key_pair(), reader.take(KEY_BYTES)
         keys = reader.entries(_KEYS_OF)
@@ -119,6 +122,7 @@ def _read(kind: type[DeviceState], terms: MaskingTerms, me: int, reader: _Reader
             receiving_keys={peer: box_key for peer, _, box_key in keys},
             roster=reader.roster(terms),
             identity=reader.identity(terms),
+            fewest=reader.count(),
         )
     if kind is Masked:
         return reader.masked(terms, me)
@@ -167,9 +171,12 @@ class _Reader:
         if self._at != len(self._data):
             raise DecodeError("the state of a masking session is followed by other bytes")
 
-    def entries(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
+    def count(self) -> int:
         (count,) = _COUNT.unpack(self.take(_COUNT.size))
-        return list(layout.iter_unpack(self.take(count * layout.size)))
+        return int(count)
+
+    def entries(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
+        return list(layout.iter_unpack(self.take(self.count() * layout.size)))
 
     def key_pair(self) -> KeyPair:
         return KeyPair.from_secret(self.take(KEY_BYTES))
@@ -189,4 +196,5 @@ class _Reader:
     def masked(self, terms: MaskingTerms, me: int) -> Masked:
         parameters = self.parameters()
         shares = {peer: (secret, seed) for peer, secret, seed in self.entries(_SHARES_OF)}
-        return Masked(terms, me, parameters, shares, self.roster(terms), self.identity(terms))
+        roster, identity = self.roster(terms), self.identity(terms)
+        return Masked(terms, me, parameters, shares, roster, identity, self.count())
