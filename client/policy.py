@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
-from fedhist.protocol.masking_terms import MASKINGS, MAX_SHARE, MAX_PARTICIPANTS
+from fedhist.protocol.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
@@ -31,8 +31,8 @@ class Policy:
     Args:
         max_epsilon, max_delta: what all runs that the device remembers may cost together.
         minimum_cohort: the fewest users. Plans that would release with fewer are refused.
-        masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed" for a
-            device with an identity, and "none" for one without.
+        minimum_masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed"
+            for a device with an identity, and "none" for one without.
         minimum_participants: the fewest participants of a masked sum. Plans that would unmask a sum of fewer are
             refused, and so are a roster and a list of survivors with fewer. 0 takes what the plan says.
         minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
@@ -45,7 +45,7 @@ class Policy:
     max_epsilon: float = math.inf
     max_delta: float = math.inf
     minimum_cohort: int = 1
-    masking: str | None = None
+    minimum_masking: str | None = None
     minimum_participants: int = 0
     minimum_corrupt_share: float = 0.0
     noise_from_devices: bool = False
@@ -55,9 +55,10 @@ class Policy:
             raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
-        if self.masking not in (None, *MASKINGS):
+        if self.minimum_masking not in (None, *MASKINGS):
             raise InvalidPlan(
-                f"a device's least masking is {self.masking!r}", allowed=f"{', '.join(MASKINGS)}, or left out"
+                f"a device's least masking is {self.minimum_masking!r}",
+                allowed=f"{', '.join(MASKINGS)}, or left out",
             )
         if not 0 <= self.minimum_participants <= MAX_PARTICIPANTS:
             raise InvalidPlan(
@@ -77,9 +78,9 @@ class Policy:
 
     def for_device(self, *, has_identity: bool) -> Policy:
         """The policy with its least masking spelled out, for a device with an identity or without."""
-        if self.masking is not None:
+        if self.minimum_masking is not None:
             return self
-        return replace(self, masking="secagg-signed" if has_identity else "none")
+        return replace(self, minimum_masking="secagg-signed" if has_identity else "none")
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def round_cost(plan: Plan, round_: Round) -> Cost:
 
 def _check_floors(policy: Policy, plan: Plan) -> None:
     """Refuse a plan that promises less than the device insists on."""
-    demanded = MASKINGS.index(policy.masking or "none")
+    demanded = MASKINGS.index(policy.minimum_masking or "none")
     by_masks = policy.minimum_participants or policy.minimum_corrupt_share or policy.noise_from_devices
     if not plan.is_masked and (demanded or by_masks):
         raise Refused(Refusal.NOT_MASKED)

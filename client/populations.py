@@ -34,12 +34,14 @@ class SparsePopulation:
         labels: what each item is called, in the order of the item numbers; None when items have only numbers.
         dropped_items: how many items were left out to make this population (by a public list, or by rank).
         dropped_count: the sum of all users' counts of those items.
+        items_from_data: whether the labels were read off the data, so that nobody else may learn them.
     """
 
     histograms: Histograms
     labels: Sequence[Label] | None = None
     dropped_items: int = 0
     dropped_count: int = 0
+    items_from_data: bool = False
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != self.domain_size:

@@ -1,5 +1,7 @@
-"""Where random bits come from: the operating system, a seed when a simulation must repeat itself, or a secret of a
-device that must give the same answer to the same request.
+"""Where random bits come from: the operating system, a seed, or a secret of a device.
+
+A seed is for simulations that must repeat themselves. A secret is for a device that must give the same answer to the
+same request.
 
 Every function that draws takes a `Source` as a keyword argument; nothing in fedhist has a generator of its own.
 """

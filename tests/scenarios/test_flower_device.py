@@ -93,7 +93,9 @@ class TestRefusals:
         def load(context: Context) -> Any:
             raise AssertionError("the data was read")
 
-        app = client_app.mount(ClientApp(), load, policy=Policy(max_epsilon=0.5))
+        app = client_app.mount(
+            ClientApp(), load, policy=Policy(max_epsilon=0.5), simulated=lambda context: True
+        )
         assert outcome(app(message_of(select()), context_of())) == ("refused", "over-budget")
 
     @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ class TestTheNodesOwnFile:
     def test_the_nodes_limits_are_its_own(self, tmp_path: Path) -> None:
         data, _ = self.write(tmp_path)
         envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
-        limits = {"max_epsilon": 1.0, "max_delta": 1.0, "minimum_cohort": 1}
+        limits = {"max_epsilon": 1.0, "max_delta": 1.0, "memory_path": str(tmp_path / "m.db")}
         assert outcome(client_app.app(message_of(envelope), context_of(data_path=data, **limits))) == (
             "refused",
             "over-budget",
