@@ -166,6 +166,14 @@ class TestTheNodesOwnFile:
             "other-items",
         )
 
+    def test_nor_are_they_when_the_server_has_guessed_them(self, tmp_path: Path) -> None:
+        """An answer would show which items the node's users have, and in which order of their totals."""
+        data, _ = self.write(tmp_path)
+        request = SelectRequest(Plan(users=9, items=2, max_threshold=60))
+        envelope = Envelope(run="r", request=request, items_digest=items_digest(["b", "a"]))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data))
+        assert outcome(reply) == ("refused", "other-items")
+
     def test_an_open_domain_needs_no_list(self, lab: Any, tmp_path: Path) -> None:
         data, _ = self.write(tmp_path)
         envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
@@ -201,3 +209,31 @@ class TestTheNodesOwnFile:
             for run in ("one", "two", "three")
         ]
         assert outcomes == ["answer", "answer", "refused"]
+
+    def test_a_misspelt_key_in_a_nodes_configuration_is_an_error(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It was ignored, and with it the limit that it was meant to set."""
+        data, items = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, items=2, max_threshold=60))
+        misspelt = {"memory_path": str(tmp_path / "m.db"), "max_epsilom": 0.1}
+        reply = client_app.app(message_of(envelope), context_of(data_path=data, items_path=items, **misspelt))
+        assert outcome(reply) == ("failed", "InvalidInput")
+        assert "unknown key max-epsilom" in caplog.text
+        assert "write max-epsilon if you meant that" in caplog.text
+        assert "minimum-corrupt-share" in caplog.text
+
+    @pytest.mark.parametrize("limit", ["max_epsilon", "max_delta"])
+    def test_a_limit_without_a_memory_file_is_an_error(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: str
+    ) -> None:
+        """It held for one Flower run, and every run began anew."""
+        data, _ = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data, **{limit: 9.0}))
+        assert outcome(reply) == ("failed", "InvalidInput")
+        assert "memory-path" in caplog.text
+
+    def test_a_virtual_node_may_have_a_limit_without_one(self, lab: Any) -> None:
+        app = lab.app(lab.population(), policy=Policy(max_epsilon=9.0))
+        assert outcome(app(message_of(select()), context_of()))[0] == "answer"
