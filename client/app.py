@@ -25,7 +25,7 @@ from fedhist.client.masked_device import begin, participant_vector, proceed, res
 from fedhist.client.memory_file import admit_in_file, keep_session, take_session
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
 from fedhist.client.policy import Memory, Policy, admit
-from fedhist.client.records import read_items, read_population
+from fedhist.client.records import read_items, read_node_population
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
     ANSWER,
@@ -336,9 +336,13 @@ def node_population(context: Context) -> Population:
     settings = read_node_config(context.node_config)
     if settings.data_path is None:
         raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
-    if settings.items_path is not None:
-        return read_population(settings.data_path, items=read_items(settings.items_path))
-    return replace(read_population(settings.data_path), items_from_data=True)
+    items = None if settings.items_path is None else read_items(settings.items_path)
+    population, left_out = read_node_population(settings.data_path, items=items)
+    if left_out:
+        log.warning(
+            "%d rows of %s were left out: see docs/data.md for what a row is.", left_out, settings.data_path
+        )
+    return replace(population, items_from_data=items is None)
 
 
 def node_policy(context: Context) -> Policy:

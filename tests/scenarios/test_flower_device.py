@@ -237,3 +237,33 @@ class TestTheNodesOwnFile:
     def test_a_virtual_node_may_have_a_limit_without_one(self, lab: Any) -> None:
         app = lab.app(lab.population(), policy=Policy(max_epsilon=9.0))
         assert outcome(app(message_of(select()), context_of()))[0] == "answer"
+
+
+class TestOneUsersOddRow:
+    """What a node answers about its other users must not depend on it."""
+
+    PLAN = Plan(users=9, items=2, max_threshold=60)
+
+    def answer(self, lab: Any, folder: Path, rows: str) -> tuple[tuple[str, str], int | None]:
+        (folder / "d.csv").write_text("user,item,count\n" + rows)
+        (folder / "items.txt").write_text("a\nb\n")
+        envelope = Envelope(run="r", request=SelectRequest(self.PLAN), items_digest=items_digest(["a", "b"]))
+        config = {"data_path": str(folder / "d.csv"), "items_path": str(folder / "items.txt")}
+        reply = client_app.app(message_of(envelope), context_of(**config))
+        if outcome(reply)[0] != "answer":
+            return outcome(reply), None
+        return outcome(reply), decode(lab.data(reply), envelope.request)[0].users
+
+    @pytest.mark.parametrize(
+        "odd",
+        ["eve,a,many", "eve,a,-3", "eve,a,1.5", "eve,a,", "eve,,3", ",a,3", "eve,a,inf", "eve,a,4000000000",
+         "eve,a,2000000000\neve,b,2000000000", "eve,unlisted,3", f"eve,{'x' * 5000},3"],
+    )  # fmt: skip
+    def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
+        answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
+        assert answered == ("answer", "")
+        assert users == (3 if "unlisted" in odd or "xxx" in odd else 2)
+
+    def test_nobody_is_left(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("refused", "no-users"), None)
+        assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)
