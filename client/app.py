@@ -22,9 +22,9 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import admit_in_file, keep_session, take_session
+from fedhist.client.memory_file import admit_in_file, answer_in_file, keep_session, take_session
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
-from fedhist.client.policy import Memory, Policy, admit
+from fedhist.client.policy import Memory, Policy, admit, answered
 from fedhist.client.records import read_items, read_node_population
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
@@ -90,6 +90,9 @@ class _Memory(Protocol):
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
 
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        """Remember what is answered in the clear, or refuse to give another answer than before."""
+
     def take(self, envelope: Envelope) -> DeviceState:
         """The masking session that this request continues, which is gone from the memory."""
 
@@ -105,6 +108,9 @@ class _InFile:
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         return admit_in_file(self.path, policy, envelope)
+
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        answer_in_file(self.path, envelope, answer)
 
     def take(self, envelope: Envelope) -> DeviceState:
         return take_session(self.path, envelope.run, partial(resume, envelope))
@@ -127,6 +133,10 @@ class _InContext:
             secret = new_secret()
         records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
         return secret
+
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        record = self.context.state.config_records[RECORD]
+        record["memory"] = answered(recall(self.context), envelope, answer).to_text()
 
     def take(self, envelope: Envelope) -> DeviceState:
         record = self.context.state.config_records.get(MASKING)
@@ -225,7 +235,8 @@ class _Handler(_Answering):
         if request.plan.is_masked:
             raise Refused(Refusal.NOT_MASKED)
         policy, _ = self.node.standing(request.plan, context)
-        secret = self.node.memory_of(context).admit(policy, envelope)
+        memory = self.node.memory_of(context)
+        secret = memory.admit(policy, envelope)
         population = self.node.population(envelope, context)
         if population.users == 0:
             raise Refused(Refusal.NO_USERS)
@@ -234,7 +245,9 @@ class _Handler(_Answering):
             # One request, one view: asked again, a node draws the same.
             source = KeyedSource(secret, purpose=envelope.fingerprint)
         contribution = answer_population(request, population, source=source)
-        return encode(contribution, request, labels_of(population))
+        answer = encode(contribution, request, labels_of(population))
+        memory.note(envelope, answer)
+        return answer
 
 
 @dataclass(frozen=True)

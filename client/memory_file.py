@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit
+from fedhist.client.policy import Memory, Policy, admit, answered
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import InvalidFile, Refused
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
@@ -44,9 +44,14 @@ def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> bytes:
         The device's secret, for what it draws to answer.
     """
     with _transaction(path) as database:
-        memory = admit(policy, _read(database, path), envelope)
-        database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
+        _write(database, admit(policy, _read(database, path), envelope))
         return _secret(database, path)
+
+
+def answer_in_file(path: Path, envelope: Envelope, answer: bytes) -> None:
+    """Have on disk what is answered to an admitted request; raises Refused like `answered`."""
+    with _transaction(path) as database:
+        _write(database, answered(_read(database, path), envelope, answer))
 
 
 def keep_session(path: Path, run: str, state: bytes) -> None:
@@ -130,7 +135,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     for name in sorted(missing):
         database.execute(_TABLES[name])
     if "memory" in missing:
-        database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (Memory().to_text(),))
+        _write(database, Memory())
 
 
 def _is_blank(database: sqlite3.Connection, path: Path) -> bool:
@@ -152,6 +157,10 @@ def _read(database: sqlite3.Connection, path: Path) -> Memory:
     if row is None:
         raise InvalidFile(f"the device's memory {path} is empty", allowed="a memory that fedhist wrote")
     return Memory.from_text(row[0])
+
+
+def _write(database: sqlite3.Connection, memory: Memory) -> None:
+    database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
 
 
 def _secret(database: sqlite3.Connection, path: Path) -> bytes:

@@ -91,15 +91,22 @@ class Memory:
         spent: the cost of all rounds that were admitted.
         plans: the plan's digest of each run.
         requests: the fingerprint of the request of each run and round.
+        answers: the digest of the answer to each, where it was sent in the clear.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
     plans: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
-        document = {"spent": self.spent.to_json(), "plans": dict(self.plans), "requests": dict(self.requests)}
+        document = {
+            "spent": self.spent.to_json(),
+            "plans": dict(self.plans),
+            "requests": dict(self.requests),
+            "answers": dict(self.answers),
+        }
         return json.dumps({**document, "digest": _digest(document)})
 
     @classmethod
@@ -114,6 +121,8 @@ class Memory:
                 spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
+                # A memory of an older version has none.
+                answers=dict(document.get("answers", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -133,7 +142,7 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     plan, round_ = envelope.request.plan, envelope.request.round
     if memory.plans.get(envelope.run, plan.digest.hex()) != plan.digest.hex():
         raise Refused(Refusal.OTHER_PLAN)
-    key, fingerprint = f"{envelope.run}/{round_.value}", envelope.fingerprint
+    key, fingerprint = _key(envelope), envelope.fingerprint
     if key in memory.requests:
         if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
@@ -150,6 +159,21 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         plans={**memory.plans, envelope.run: plan.digest.hex()},
         requests={**memory.requests, key: fingerprint},
     )
+
+
+def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
+    """The memory after this answer to an admitted request; raises Refused if another one was given before.
+
+    A device that is asked again draws the same, so another answer means other data: a second view of it.
+    """
+    key, digest = _key(envelope), hashlib.sha256(b"fedhist/1/answer\x00" + answer).hexdigest()
+    if memory.answers.get(key, digest) != digest:
+        raise Refused(Refusal.SECOND_REQUEST)
+    return replace(memory, answers={**memory.answers, key: digest})
+
+
+def _key(envelope: Envelope) -> str:
+    return f"{envelope.run}/{envelope.request.round.value}"
 
 
 def round_cost(plan: Plan, round_: Round) -> Cost:

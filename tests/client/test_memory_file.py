@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -111,12 +113,16 @@ class TestTheFile:
     def old_file(self, path: Path) -> Memory:
         """As it was before there were secrets and sessions in it."""
         memory = admit(Policy(), Memory(), Envelope(run="one", request=SelectRequest(PLAN)))
+        document = json.loads(memory.to_text())
+        del document["digest"], document["answers"]
+        text = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
+        old_text = json.dumps({**document, "digest": hashlib.sha256(text).hexdigest()})
         database = sqlite3.connect(path)
         database.execute(f"PRAGMA application_id = {int.from_bytes(b'fdhm', 'big')}")
         database.execute(
             "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)"
         )
-        database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
+        database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (old_text,))
         database.commit()
         database.close()
         return memory

@@ -65,6 +65,22 @@ class TestAskedAgain:
         answers |= {lab.data(self.app()(message_of(release(run)), fresh_context())) for run in "abcdefgh"}
         assert len(answers) == 16
 
+    @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_data_that_changed_is_not_shown_again(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
+        """The difference of two exact sums is what came in between."""
+        file, context, people = tmp_path / "m.db" if in_a_file else None, fresh_context(), [1]
+
+        def load(context: Context) -> SparsePopulation:
+            return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
+
+        app = client_app.mount(ClientApp(), load, memory=lambda context: file)
+        first = app(message_of(release()), context)
+        people[0] = 2
+        assert outcome(app(message_of(release()), context)) == ("refused", "second-request")
+        assert outcome(app(message_of(release("two")), context))[0] == "answer"
+        people[0] = 1
+        assert lab.data(app(message_of(release()), context)) == lab.data(first)
+
     def test_the_secret_does_not_print(self) -> None:
         context = fresh_context()
         self.app()(message_of(release()), context)
