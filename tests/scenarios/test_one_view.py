@@ -27,6 +27,7 @@ from fedhist.protocol.rounds import ReleaseRequest
 from fedhist.server.app import run_on_grid
 
 OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
+REAL = 3
 MASKED = Plan(users=60, items=6, masking="secagg", participants=12, dropout_share=0.2)
 
 
@@ -92,14 +93,15 @@ class TestAskedAgain:
 
 
 def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> Any:
-    """Twelve nodes with memory files."""
+    """Twelve nodes, of which the fourth has a memory file as a real node has; the others are virtual."""
     whole = lab.population()
 
     def node(place: int) -> Any:
         app = client_app.mount(
             ClientApp(),
             lambda context: lab.part(whole, place, 12),
-            memory=lambda context: folder / f"{place}.memory",
+            memory=lambda context: folder / "3.memory" if place == REAL else None,
+            simulated=lambda context: place != REAL,
         )
         return lab.Node(app, 100 + place, (faults or {}).get(place))
 
@@ -137,14 +139,14 @@ class TestSetBack:
             second.append(outcome(node.answer(deepcopy(message))))
             return [first]
 
-        grid = real_grid(lab, tmp_path, {3: at(stage, set_back)})
+        grid = real_grid(lab, tmp_path, {REAL: at(stage, set_back)})
         run_on_grid(grid, MASKED)
         assert second and {status for status, _ in second} == {"refused"}
 
     def test_flowers_state_holds_nothing_of_a_node_with_a_file(self, lab: Any, tmp_path: Path) -> None:
         grid = real_grid(lab, tmp_path)
         run_on_grid(grid, MASKED)
-        assert not any(node.context.state.config_records for node in grid.nodes.values())
+        assert not grid.nodes[100 + REAL].context.state.config_records
 
     def test_a_node_that_restarts_between_stages_stays_in_the_sum(self, lab: Any, tmp_path: Path) -> None:
         def restart(message: Message, node: Any) -> list[Message]:
@@ -152,22 +154,32 @@ class TestSetBack:
             return [node.answer(message)]
 
         reports: list[Any] = []
-        run_on_grid(real_grid(lab, tmp_path, {3: restart}), MASKED, on_report=reports.append)
+        run_on_grid(real_grid(lab, tmp_path, {REAL: restart}), MASKED, on_report=reports.append)
         assert [report.answered for report in reports] == [12, 12]
 
     def test_two_runs_at_once_on_the_same_nodes(self, lab: Any, tmp_path: Path) -> None:
         """Each has a session of its own in the file."""
-        begun: list[Any] = []
-        grid = real_grid(lab, tmp_path)
+        whole, begun = lab.population(), list[Any]()
+        plan = Plan(users=60, items=6, selector="fixed", threshold=9.0, masking="secagg", participants=3)
+
+        def node(place: int) -> Any:
+            app = client_app.mount(
+                ClientApp(),
+                lambda context: lab.part(whole, place, 3),
+                memory=lambda context: tmp_path / f"{place}.memory",
+            )
+            return lab.Node(app, 100 + place)
+
+        grid = lab.LocalGrid({100 + place: node(place) for place in range(3)})
 
         def another_run(message: Message, node: Any) -> list[Message]:
             if message.metadata.message_type == "query.sharing" and not begun:
                 begun.append(None)
-                begun.append(run_on_grid(grid, MASKED))
+                begun.append(run_on_grid(grid, plan))
             return [node.answer(message)]
 
         grid.nodes[100].fault = another_run
-        begun.append(run_on_grid(grid, MASKED))
+        begun.append(run_on_grid(grid, plan))
         assert len(begun) == 3
 
 
@@ -197,7 +209,7 @@ class TestKilled:
             return []
 
         reports: list[Any] = []
-        grid = real_grid(lab, tmp_path, {3: at(stage, die_and_come_back)})
+        grid = real_grid(lab, tmp_path, {REAL: at(stage, die_and_come_back)})
         run_on_grid(grid, MASKED, on_report=reports.append)
         assert second and {status for status, _ in second} == {"refused"}
         assert reports[0].answered == (12 if stage == "unmasking" else 11)
@@ -219,8 +231,8 @@ class TestKilled:
                 readable[0] = True
             return []
 
-        grid = real_grid(lab, tmp_path, {3: at("masking", ask_twice)})
-        grid.nodes[103].app = client_app.mount(
+        grid = real_grid(lab, tmp_path, {REAL: at("masking", ask_twice)})
+        grid.nodes[100 + REAL].app = client_app.mount(
             ClientApp(), load, memory=lambda context: tmp_path / "3.memory"
         )
         run_on_grid(grid, MASKED)
@@ -241,6 +253,6 @@ class TestTwoAtOnce:
             statuses.append(sorted(outcome(reply)[0] for reply in replies))
             return [reply for reply in replies if outcome(reply)[0] == "answer"]
 
-        run_on_grid(real_grid(lab, tmp_path, {3: at(stage, twice)}), MASKED)
+        run_on_grid(real_grid(lab, tmp_path, {REAL: at(stage, twice)}), MASKED)
         assert statuses and all(pair == ["answer", "refused"] for pair in statuses)
         assert read_memory(tmp_path / "3.memory").spent.epsilon == pytest.approx(1.1)
