@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,10 +60,29 @@ class TestLimits:
         assert refusal(Policy(minimum_cohort=2), Memory(), select()) == "small-cohort"
         admit(Policy(minimum_cohort=2), Memory(), select(plan=dataclasses.replace(PLAN, minimum_cohort=2)))
 
-    @pytest.mark.parametrize("limits", [{"max_epsilon": -1}, {"max_delta": math.nan}, {"minimum_cohort": 0}])
-    def test_impossible_limits_are_refused(self, limits: dict[str, float]) -> None:
+    @pytest.mark.parametrize(
+        "limits",
+        [{"max_epsilon": -1}, {"max_delta": math.nan}, {"minimum_cohort": 0}, {"minimum_masking": "signed"},
+         {"minimum_participants": -1}, {"minimum_corrupt_share": 0.31}, {"minimum_corrupt_share": math.nan}],
+    )  # fmt: skip
+    def test_impossible_limits_are_refused(self, limits: dict[str, Any]) -> None:
         with pytest.raises(InvalidPlan):
-            Policy(**limits)  # type: ignore[arg-type] # the point of the test
+            Policy(**limits)
+
+    @pytest.mark.parametrize(
+        ("has_identity", "given", "least"),
+        [
+            (True, None, "secagg-signed"),
+            (False, None, "none"),
+            (True, "none", "none"),
+            (False, "secagg", "secagg"),
+        ],
+    )
+    def test_the_least_masking_follows_from_an_identity_unless_it_is_given(
+        self, has_identity: bool, given: str | None, least: str
+    ) -> None:
+        policy = Policy(minimum_masking=given).for_device(has_identity=has_identity)
+        assert policy.minimum_masking == least
 
 
 class TestMemory:

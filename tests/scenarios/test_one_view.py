@@ -82,15 +82,6 @@ class TestAskedAgain:
         people[0] = 1
         assert lab.data(app(message_of(release()), context)) == lab.data(first)
 
-    def test_the_secret_does_not_print(self) -> None:
-        context = fresh_context()
-        self.app()(message_of(release()), context)
-        from fedhist.protocol.privacy.randomness import KeyedSource
-
-        secret = bytes(range(32))
-        assert repr(KeyedSource(secret, purpose="x")) == "KeyedSource()"
-        assert repr(KeyedSource(secret, purpose="x").fork("y")) == "KeyedSource()"
-
 
 def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> Any:
     """Twelve nodes, of which the fourth has a memory file as a real node has; the others are virtual."""
