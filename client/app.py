@@ -353,7 +353,9 @@ def node_population(context: Context) -> Population:
     population, left_out = read_node_population(settings.data_path, items=items)
     if left_out:
         log.warning(
-            "%d rows of %s were left out: see docs/data.md for what a row is.", left_out, settings.data_path
+            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number.",
+            left_out,
+            settings.data_path,
         )
     return replace(population, items_from_data=items is None)
 
