@@ -29,6 +29,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from fedhist.client.app import mount  # noqa: E402
+from fedhist.client.policy import Policy  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
 from fedhist.protocol.masking.keys import Identity  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
@@ -121,7 +122,13 @@ def main() -> None:
         try:
             run_simulation(
                 server_app=server,
-                client_app=mount(ClientApp(), partial(load, folder), identity=partial(identity, folder)),
+                client_app=mount(
+                    ClientApp(),
+                    partial(load, folder),
+                    policy=Policy(minimum_masking="none"),
+                    identity=partial(identity, folder),
+                    simulated=lambda context: True,
+                ),
                 num_supernodes=arguments.nodes,
                 backend_config={
                     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},

@@ -13,16 +13,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import admit_in_file
-from fedhist.client.policy import Memory, Policy, admit
-from fedhist.client.records import read_items, read_population
+from fedhist.client.memory_file import admit_in_file, answer_in_file, keep_session, take_session
+from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
+from fedhist.client.policy import Memory, Policy, admit, answered
+from fedhist.client.records import read_items, read_node_population
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
     ANSWER,
@@ -40,8 +43,11 @@ from fedhist.protocol.envelope import (
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
+from fedhist.protocol.item_origin import origin_of
+from fedhist.protocol.masking.device_states import DeviceState
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.privacy.randomness import Source, SystemSource
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SECRET_BYTES, KeyedSource, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
 
 log = logging.getLogger("fedhist")
@@ -56,6 +62,7 @@ def mount(
     source: Callable[[Context], Source] = lambda context: SystemSource(),
     memory: Callable[[Context], Path | None] = lambda context: None,
     identity: Callable[[Context], Identity | None] = lambda context: None,
+    simulated: Callable[[Context], bool] = lambda context: False,
 ) -> ClientApp:
     """Let an app answer both rounds: message types `query.select` and `query.release`, and those of masked rounds.
 
@@ -64,12 +71,13 @@ def mount(
         load: the node's users. Called once for each round, after the request was admitted.
         policy: what the node refuses, or a function of its Context that says so.
         source: where the node's draws come from. Anything but the default is for simulations.
-        memory: a file in which the node remembers what it was asked and what that cost. None keeps it in the node's
-            Context, which Flower keeps for one Flower run: a limit on the cost of several needs a file.
+        memory: a file in which the node remembers what it was asked, what that cost, and its masking sessions. A limit
+            on cost and masked rounds need one. None keeps the rest in the node's Context, for one Flower run.
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
+        simulated: whether the node is a virtual one without real users, which may do without a memory file.
     """
-    node = _Node(load, policy, source, memory, identity)
+    node = _Node(load, policy, source, memory, identity, simulated)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))
     for stage in MASKED_STAGES:
@@ -77,31 +85,115 @@ def mount(
     return app
 
 
+class _Memory(Protocol):
+    """Where a node remembers. What it was given is kept before the answer leaves, as far as the place allows."""
+
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        """Remember the request, or refuse it; the node's secret."""
+
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        """Remember what is answered in the clear, or refuse to give another answer than before."""
+
+    def take(self, envelope: Envelope) -> DeviceState:
+        """The masking session that this request continues, which is gone from the memory."""
+
+    def keep(self, envelope: Envelope, state: bytes) -> None:
+        """Keep the session's next state."""
+
+
+@dataclass(frozen=True)
+class _InFile:
+    """In a file of the node's own: it is on disk before the answer leaves."""
+
+    path: Path
+
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        return admit_in_file(self.path, policy, envelope)
+
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        answer_in_file(self.path, envelope, answer)
+
+    def take(self, envelope: Envelope) -> DeviceState:
+        return take_session(self.path, envelope.run, partial(resume, envelope))
+
+    def keep(self, envelope: Envelope, state: bytes) -> None:
+        keep_session(self.path, envelope.run, state)
+
+
+@dataclass(frozen=True)
+class _InContext:
+    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run."""
+
+    context: Context
+
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        records = self.context.state.config_records
+        memory = admit(policy, recall(self.context), envelope)
+        secret = records[RECORD].get("secret") if RECORD in records else None
+        if not (isinstance(secret, bytes) and len(secret) == SECRET_BYTES):
+            secret = new_secret()
+        records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
+        return secret
+
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        record = self.context.state.config_records[RECORD]
+        record["memory"] = answered(recall(self.context), envelope, answer).to_text()
+
+    def take(self, envelope: Envelope) -> DeviceState:
+        record = self.context.state.config_records.get(MASKING)
+        state = None if record is None else record.get("state")
+        if not isinstance(state, bytes):
+            raise Refused(Refusal.NO_SESSION)
+        session = resume(envelope, state)
+        self.context.state.config_records.pop(MASKING)
+        return session
+
+    def keep(self, envelope: Envelope, state: bytes) -> None:
+        self.context.state.config_records[MASKING] = ConfigRecord({"state": state})
+
+
 @dataclass(frozen=True)
 class _Node:
-    """What `mount` was told."""
+    """What `mount` was given."""
 
     load: Load
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
     identity: Callable[[Context], Identity | None]
+    simulated: Callable[[Context], bool]
 
-    def admit(self, envelope: Envelope, context: Context) -> None:
-        """Remember the request, or refuse it, before any data is looked at."""
-        policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
+    def memory_of(self, context: Context) -> _Memory:
+        """Where this node remembers."""
         file = self.memory(context)
-        if file is None:
-            remember(context, admit(policy, recall(context), envelope))
-        else:
-            admit_in_file(file, policy, envelope)
+        return _InContext(context) if file is None else _InFile(file)
+
+    def has_safe_memory(self, context: Context) -> bool:
+        """Whether what this node remembers survives, or nothing real is at stake."""
+        return self.memory(context) is not None or self.simulated(context)
+
+    def standing(self, plan: Plan, context: Context) -> tuple[Policy, Identity | None]:
+        """The node's policy towards this plan, and its identity if it takes one to say or to answer."""
+        policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
+        if policy.is_limited and not self.has_safe_memory(context):
+            raise InvalidInput(
+                "the node has a limit on what runs may cost and no file in which it remembers what they did cost",
+                allowed="max-epsilon and max-delta with a memory-path",
+                advice="add a memory-path to the node's configuration, or memory= to mount",
+            )
+        asked = plan.is_signed or policy.minimum_masking is None
+        identity = self.identity(context) if asked else None
+        return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
     def population(self, envelope: Envelope, context: Context) -> Population:
         """The node's users, if its items are those of the request."""
         population = self.load(context)
-        named = not envelope.request.plan.is_open and labels_of(population) is not None
-        if named and items_digest(labels_of(population)) != envelope.items_digest:
-            # Two nodes that number the items each in their own way would add apples to pears.
+        if envelope.request.plan.is_open or labels_of(population) is None:
+            return population
+        # Two nodes that number the items each in their own way would add apples to pears. Items that were read off the
+        # data are never those of the request: an answer would show that a guess at them was right.
+        from_data = origin_of(population).tells(open_domain=False)
+        if from_data or items_digest(labels_of(population)) != envelope.items_digest:
             raise Refused(Refusal.OTHER_ITEMS)
         return population
 
@@ -143,47 +235,79 @@ class _Handler(_Answering):
             raise Refused(Refusal.MALFORMED)
         if request.plan.is_masked:
             raise Refused(Refusal.NOT_MASKED)
-        self.node.admit(envelope, context)
+        policy, _ = self.node.standing(request.plan, context)
+        memory = self.node.memory_of(context)
+        secret = memory.admit(policy, envelope)
         population = self.node.population(envelope, context)
         if population.users == 0:
             raise Refused(Refusal.NO_USERS)
-        contribution = answer_population(request, population, source=self.node.source(context))
-        return encode(contribution, request, labels_of(population))
+        source = self.node.source(context)
+        if not source.seeded:
+            # One request, one view: asked again, a node draws the same.
+            source = KeyedSource(secret, purpose=envelope.fingerprint)
+        contribution = answer_population(request, population, source=source)
+        answer = encode(contribution, request, labels_of(population))
+        memory.note(envelope, answer)
+        return answer
 
 
 @dataclass(frozen=True)
 class _MaskedHandler(_Answering):
-    """A step of a masked round. The session's secrets lie in the node's Context until the next step and no longer."""
+    """A step of a masked round. The session's secrets lie in the node's memory until the next step and no longer.
+
+    Keys, masks and noise are the operating system's, never drawn from the node's lasting secret: somebody who reads
+    that one day must not be able to take old masks off.
+    """
 
     stage: str
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
+        if not self.node.has_safe_memory(context):
+            log.error(
+                "a masked round was refused: the node has no file in which a masking session would survive; add a "
+                "memory-path to its configuration, or memory= to mount."
+            )
+            raise Refused(Refusal.NO_MEMORY)
+        memory = self.node.memory_of(context)
         source = self.node.source(context).fork(
             "masking", context.node_id, envelope.request.round.value, self.stage
         )
         if self.stage == MASKED_STAGES[0]:
-            self.node.admit(envelope, context)
-            identity = self.node.identity(context) if envelope.request.plan.is_signed else None
-            me = context.node_id if identity is None else participant_number(identity.public)
-            state, advertisement = begin(envelope, me=me, source=source, identity=identity)
-            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+            state, answer = self._begin(envelope, context, memory, source)
         else:
-            # A message of another round, late or sent again, must not end the session of this one.
-            session = resume(envelope, _session(context))
-            # Gone before it is used: a step that fails half way is not repeated.
-            context.state.config_records.pop(MASKING, None)
+            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
+            # late or sent again, does not end the session of this one.
+            session = memory.take(envelope)
             state, answer = proceed(
                 session,
                 _message_bytes(message),
                 vector=lambda: self._vector(envelope, context),
                 source=source,
             )
-        context.state.config_records[MASKING] = ConfigRecord({"state": state})
+        memory.keep(envelope, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer
+
+    def _begin(
+        self, envelope: Envelope, context: Context, memory: _Memory, source: Source
+    ) -> tuple[bytes, bytes]:
+        plan = envelope.request.plan
+        policy, identity = self.node.standing(plan, context)
+        if plan.is_signed and identity is None:
+            log.error(
+                "a round with signed masks was refused: the node has no identity; add an identity-path and a "
+                "directory-path to its configuration, or identity= to mount."
+            )
+            raise Refused(Refusal.NO_IDENTITY)
+        memory.admit(policy, envelope)
+        if not plan.is_signed:
+            identity = None
+        me = context.node_id if identity is None else participant_number(identity.public)
+        state, advertisement = begin(envelope, me=me, source=source, identity=identity, fewest=policy.fewest)
+        return state, me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
 
     def _vector(self, envelope: Envelope, context: Context) -> Integers:
         population, source = self.node.population(envelope, context), self.node.source(context)
@@ -191,14 +315,6 @@ class _MaskedHandler(_Answering):
         number = int(context.node_config.get("partition-id", context.node_id))
         own = source.fork("masking", envelope.request.round.value, "noise", number)
         return participant_vector(envelope.request, population, source=source, own=own)
-
-
-def _session(context: Context) -> bytes:
-    record = context.state.config_records.get(MASKING)
-    state = None if record is None else record.get("state")
-    if not isinstance(state, bytes):
-        raise Refused(Refusal.NO_SESSION)
-    return state
 
 
 def _message_bytes(message: Message) -> bytes:
@@ -218,9 +334,10 @@ def recall(context: Context) -> Memory:
     return Memory.from_text(text)
 
 
-def remember(context: Context, memory: Memory) -> None:
-    """Keep the memory where Flower keeps it for the node's next message in this Flower run."""
-    context.state.config_records[RECORD] = ConfigRecord({"memory": memory.to_text()})
+def is_virtual(context: Context) -> bool:
+    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
+    config = context.node_config
+    return "data-path" not in config and all(name in config for name in FLOWERS_KEYS)
 
 
 def node_population(context: Context) -> Population:
@@ -228,54 +345,47 @@ def node_population(context: Context) -> Population:
 
     The server has no say in which file is read.
     """
-    items = None
-    if (listed := _node_text(context, "items-path")) is not None:
-        items = read_items(Path(listed))
-    path = _node_text(context, "data-path")
-    if path is None:
+    settings = read_node_config(context.node_config)
+    if settings.data_path is None:
         raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
-    return read_population(Path(path), items=items)
+    items = None if settings.items_path is None else read_items(settings.items_path)
+    population, left_out = read_node_population(settings.data_path, items=items)
+    if left_out:
+        log.warning(
+            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number.",
+            left_out,
+            settings.data_path,
+        )
+    return population
 
 
 def node_policy(context: Context) -> Policy:
-    """The limits in the node's own configuration: `max-epsilon`, `max-delta`, `minimum-cohort`, `require-masking`."""
-    config = context.node_config
-    limits = Policy()
-    return Policy(
-        max_epsilon=float(config.get("max-epsilon", limits.max_epsilon)),
-        max_delta=float(config.get("max-delta", limits.max_delta)),
-        minimum_cohort=int(config.get("minimum-cohort", limits.minimum_cohort)),
-        require_masking=bool(config.get("require-masking", limits.require_masking)),
-    )
+    """The limits in the node's own configuration: see `node_config.POLICY_KEYS`."""
+    return read_node_config(context.node_config).policy
 
 
 def node_memory(context: Context) -> Path | None:
     """The file that the node's own configuration names as `memory-path`."""
-    path = _node_text(context, "memory-path")
-    return None if path is None else Path(path)
+    return read_node_config(context.node_config).memory_path
 
 
 def node_identity(context: Context) -> Identity | None:
-    """The key in the file `identity-path` and the keys in `directory-path`, for signed masking."""
-    key, directory = _node_text(context, "identity-path"), _node_text(context, "directory-path")
+    """The key in the file `identity-path` and the keys in `directory-path`, for signed masking; None without them."""
+    settings = read_node_config(context.node_config)
+    key, directory = settings.identity_path, settings.directory_path
     if key is None or directory is None:
-        raise InvalidInput(
-            "the node has no identity", allowed="an identity-path and a directory-path in its --node-config"
-        )
-    return parse_identity(_node_file(key), _node_file(directory), key_name=key, directory_name=directory)
+        return None
+    return parse_identity(
+        _node_file(key), _node_file(directory), key_name=str(key), directory_name=str(directory)
+    )
 
 
-def _node_file(path: str) -> bytes:
+def _node_file(path: Path) -> bytes:
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
-
-
-def _node_text(context: Context, name: str) -> str | None:
-    value = context.node_config.get(name)
-    return None if value is None else str(value)
 
 
 def _read(message: Message) -> Envelope:

@@ -1,36 +1,120 @@
-"""A device's memory in a file of its own: it outlives a Flower run, where Flower's own state of a node ends.
+"""A device's memory in a file of its own: what it was asked, its secret, and its masking sessions.
 
-An SQLite database, because two messages may be answered at once and only one of them may get the last of a budget.
+It outlives a Flower run, where Flower's own state of a node ends. And it is on disk before an answer leaves, where
+Flower stores a node's state afterwards, tries once and goes on if that fails.
+
+An SQLite database, because two messages may be answered at once and only one of them may get the last of a budget, or
+a session's state. What is in it is secret, so only its owner can read the file.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit
-from fedhist.protocol.envelope import Envelope
-from fedhist.protocol.errors import InvalidFile
+from fedhist.client.policy import Memory, Policy, admit, answered
+from fedhist.protocol.envelope import Envelope, Refusal
+from fedhist.protocol.errors import InvalidFile, Refused
+from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 
 _BUSY_SECONDS = 30.0
 _APPLICATION_ID = int.from_bytes(b"fdhm", "big")
+_OWNER_ONLY = 0o600
+_TABLES = {
+    "memory": "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)",
+    "secret": "CREATE TABLE secret (only INTEGER PRIMARY KEY CHECK (only = 1), bytes BLOB NOT NULL)",
+    "session": "CREATE TABLE session (run TEXT NOT NULL UNIQUE, state BLOB NOT NULL)",
+}
+MAX_SESSIONS = 8
+"""How many runs a device can be in the middle of; the least recent one gives way."""
+
+Session = TypeVar("Session")
 
 
-def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> None:
+def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> bytes:
     """Admit a request in view of the file's memory, and have that on disk on return; raises Refused like `admit`.
 
     A file that is missing or empty is made. One that holds anything else is an error: never a fresh start.
+
+    Returns:
+        The device's secret, for what it draws to answer.
     """
+    with _transaction(path) as database:
+        _write(database, admit(policy, _read(database, path), envelope))
+        return _secret(database, path)
+
+
+def answer_in_file(path: Path, envelope: Envelope, answer: bytes) -> None:
+    """Have on disk what is answered to an admitted request; raises Refused like `answered`."""
+    with _transaction(path) as database:
+        _write(database, answered(_read(database, path), envelope, answer))
+
+
+def keep_session(path: Path, run: str, state: bytes) -> None:
+    """Have a masking session's state on disk on return, in place of any other of the same run."""
+    with _transaction(path) as database:
+        database.execute("DELETE FROM session WHERE run = ?", (run,))
+        database.execute("INSERT INTO session (run, state) VALUES (?, ?)", (run, state))
+        database.execute(
+            "DELETE FROM session WHERE rowid NOT IN (SELECT rowid FROM session ORDER BY rowid DESC LIMIT ?)",
+            (MAX_SESSIONS,),
+        )
+
+
+def take_session(path: Path, run: str, resume: Callable[[bytes], Session]) -> Session:
+    """The session of this run, which the file has forgotten on return: each state is used once or never.
+
+    A step that fails, or is killed half way, can't be repeated, and no lock is held while it works.
+
+    Args:
+        path: the device's memory.
+        run: the run's name.
+        resume: reads the state; when it raises Refused, the session stays where it is.
+    """
+    with _transaction(path) as database:
+        row = database.execute("SELECT state FROM session WHERE run = ?", (run,)).fetchone()
+        if row is None or not isinstance(row[0], bytes):
+            raise Refused(Refusal.NO_SESSION)
+        session = resume(row[0])
+        database.execute("DELETE FROM session WHERE run = ?", (run,))
+        return session
+
+
+def read_memory(path: Path) -> Memory:
+    """What the device remembers, for its operator. A file that no request was admitted into is an empty memory."""
     try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            return Memory() if _is_blank(database, path) else _read(database, path)
+    except sqlite3.Error as problem:
+        raise InvalidFile(
+            f"the device's memory {path} can't be read: {problem}", allowed="a memory that fedhist wrote"
+        ) from problem
+
+
+@contextmanager
+def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, which has on disk what the block did when it ended well, and nothing of it otherwise."""
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
-            # A charge must not be undone by a power cut after its answer was sent.
+            # A charge, or the use of a session, must not be undone by a power cut after its answer was sent.
             database.execute("PRAGMA synchronous = EXTRA")
+            # What a session has forgotten is not to be found in the file either.
+            database.execute("PRAGMA secure_delete = ON")
             database.execute("BEGIN IMMEDIATE")
-            memory = admit(policy, _read(database, path), envelope)
-            database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
+            _prepare(database, path)
+            yield database
             database.execute("COMMIT")
-    except (sqlite3.Error, UnicodeDecodeError) as problem:  # the latter when a damaged schema is no text
+    except (
+        sqlite3.Error,
+        OSError,
+        UnicodeDecodeError,
+    ) as problem:  # the last when a damaged schema is no text
         raise InvalidFile(
             f"the device's memory {path} can't be used: {problem}",
             allowed="a memory that fedhist wrote, or a path where nothing lies yet, on a disk with room that may "
@@ -39,30 +123,55 @@ def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> None:
         ) from problem
 
 
-def read_memory(path: Path) -> Memory:
-    """What the device remembers, for its operator. A file that no request was admitted into is an empty memory."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
-            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return _read(database, path) if tables else Memory()
-    except sqlite3.Error as problem:
-        raise InvalidFile(
-            f"the device's memory {path} can't be read: {problem}", allowed="a memory that fedhist wrote"
-        ) from problem
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    """Make the tables that are missing: all of them in a new file, and in one of an older version the newer ones."""
+    if _is_blank(database, path):
+        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        missing = set(_TABLES)
+    else:
+        missing = set(_TABLES) - {"memory"} - _tables(database)
+    if missing:
+        path.chmod(_OWNER_ONLY)
+    for name in sorted(missing):
+        database.execute(_TABLES[name])
+    if "memory" in missing:
+        _write(database, Memory())
+
+
+def _is_blank(database: sqlite3.Connection, path: Path) -> bool:
+    """Whether nothing was ever written. A file of somebody else's is an error."""
+    (mark,) = database.execute("PRAGMA application_id").fetchone()
+    if mark == 0 and not _tables(database):
+        return True
+    if mark != _APPLICATION_ID:
+        raise InvalidFile(f"{path} is not a device's memory", allowed="a memory that fedhist wrote")
+    return False
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {str(name) for (name,) in database.execute("SELECT name FROM sqlite_master")}
 
 
 def _read(database: sqlite3.Connection, path: Path) -> Memory:
-    (mark,) = database.execute("PRAGMA application_id").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if mark == 0 and tables == 0:
-        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        database.execute(
-            "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)"
-        )
-        return Memory()
-    if mark != _APPLICATION_ID:
-        raise InvalidFile(f"{path} is not a device's memory", allowed="a memory that fedhist wrote")
     row = database.execute("SELECT text FROM memory").fetchone()
     if row is None:
         raise InvalidFile(f"the device's memory {path} is empty", allowed="a memory that fedhist wrote")
     return Memory.from_text(row[0])
+
+
+def _write(database: sqlite3.Connection, memory: Memory) -> None:
+    database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
+
+
+def _secret(database: sqlite3.Connection, path: Path) -> bytes:
+    """The device's secret, made when it is first needed."""
+    row = database.execute("SELECT bytes FROM secret").fetchone()
+    if row is None:
+        secret = new_secret()
+        database.execute("INSERT INTO secret (only, bytes) VALUES (1, ?)", (secret,))
+        return secret
+    if not (isinstance(row[0], bytes) and len(row[0]) == SECRET_BYTES):
+        raise InvalidFile(
+            f"the secret in the device's memory {path} is damaged", allowed="a memory that fedhist wrote"
+        )
+    return row[0]

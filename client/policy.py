@@ -1,7 +1,8 @@
 """What a device refuses: its own limits, and its memory of what it was asked.
 
 A device trusts the server to add the noise that the plan promises, and no further. It counts what the plans it
-answered may cost, and never gives two different views of its data in one round of a run.
+answered may cost, and never gives two different views of its data in one round of a run. Which plans are good enough
+is for the device to say: the server chooses the plan, and a device can insist on masks, on company and on noise.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
+from fedhist.protocol.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.table_terms import most_of_table
 
-# Sums of floats may pass a limit that they exactly meet by this much, relatively.
+# Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
 
@@ -29,20 +31,71 @@ class Policy:
 
     Args:
         max_epsilon, max_delta: what all runs that the device remembers may cost together.
-        minimum_cohort: plans that would release with fewer users are refused.
-        require_masking: plans under which the server would see this device's own message are refused.
+        minimum_cohort: the fewest users. Plans that would release with fewer are refused.
+        minimum_masking: the least masking, as in a plan: "none", "secagg" or "secagg-signed". None is "secagg-signed"
+            for a device with an identity, and "none" for one without.
+        minimum_participants: the fewest participants of a masked sum. Plans that would unmask a sum of fewer are
+            refused, and so are a roster and a list of survivors with fewer. None is more than half of its directory for
+            a device with an identity, and what the plan says for one without.
+        minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
+            add the noise, it decides how much of it is left when those take theirs away.
+        noise_from_devices: whether plans that leave the noise to the server are refused.
+
+    The last three can be met under masks only, so a device that sets one of them refuses plans without masking.
     """
 
     max_epsilon: float = math.inf
     max_delta: float = math.inf
     minimum_cohort: int = 1
-    require_masking: bool = False
+    minimum_masking: str | None = None
+    minimum_participants: int | None = None
+    minimum_corrupt_share: float = 0.0
+    noise_from_devices: bool = False
 
     def __post_init__(self) -> None:
         if not (self.max_epsilon >= 0 and self.max_delta >= 0):
             raise InvalidPlan("a device's limit is negative or no number", allowed="0 or more")
         if self.minimum_cohort < 1:
             raise InvalidPlan(f"a device's minimum cohort is {self.minimum_cohort}", allowed="1 or more")
+        if self.minimum_masking not in (None, *MASKINGS):
+            raise InvalidPlan(
+                f"a device's least masking is {self.minimum_masking!r}",
+                allowed=f"{', '.join(MASKINGS)}, or left out",
+            )
+        if self.minimum_participants is not None and not 0 <= self.minimum_participants <= MAX_PARTICIPANTS:
+            raise InvalidPlan(
+                f"a device's minimum number of participants is {self.minimum_participants}",
+                allowed=f"0 to {MAX_PARTICIPANTS}",
+            )
+        if not 0 <= self.minimum_corrupt_share <= MAX_SHARE:
+            raise InvalidPlan(
+                f"a device's smallest corrupt share is {self.minimum_corrupt_share!r}",
+                allowed=f"a number from 0 to {MAX_SHARE}, the largest share of a plan",
+            )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the cost of runs is limited, which needs a memory of what they cost."""
+        return math.isfinite(self.max_epsilon) or math.isfinite(self.max_delta)
+
+    def for_device(self, *, directory: int) -> Policy:
+        """The policy with what was left out spelled out.
+
+        Args:
+            directory: how many keys the device's directory has; 0 for a device without an identity.
+        """
+        masking, fewest = self.minimum_masking, self.minimum_participants
+        if masking is None:
+            masking = "secagg-signed" if directory else "none"
+        if fewest is None:
+            # A server could show a device a few keys of many, all its own.
+            fewest = directory // 2 + 1 if directory and masking == "secagg-signed" else 0
+        return replace(self, minimum_masking=masking, minimum_participants=fewest)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest participants, 0 where that is left to the plan."""
+        return self.minimum_participants or 0
 
 
 @dataclass(frozen=True)
@@ -53,15 +106,22 @@ class Memory:
         spent: the cost of all rounds that were admitted.
         plans: the plan's digest of each run.
         requests: the fingerprint of the request of each run and round.
+        answers: the digest of the answer to each, where it was sent in the clear.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
     plans: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The memory as text, for a place that survives a restart. Its digest notices damage, not malice."""
-        document = {"spent": self.spent.to_json(), "plans": dict(self.plans), "requests": dict(self.requests)}
+        document = {
+            "spent": self.spent.to_json(),
+            "plans": dict(self.plans),
+            "requests": dict(self.requests),
+            "answers": dict(self.answers),
+        }
         return json.dumps({**document, "digest": _digest(document)})
 
     @classmethod
@@ -76,6 +136,8 @@ class Memory:
                 spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
+                # A memory of an older version has none.
+                answers=dict(document.get("answers", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -95,15 +157,12 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     plan, round_ = envelope.request.plan, envelope.request.round
     if memory.plans.get(envelope.run, plan.digest.hex()) != plan.digest.hex():
         raise Refused(Refusal.OTHER_PLAN)
-    key, fingerprint = f"{envelope.run}/{round_.value}", envelope.fingerprint
+    key, fingerprint = _key(envelope), envelope.fingerprint
     if key in memory.requests:
         if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
-    if policy.require_masking and not plan.is_masked:
-        raise Refused(Refusal.NOT_MASKED)
-    if plan.minimum_cohort < policy.minimum_cohort:
-        raise Refused(Refusal.SMALL_COHORT)
+    _check_floors(policy, plan)
     ahead = round_cost(plan, Round.RELEASE)
     if round_ is Round.SELECT:
         ahead += round_cost(plan, Round.SELECT)
@@ -117,11 +176,45 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     )
 
 
+def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
+    """The memory after this answer to an admitted request; raises Refused if another one was given before.
+
+    A device that is asked again draws the same, so another answer means other data: a second view of it.
+    """
+    key, digest = _key(envelope), hashlib.sha256(b"fedhist/1/answer\x00" + answer).hexdigest()
+    if memory.answers.get(key, digest) != digest:
+        raise Refused(Refusal.SECOND_REQUEST)
+    return replace(memory, answers={**memory.answers, key: digest})
+
+
+def _key(envelope: Envelope) -> str:
+    return f"{envelope.run}/{envelope.request.round.value}"
+
+
 def round_cost(plan: Plan, round_: Round) -> Cost:
     """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent."""
     if round_ is Round.SELECT:
         return Cost(plan.epsilon_select, plan.delta_select or 0.0)
     return Cost(plan.epsilon, plan.delta or 0.0) + most_of_table(plan)
+
+
+def _check_floors(policy: Policy, plan: Plan) -> None:
+    """Refuse a plan that promises less than the device insists on."""
+    demanded = MASKINGS.index(policy.minimum_masking or "none")
+    by_masks = policy.minimum_participants or policy.minimum_corrupt_share or policy.noise_from_devices
+    if not plan.is_masked and (demanded or by_masks):
+        raise Refused(Refusal.NOT_MASKED)
+    if MASKINGS.index(plan.masking) < demanded:
+        raise Refused(Refusal.NOT_SIGNED)
+    if plan.minimum_cohort < policy.minimum_cohort:
+        raise Refused(Refusal.SMALL_COHORT)
+    # Not the number who are asked: the plan lets some of them vanish, and under plain masks a device can't see who did.
+    if plan.is_masked and plan.minimum_survivors < policy.fewest:
+        raise Refused(Refusal.FEW_PARTICIPANTS)
+    if plan.corrupt_share < policy.minimum_corrupt_share:
+        raise Refused(Refusal.SMALL_CORRUPT_SHARE)
+    if policy.noise_from_devices and not plan.noise_by_devices:
+        raise Refused(Refusal.SERVER_NOISE)
 
 
 def _digest(document: Mapping[str, object]) -> str:

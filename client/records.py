@@ -16,15 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedhist.client.matrix_files import has_labels, read_matrix
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.client.record_tables import json_table, parquet_table, text_table
-from fedhist.client.tabulation import tabulated
+from fedhist.client.tabulation import tabulated, usable_rows
 from fedhist.client.unpacked import PACKED
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.item_list import parse_items, read_list, unreadable
 from fedhist.protocol.item_origin import ItemOrigin
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _GZIP = b"\x1f\x8b"
 _SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -53,14 +60,7 @@ def read_population(
     path = Path(path)
     suffix = _suffix(path)
     _check_content(path, suffix)
-    if suffix == ".npz":
-        population = read_matrix(path)
-    elif suffix == ".parquet":
-        population = tabulated(parquet_table(path))
-    elif suffix.startswith(".jsonl"):
-        population = tabulated(json_table(path))
-    else:
-        population = tabulated(text_table(path, separator="\t" if suffix.startswith(".tsv") else ","))
+    population = read_matrix(path) if suffix == ".npz" else tabulated(_table(path, suffix))
     if wanted is not None:
         return _over(population, wanted, labels=items)
     return population if top_items is None else population.keep_top_items(top_items)
@@ -74,6 +74,28 @@ def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
     return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
 
 
+def read_node_population(path: Path, *, items: Sequence[Label] | None = None) -> tuple[SparsePopulation, int]:
+    """A node's users in a file as `read_population` reads it, and how many rows of a table were left out.
+
+    One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
+    whole count are left out, and so is a user whose counts add up to too much. A table without rows is a node
+    without users.
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if suffix == ".npz":
+        return read_population(path, items=items), 0
+    wanted = _check_choice(None, items)
+    _check_content(path, suffix)
+    table = _table(path, suffix)
+    usable = usable_rows(table)
+    left_out = table.height - usable.height
+    if usable.height == 0:
+        return _nobody(items or ()), left_out
+    population = tabulated(usable)
+    return (population if wanted is None else _over(population, wanted, labels=items)), left_out
+
+
 def read_items(path: Path) -> list[str]:
     """A public list of items from a UTF-8 text file, one item a line."""
     try:
@@ -82,6 +104,20 @@ def read_items(path: Path) -> list[str]:
     except OSError:
         raise unreadable(str(path)) from None
     return parse_items(data, name=str(path))
+
+
+def _table(path: Path, suffix: str) -> pl.DataFrame:
+    if suffix == ".parquet":
+        return parquet_table(path)
+    if suffix.startswith(".jsonl"):
+        return json_table(path)
+    return text_table(path, separator="\t" if suffix.startswith(".tsv") else ",")
+
+
+def _nobody(labels: Sequence[Label]) -> SparsePopulation:
+    nothing = np.zeros(0, dtype=np.int32)
+    rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
+    return SparsePopulation(rows, labels=list(labels))
 
 
 def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[str] | None:

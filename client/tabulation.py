@@ -52,6 +52,21 @@ def tabulated(table: pl.DataFrame) -> SparsePopulation:
     )
 
 
+def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows that `tabulated` takes. Which ones of a user's rows stay depends on that user's rows alone."""
+    import polars as pl  # noqa: PLC0415 - loads when a table is read
+
+    there = table.drop_nulls(["user", "item"])
+    if "count" not in table.columns:
+        return there
+    count = pl.col("count")
+    if table.schema["count"] == pl.String:
+        count = count.str.strip_chars()
+    number = count.cast(pl.Float64, strict=False)
+    whole = there.filter(number.is_between(0, MAX_USER_TOTAL) & (number == number.floor()))
+    return whole.filter(number.sum().over("user") <= MAX_USER_TOTAL)
+
+
 def _refuse_missing(table: pl.DataFrame) -> None:
     for name in table.columns:
         if table[name].null_count():

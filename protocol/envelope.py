@@ -53,9 +53,21 @@ Field = str | int | bytes | list[int]
 class Refusal(StrEnum):
     """Why a device declines; the whole vocabulary, so that no refusal can carry data.
 
-    `not-masked`: a masked plan came without masks, or the device demands masks and the plan has none. `no-session`:
-    a later message of a masked round whose beginning the device does not remember. `unsafe`: the masking session was
-    aborted, because something in it was not as the protocol has it.
+    | reason | the device |
+    |---|---|
+    | `malformed` | can't read the request |
+    | `over-budget`, `small-cohort` | has a limit on cost that the plan would pass, or wants more users than the plan |
+    | `second-request`, `other-plan` | was asked something else before, in this round or in this run |
+    | `other-items`, `no-users` | has another list of items; has no users |
+    | `not-masked` | got a masked plan without masks, or demands masks and the plan has none |
+    | `not-signed` | demands signed masks and the plan has plain ones |
+    | `few-participants` | wants to be one of more participants than the plan releases a sum of |
+    | `small-corrupt-share` | wants protection from a larger share of corrupt participants |
+    | `server-noise` | demands noise from devices and the plan leaves it to the server |
+    | `no-identity` | has no key for signed masks |
+    | `no-memory` | has no file in which a masking session would survive |
+    | `no-session` | does not remember the beginning of this masking session |
+    | `unsafe` | aborted the masking session: something in it was not as the protocol has it |
     """
 
     MALFORMED = "malformed"
@@ -66,6 +78,12 @@ class Refusal(StrEnum):
     OTHER_ITEMS = "other-items"
     NO_USERS = "no-users"
     NOT_MASKED = "not-masked"
+    NOT_SIGNED = "not-signed"
+    FEW_PARTICIPANTS = "few-participants"
+    SMALL_CORRUPT_SHARE = "small-corrupt-share"
+    SERVER_NOISE = "server-noise"
+    NO_IDENTITY = "no-identity"
+    NO_MEMORY = "no-memory"
     NO_SESSION = "no-session"
     UNSAFE = "unsafe"
 

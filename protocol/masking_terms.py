@@ -21,7 +21,8 @@ MIN_PARTICIPANTS = 3
 """With two, each knows the other's value once the sum is released."""
 MAX_TABLE_CAPACITY = 2**22
 MAX_LABEL_BYTES = 1024
-_LARGEST_SHARE = 0.3
+MAX_SHARE = 0.3
+"""The largest share of corrupt participants, and of drop-outs."""
 UNMASKED = {
     "masking": "none",
     "participants": None,
@@ -51,8 +52,8 @@ def check_masking(plan: Plan) -> None:
             advice="choose --nodes; a participant may hold many users",
         )
     for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
-        if not (math.isfinite(share) and 0 <= share <= _LARGEST_SHARE):
-            raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {_LARGEST_SHARE}")
+        if not (math.isfinite(share) and 0 <= share <= MAX_SHARE):
+            raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {MAX_SHARE}")
     try:
         for devices in (plan.participants, minimum_survivors(plan)):
             masking_graph(plan, devices)

@@ -1,4 +1,7 @@
-"""Where random bits come from: the operating system, or a seed when a simulation must repeat itself.
+"""Where random bits come from: the operating system, a seed, or a secret of a device.
+
+A seed is for simulations that must repeat themselves. A secret is for a device that must give the same answer to the
+same request.
 
 Every function that draws takes a `Source` as a keyword argument; nothing in fedhist has a generator of its own.
 """
@@ -6,6 +9,7 @@ Every function that draws takes a `Source` as a keyword argument; nothing in fed
 from __future__ import annotations
 
 import hashlib
+import hmac
 import operator
 import os
 from typing import Protocol
@@ -16,7 +20,10 @@ from fedhist.protocol.histograms import Integers, Words
 
 _STREAM_TAG = b"fedhist/1/source/stream"
 _USER_TAG = b"fedhist/1/source/by-user"
+_KEYED_TAG = b"fedhist/1/source/keyed"
 _BUFFER_WORDS = 4096
+SECRET_BYTES = 32
+"""The length of a device's secret."""
 
 
 class Source(Protocol):
@@ -101,6 +108,46 @@ class SeededSource:
         self._next_block += blocks
         encrypted = _aes_blocks(self._key, counters.tobytes())
         return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)
+
+
+class KeyedSource:
+    """Draws that depend on a secret and on what they are for: the same again for the same, and for nobody else.
+
+    A device that is asked the same request twice draws the same from it, and another request gets independent draws.
+    It is not for keys or noise: whoever learns the secret later could compute them.
+
+    Args:
+        secret: SECRET_BYTES of the operating system's.
+        purpose: what the draws are for.
+    """
+
+    seeded = False
+
+    def __init__(self, secret: bytes, *, purpose: str) -> None:
+        key = hmac.digest(secret, _KEYED_TAG + b"\x00" + purpose.encode(), "sha256")
+        self._stream = SeededSource(int.from_bytes(key, "big"))
+
+    def __repr__(self) -> str:
+        return "KeyedSource()"
+
+    def words(self, count: int) -> Words:
+        """The next `count` words of this stream."""
+        return self._stream.words(count)
+
+    def fork(self, *purpose: str | int) -> KeyedSource:
+        """The stream of this purpose, from its beginning."""
+        forked = object.__new__(KeyedSource)
+        forked._stream = self._stream.fork(*purpose)
+        return forked
+
+    def user_words(self, users: Integers, draw: Integers | int = 0) -> Words:
+        """The word of each user and draw, the same each time."""
+        return self._stream.user_words(users, draw)
+
+
+def new_secret() -> bytes:
+    """A secret for a KeyedSource, from the operating system."""
+    return os.urandom(SECRET_BYTES)
 
 
 def _derive_key(tag: bytes, seed: int, path: tuple[str | int, ...]) -> bytes:

@@ -139,6 +139,7 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
                 "memory-path": str(folder / f"node-{number}.memory"),
                 "max-epsilon": _NODE_LIMIT,
                 "minimum-cohort": 2,
+                "minimum-masking": demo.masking,
             }
         )
     if demo.masking == "secagg-signed":

@@ -12,7 +12,14 @@ from functools import lru_cache
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
-from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
+from fedhist.client.app import (
+    is_virtual,
+    mount,
+    node_identity,
+    node_memory,
+    node_policy,
+    node_population,
+)
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -23,7 +30,7 @@ from fedhist.simulations.loading import DEFAULT_ITEMS
 
 def load(context: Context) -> Population:
     """The node's users."""
-    if not _is_virtual(context):
+    if not is_virtual(context):
         return node_population(context)
     config = context.node_config
     number, parts = int(config["partition-id"]), int(config["num-partitions"])
@@ -38,15 +45,9 @@ def load(context: Context) -> Population:
 
 def source(context: Context) -> Source:
     """The operating system, but for virtual nodes of a run with a seed: a seed of the server's is not for real data."""
-    if not _is_virtual(context) or context.run_config.get("seed", "") == "":
+    if not is_virtual(context) or context.run_config.get("seed", "") == "":
         return SystemSource()
     return SeededSource(_number(context, "seed", 0))
-
-
-def _is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
-    config = context.node_config
-    return "data-path" not in config and "partition-id" in config and "num-partitions" in config
 
 
 def _number(context: Context, name: str, default: int | None) -> int:
@@ -65,5 +66,11 @@ def _synthetic(users: int, items: int, seed: int) -> SparsePopulation:
 
 
 client_app = mount(
-    ClientApp(), load, policy=node_policy, source=source, memory=node_memory, identity=node_identity
+    ClientApp(),
+    load,
+    policy=node_policy,
+    source=source,
+    memory=node_memory,
+    identity=node_identity,
+    simulated=is_virtual,
 )

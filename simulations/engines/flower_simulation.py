@@ -19,6 +19,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, cast
 
+from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
@@ -276,8 +277,11 @@ def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0
     return mount(
         ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
         partial(_load, folder),
+        # Every virtual node has an identity, and takes part in rounds of any kind.
+        policy=Policy(minimum_masking="none"),
         source=partial(_source, seed),
         identity=partial(_identity, folder),
+        simulated=_simulated,
     )
 
 
@@ -289,6 +293,10 @@ def device_source(seed: int | None) -> Source:
 def _load(folder: Path, context: Context) -> Population:
     config = context.node_config
     return read_part(folder, int(config["partition-id"]), int(config["num-partitions"]))
+
+
+def _simulated(context: Context) -> bool:
+    return True
 
 
 def _source(seed: int | None, context: Context) -> Source:

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import admit_in_file
-from fedhist.client.policy import Policy
+from fedhist.client.memory_file import (
+    MAX_SESSIONS,
+    admit_in_file,
+    keep_session,
+    read_memory,
+    take_session,
+)
+from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import DecodeError, InvalidFile, Refused
 from fedhist.protocol.plan import Plan
@@ -90,3 +99,90 @@ def test_a_schema_that_is_no_text_is_not_a_python_error(tmp_path: Path) -> None:
         (tmp_path / "m.db").write_bytes(content.replace(b"only = 1", damage))
         with pytest.raises(InvalidFile):
             ask(tmp_path / "m.db", "two")
+
+
+class TestTheFile:
+    def test_only_its_owner_can_read_it(self, tmp_path: Path) -> None:
+        before = os.umask(0o022)
+        try:
+            ask(tmp_path / "m.db", "one")
+        finally:
+            os.umask(before)
+        assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
+
+    def old_file(self, path: Path) -> Memory:
+        """As it was before there were secrets and sessions in it."""
+        memory = admit(Policy(), Memory(), Envelope(run="one", request=SelectRequest(PLAN)))
+        document = json.loads(memory.to_text())
+        del document["digest"], document["answers"]
+        text = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
+        old_text = json.dumps({**document, "digest": hashlib.sha256(text).hexdigest()})
+        database = sqlite3.connect(path)
+        database.execute(f"PRAGMA application_id = {int.from_bytes(b'fdhm', 'big')}")
+        database.execute(
+            "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)"
+        )
+        database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (old_text,))
+        database.commit()
+        database.close()
+        return memory
+
+    def test_an_old_one_keeps_its_charges(self, tmp_path: Path) -> None:
+        memory = self.old_file(tmp_path / "m.db")
+        (tmp_path / "m.db").chmod(0o644)
+        assert read_memory(tmp_path / "m.db") == memory
+        with pytest.raises(Refused, match="over-budget"):
+            ask(tmp_path / "m.db", "two")
+        keep_session(tmp_path / "m.db", "two", b"state")
+        assert read_memory(tmp_path / "m.db") == memory
+        assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
+        ask(tmp_path / "m.db", "two", limit=3.0)
+        assert read_memory(tmp_path / "m.db").spent.epsilon == 2.0
+
+    def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
+        secrets = [
+            admit_in_file(tmp_path / name, Policy(), Envelope(run=run, request=SelectRequest(PLAN)))
+            for name, run in [("m.db", "one"), ("m.db", "two"), ("other.db", "one")]
+        ]
+        assert secrets[0] == secrets[1] != secrets[2]
+        assert {len(secret) for secret in secrets} == {32}
+
+    def test_a_damaged_secret_is_an_error(self, tmp_path: Path) -> None:
+        ask(tmp_path / "m.db", "one")
+        database = sqlite3.connect(tmp_path / "m.db")
+        database.execute("UPDATE secret SET bytes = 'short'")
+        database.commit()
+        database.close()
+        with pytest.raises(InvalidFile, match="secret"):
+            ask(tmp_path / "m.db", "two", limit=9.0)
+
+
+class TestSessions:
+    def test_each_state_is_taken_once(self, tmp_path: Path) -> None:
+        keep_session(tmp_path / "m.db", "one", b"first")
+        assert take_session(tmp_path / "m.db", "one", bytes) == b"first"
+        with pytest.raises(Refused, match="no-session"):
+            take_session(tmp_path / "m.db", "one", bytes)
+
+    def test_one_that_the_message_does_not_continue_stays(self, tmp_path: Path) -> None:
+        def refuse(state: bytes) -> None:
+            raise Refused("no-session")
+
+        keep_session(tmp_path / "m.db", "one", b"first")
+        with pytest.raises(Refused):
+            take_session(tmp_path / "m.db", "one", refuse)
+        assert take_session(tmp_path / "m.db", "one", bytes) == b"first"
+
+    def test_the_least_recent_run_gives_way(self, tmp_path: Path) -> None:
+        for run in range(MAX_SESSIONS + 1):
+            keep_session(tmp_path / "m.db", str(run), b"state")
+        with pytest.raises(Refused):
+            take_session(tmp_path / "m.db", "0", bytes)
+        for run in range(1, MAX_SESSIONS + 1):
+            take_session(tmp_path / "m.db", str(run), bytes)
+
+    def test_what_is_forgotten_is_not_in_the_file(self, tmp_path: Path) -> None:
+        keep_session(tmp_path / "m.db", "one", b"a very secret state")
+        assert b"a very secret state" in (tmp_path / "m.db").read_bytes()
+        take_session(tmp_path / "m.db", "one", bytes)
+        assert b"a very secret state" not in (tmp_path / "m.db").read_bytes()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,10 +60,31 @@ class TestLimits:
         assert refusal(Policy(minimum_cohort=2), Memory(), select()) == "small-cohort"
         admit(Policy(minimum_cohort=2), Memory(), select(plan=dataclasses.replace(PLAN, minimum_cohort=2)))
 
-    @pytest.mark.parametrize("limits", [{"max_epsilon": -1}, {"max_delta": math.nan}, {"minimum_cohort": 0}])
-    def test_impossible_limits_are_refused(self, limits: dict[str, float]) -> None:
+    @pytest.mark.parametrize(
+        "limits",
+        [{"max_epsilon": -1}, {"max_delta": math.nan}, {"minimum_cohort": 0}, {"minimum_masking": "signed"},
+         {"minimum_participants": -1}, {"minimum_corrupt_share": 0.31}, {"minimum_corrupt_share": math.nan}],
+    )  # fmt: skip
+    def test_impossible_limits_are_refused(self, limits: dict[str, Any]) -> None:
         with pytest.raises(InvalidPlan):
-            Policy(**limits)  # type: ignore[arg-type] # the point of the test
+            Policy(**limits)
+
+    @pytest.mark.parametrize(
+        ("directory", "given", "least", "fewest"),
+        [
+            (100, None, "secagg-signed", 51),
+            (0, None, "none", 0),
+            (100, "none", "none", 0),
+            (0, "secagg", "secagg", 0),
+        ],
+    )
+    def test_what_is_left_out_follows_from_an_identity(
+        self, directory: int, given: str | None, least: str, fewest: int
+    ) -> None:
+        policy = Policy(minimum_masking=given).for_device(directory=directory)
+        assert (policy.minimum_masking, policy.fewest) == (least, fewest)
+        chosen = Policy(minimum_masking=given, minimum_participants=7).for_device(directory=directory)
+        assert chosen.fewest == 7
 
 
 class TestMemory:

@@ -14,7 +14,7 @@ from local_grid import RUN_ID, Fault, LocalGrid, Node
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 UNLIMITED = Policy()
 
@@ -51,10 +51,14 @@ class Lab:
     def app(
         self, population: SparsePopulation, *, seed: int | None = None, policy: Policy = UNLIMITED
     ) -> ClientApp:
-        if seed is None:
-            return mount(ClientApp(), lambda context: population, policy=policy)
+        """The app of a virtual node; it draws from the operating system without a seed."""
+        source: Source = SystemSource() if seed is None else SeededSource(seed)
         return mount(
-            ClientApp(), lambda context: population, policy=policy, source=lambda context: SeededSource(seed)
+            ClientApp(),
+            lambda context: population,
+            policy=policy,
+            source=lambda context: source,
+            simulated=lambda context: True,
         )
 
     def grid(

@@ -187,7 +187,7 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
 @needs_proc
 @pytest.mark.slow
 def test_masked_rounds_between_processes(tmp_path: Path) -> None:
-    """Sessions live in Flower's state of a node between processes of one message each."""
+    """Sessions live in the nodes' memory files between processes of one message each."""
     demo = Demo(nodes=3, users=50, masking="secagg", seconds=300.0)
     outcome = run_demo(demo, tmp_path, out=tmp_path / "result", tell=lambda text: None)
     for report in outcome.document["rounds"].values():

@@ -93,7 +93,9 @@ class TestRefusals:
         def load(context: Context) -> Any:
             raise AssertionError("the data was read")
 
-        app = client_app.mount(ClientApp(), load, policy=Policy(max_epsilon=0.5))
+        app = client_app.mount(
+            ClientApp(), load, policy=Policy(max_epsilon=0.5), simulated=lambda context: True
+        )
         assert outcome(app(message_of(select()), context_of())) == ("refused", "over-budget")
 
     @pytest.mark.parametrize(
@@ -164,6 +166,14 @@ class TestTheNodesOwnFile:
             "other-items",
         )
 
+    def test_nor_are_they_when_the_server_has_guessed_them(self, tmp_path: Path) -> None:
+        """An answer would show which items the node's users have, and in which order of their totals."""
+        data, _ = self.write(tmp_path)
+        request = SelectRequest(Plan(users=9, items=2, max_threshold=60))
+        envelope = Envelope(run="r", request=request, items_digest=items_digest(["b", "a"]))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data))
+        assert outcome(reply) == ("refused", "other-items")
+
     def test_an_open_domain_needs_no_list(self, lab: Any, tmp_path: Path) -> None:
         data, _ = self.write(tmp_path)
         envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
@@ -183,7 +193,7 @@ class TestTheNodesOwnFile:
     def test_the_nodes_limits_are_its_own(self, tmp_path: Path) -> None:
         data, _ = self.write(tmp_path)
         envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
-        limits = {"max_epsilon": 1.0, "max_delta": 1.0, "minimum_cohort": 1}
+        limits = {"max_epsilon": 1.0, "max_delta": 1.0, "memory_path": str(tmp_path / "m.db")}
         assert outcome(client_app.app(message_of(envelope), context_of(data_path=data, **limits))) == (
             "refused",
             "over-budget",
@@ -199,3 +209,61 @@ class TestTheNodesOwnFile:
             for run in ("one", "two", "three")
         ]
         assert outcomes == ["answer", "answer", "refused"]
+
+    def test_a_misspelt_key_in_a_nodes_configuration_is_an_error(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It was ignored, and with it the limit that it was meant to set."""
+        data, items = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, items=2, max_threshold=60))
+        misspelt = {"memory_path": str(tmp_path / "m.db"), "max_epsilom": 0.1}
+        reply = client_app.app(message_of(envelope), context_of(data_path=data, items_path=items, **misspelt))
+        assert outcome(reply) == ("failed", "InvalidInput")
+        assert "unknown key max-epsilom" in caplog.text
+        assert "write max-epsilon if you meant that" in caplog.text
+        assert "minimum-corrupt-share" in caplog.text
+
+    @pytest.mark.parametrize("limit", ["max_epsilon", "max_delta"])
+    def test_a_limit_without_a_memory_file_is_an_error(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: str
+    ) -> None:
+        """It held for one Flower run, and every run began anew."""
+        data, _ = self.write(tmp_path)
+        envelope = select(plan=Plan(users=9, domain="open", max_threshold=60))
+        reply = client_app.app(message_of(envelope), context_of(data_path=data, **{limit: 9.0}))
+        assert outcome(reply) == ("failed", "InvalidInput")
+        assert "memory-path" in caplog.text
+
+    def test_a_virtual_node_may_have_a_limit_without_one(self, lab: Any) -> None:
+        app = lab.app(lab.population(), policy=Policy(max_epsilon=9.0))
+        assert outcome(app(message_of(select()), context_of()))[0] == "answer"
+
+
+class TestOneUsersOddRow:
+    """What a node answers about its other users must not depend on it."""
+
+    PLAN = Plan(users=9, items=2, max_threshold=60)
+
+    def answer(self, lab: Any, folder: Path, rows: str) -> tuple[tuple[str, str], int | None]:
+        (folder / "d.csv").write_text("user,item,count\n" + rows)
+        (folder / "items.txt").write_text("a\nb\n")
+        envelope = Envelope(run="r", request=SelectRequest(self.PLAN), items_digest=items_digest(["a", "b"]))
+        config = {"data_path": str(folder / "d.csv"), "items_path": str(folder / "items.txt")}
+        reply = client_app.app(message_of(envelope), context_of(**config))
+        if outcome(reply)[0] != "answer":
+            return outcome(reply), None
+        return outcome(reply), decode(lab.data(reply), envelope.request)[0].users
+
+    @pytest.mark.parametrize(
+        "odd",
+        ["eve,a,many", "eve,a,-3", "eve,a,1.5", "eve,a,", "eve,,3", ",a,3", "eve,a,inf", "eve,a,4000000000",
+         "eve,a,2000000000\neve,b,2000000000", "eve,unlisted,3", f"eve,{'x' * 5000},3"],
+    )  # fmt: skip
+    def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
+        answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
+        assert answered == ("answer", "")
+        assert users == (3 if "unlisted" in odd or "xxx" in odd else 2)
+
+    def test_nobody_is_left(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("refused", "no-users"), None)
+        assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)

@@ -117,6 +117,7 @@ class TestSigned:
                 ClientApp(),
                 lambda context, place=place: lab.part(whole, place, 12),
                 identity=lambda context, place=place: identities[place],
+                simulated=lambda context: True,
             )
             for place in range(12)
         ]
@@ -246,7 +247,7 @@ class TestWhatADeviceRefuses:
             assert "fedhist-answer" not in reply.content.array_records
 
     def test_no_masking_where_it_demands_it(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), 12, policy=Policy(require_masking=True))
+        grid = lab.grid(lab.population(), 12, policy=Policy(minimum_masking="secagg"))
         with pytest.raises(RoundFailed):
             run_on_grid(grid, Plan(users=60, items=6))
         assert self.reasons(grid) == {"not-masked"}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from local_grid import RUN_ID
 
 from fedhist.client.app import mount
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
@@ -42,11 +43,15 @@ def example() -> dict[str, Any]:
 
 
 @pytest.fixture
-def grid_of(lab: Any) -> Callable[..., Any]:
+def grid_of(lab: Any, tmp_path: Path) -> Callable[..., Any]:
     """Ten nodes, all with the example's ClientApp, as Flower would start it on each."""
 
     def build(example: dict[str, Any], nodes: range = NODES) -> Any:
-        return lab.LocalGrid({node: lab.Node(example["client_app"], node) for node in nodes})
+        grid = lab.LocalGrid({number: lab.Node(example["client_app"], number) for number in nodes})
+        for number, node in grid.nodes.items():
+            config = {"memory-path": str(tmp_path / f"{number}.memory")}
+            node.context = Context(RUN_ID, number, config, RecordDict(), {})
+        return grid
 
     return build
 

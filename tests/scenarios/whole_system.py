@@ -99,7 +99,7 @@ class Device(Node):
         app = mount(
             ClientApp(),
             lambda context: part(place),
-            policy=Policy(max_epsilon=limit),
+            policy=Policy(max_epsilon=limit, minimum_masking="none"),
             source=lambda context: SeededSource(SEED),
             memory=lambda context: self.memory,
             identity=lambda context: identities[place],

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.privacy.randomness import (
+    SECRET_BYTES,
+    KeyedSource,
+    SeededSource,
+    Source,
+    SystemSource,
+    new_secret,
+)
 
 
 def test_the_words_of_a_seed_never_change() -> None:
@@ -148,3 +155,37 @@ def test_numpy_integers_name_the_same_streams() -> None:
     assert SeededSource(np.int64(4)).words(2).tolist() == SeededSource(4).words(2).tolist()  # type: ignore[arg-type]
     again = SeededSource(4).fork(np.int64(3)).words(2)  # type: ignore[arg-type]
     assert again.tolist() == SeededSource(4).fork(3).words(2).tolist()
+
+
+class TestKeyed:
+    SECRET = bytes(range(32))
+
+    def keyed(self, purpose: str = "a request", secret: bytes = SECRET) -> KeyedSource:
+        return KeyedSource(secret, purpose=purpose)
+
+    def test_the_same_secret_and_purpose_draw_the_same(self) -> None:
+        users = np.arange(50)
+        for fork in ((), ("device", "release")):
+            one, other = self.keyed().fork(*fork), self.keyed().fork(*fork)
+            assert one.words(9).tolist() == other.words(9).tolist()
+            assert one.user_words(users, 3).tolist() == other.user_words(users, 3).tolist()
+
+    def test_any_other_draws_something_else(self) -> None:
+        sources = [self.keyed(), self.keyed("another"), self.keyed(secret=bytes(32)), self.keyed().fork("x")]
+        assert len({source.words(2).tobytes() for source in sources}) == 4
+        assert len({source.user_words(np.arange(2)).tobytes() for source in sources}) == 4
+
+    def test_a_users_word_does_not_depend_on_the_shards(self) -> None:
+        whole, part = np.arange(100), np.arange(40, 60)
+        assert self.keyed().user_words(whole)[40:60].tolist() == self.keyed().user_words(part).tolist()
+
+    def test_nobody_else_can_compute_them(self) -> None:
+        assert not self.keyed().seeded
+        assert not self.keyed().fork("x").seeded
+
+    def test_the_secret_is_not_printed(self) -> None:
+        assert repr(self.keyed()) == repr(self.keyed().fork("x")) == "KeyedSource()"
+
+    def test_a_new_secret_is_new(self) -> None:
+        secrets = {new_secret() for _ in range(20)}
+        assert len(secrets) == 20 and {len(secret) for secret in secrets} == {SECRET_BYTES}

@@ -1,0 +1,224 @@
+"""What a node insists on, whatever the server asks: attacks that a server can mount with a plan of its choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+from scipy.sparse import csr_array
+from test_flower_device import message_of, outcome
+
+from fedhist.client.app import mount
+from fedhist.client.policy import Policy
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_states import Aborted, AbortReason
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.terms import MaskingTerms
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.protocol.rounds import ReleaseRequest
+from fedhist.server.app import GridTransport, run_on_grid
+from fedhist.simulations.engines.masked_in_process import numbered_identities
+
+ROW = [3, 1, 4, 1, 5, 9]
+VICTIM = 100
+IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(100)])
+
+
+def population_of(row: list[int]) -> SparsePopulation:
+    return SparsePopulation.from_scipy(csr_array(np.array([row])))
+
+
+def node_of(
+    lab: Any, number: int, row: list[int], *, folder: Path, policy: Policy, identity: Identity | None
+) -> Any:
+    """A real node: it has a memory file."""
+    app = mount(
+        ClientApp(),
+        lambda context: population_of(row),
+        policy=policy,
+        memory=lambda context: folder / f"{number}.memory",
+        identity=lambda context: identity,
+    )
+    return lab.Node(app, number)
+
+
+def surrounded(lab: Any, folder: Path, policy: Policy) -> Any:
+    """The node under attack, with a key of its own in a directory of 100, and two that are the server's."""
+    identities = dict(zip(range(VICTIM, VICTIM + 3), IDENTITIES, strict=False))
+    return lab.LocalGrid(
+        {
+            number: node_of(
+                lab,
+                number,
+                ROW if number == VICTIM else [0] * len(ROW),
+                folder=folder,
+                policy=policy if number == VICTIM else Policy(minimum_masking="none"),
+                identity=identity,
+            )
+            for number, identity in identities.items()
+        }
+    )
+
+
+def victim(lab: Any, folder: Path, policy: Policy) -> Any:
+    """The node under attack alone."""
+    return surrounded(lab, folder, policy).nodes[VICTIM]
+
+
+def plan_of(**settings: Any) -> Plan:
+    usual = {"users": 60, "items": len(ROW), "selector": "fixed", "threshold": 60.0, "max_threshold": 60}
+    return Plan(**(usual | {"masking": "secagg", "participants": 3} | settings))
+
+
+def sum_seen_by_the_server(grid: Any, plan: Plan) -> list[float]:
+    """What a server that keeps the sum of round 2 to itself has in hand."""
+    transport = GridTransport(
+        grid, node_timeout=0.01, directory=IDENTITIES[0].directory if plan.is_signed else None
+    )
+    threshold = Threshold(steps=plan.step_range[1], bits=plan.grid_bits)
+    total = transport.total(ReleaseRequest(plan, threshold))
+    return np.ldexp(total.values.astype(float), -plan.grid_bits).tolist()
+
+
+def refusals(node: Any) -> list[str]:
+    return [str(reply.content.config_records["fedhist"]["reason"]) for reply in node.replies]
+
+
+def assert_refused(node: Any, plan: Plan, reason: str) -> None:
+    """The node's answer to the first message of a round of this plan."""
+    threshold = Threshold(steps=plan.step_range[1], bits=plan.grid_bits)
+    envelope = Envelope(run="one", request=ReleaseRequest(plan, threshold))
+    reply = node.answer(message_of(envelope, "advertising" if plan.is_masked else None))
+    assert outcome(reply) == ("refused", reason)
+    assert not reply.content.array_records
+
+
+class TestInventedNeighbours:
+    def test_under_plain_masks_they_show_a_nodes_row(self, lab: Any, tmp_path: Path) -> None:
+        """The attack, on a node that says that it takes part in anything."""
+        grid = surrounded(lab, tmp_path, Policy(minimum_masking="secagg"))
+        assert sum_seen_by_the_server(grid, plan_of()) == ROW
+
+    def test_a_node_with_an_identity_accepts_signed_masks_only(self, lab: Any, tmp_path: Path) -> None:
+        assert_refused(victim(lab, tmp_path, Policy()), plan_of(), "not-signed")
+
+    def test_nor_does_it_answer_without_masks(self, lab: Any, tmp_path: Path) -> None:
+        assert_refused(
+            victim(lab, tmp_path, Policy()), plan_of(masking="none", participants=None), "not-masked"
+        )
+
+    def test_a_node_without_an_identity_can_insist_as_well(self, lab: Any, tmp_path: Path) -> None:
+        node = node_of(
+            lab,
+            VICTIM,
+            ROW,
+            folder=tmp_path,
+            policy=Policy(minimum_masking="secagg-signed"),
+            identity=None,
+        )
+        assert_refused(node, plan_of(masking="none", participants=None), "not-masked")
+        assert_refused(node, plan_of(), "not-signed")
+
+    def test_a_signed_round_without_an_identity_is_refused_before_it_is_charged(
+        self, lab: Any, tmp_path: Path
+    ) -> None:
+        node = node_of(lab, VICTIM, ROW, folder=tmp_path, policy=Policy(), identity=None)
+        assert_refused(node, plan_of(masking="secagg-signed"), "no-identity")
+        assert not (tmp_path / f"{VICTIM}.memory").exists()
+
+
+class TestASmallCohort:
+    SIGNED = plan_of(masking="secagg-signed")
+
+    def test_three_of_a_hundred_show_a_nodes_row(self, lab: Any, tmp_path: Path) -> None:
+        policy = Policy(minimum_participants=3)
+        assert sum_seen_by_the_server(surrounded(lab, tmp_path, policy), self.SIGNED) == ROW
+
+    @pytest.mark.parametrize("policy", [Policy(), Policy(minimum_participants=50)])
+    def test_a_node_asks_for_more_company(self, lab: Any, tmp_path: Path, policy: Policy) -> None:
+        assert_refused(victim(lab, tmp_path, policy), self.SIGNED, "few-participants")
+
+    def test_those_who_may_vanish_do_not_count(self, lab: Any, tmp_path: Path) -> None:
+        """Twelve are asked, and the plan unmasks a sum of ten."""
+        plan = plan_of(participants=12, dropout_share=0.2)
+        assert plan.minimum_survivors == 10
+        assert_refused(
+            victim(lab, tmp_path, Policy(minimum_masking="secagg", minimum_participants=11)),
+            plan,
+            "few-participants",
+        )
+        whole = lab.population()
+        run_on_grid(lab.grid(whole, 12, policy=Policy(minimum_participants=10)), plan)
+
+    def test_masks_are_what_company_means(self, lab: Any, tmp_path: Path) -> None:
+        policy = Policy(minimum_masking="none", minimum_participants=2)
+        plan = plan_of(masking="none", participants=None)
+        assert_refused(victim(lab, tmp_path, policy), plan, "not-masked")
+
+    @pytest.mark.parametrize(("fewest", "gives_up"), [(4, False), (5, True)])
+    def test_the_roster_is_counted_too(self, fewest: int, gives_up: bool) -> None:
+        """The plan's word is not enough: the device looks at who is there."""
+        terms, source = MaskingTerms(session=bytes(32), length=1, width=32), SystemSource()
+        server = CollectingAdvertisements(terms, source=source)
+        state, message = start(terms, 0, source=source, fewest=fewest)
+        server.add(0, message)
+        for device in (1, 2, 3):
+            server.add(device, start(terms, device, source=source)[1])
+        rosters = dict(server.close()[1])
+        after, _ = advance(state, rosters[0], source=source)
+        assert isinstance(after, Aborted) is gives_up
+        assert not gives_up or after.reason is AbortReason.TOO_FEW  # type: ignore[union-attr] # is Aborted then
+
+
+class TestNoise:
+    def test_a_corrupt_share_below_the_nodes_own(self, lab: Any, tmp_path: Path) -> None:
+        """With noise from devices it says how much of the noise is honest, and was the server's word alone."""
+        plan = plan_of(participants=20, corrupt_share=0.0, noise_from="devices")
+        policy = Policy(minimum_masking="secagg", minimum_corrupt_share=0.2)
+        assert_refused(victim(lab, tmp_path, policy), plan, "small-corrupt-share")
+
+    def test_noise_that_is_left_to_the_server(self, lab: Any, tmp_path: Path) -> None:
+        policy = Policy(minimum_masking="secagg", noise_from_devices=True)
+        assert_refused(victim(lab, tmp_path, policy), plan_of(), "server-noise")
+
+    def test_what_meets_every_floor_is_answered(self, lab: Any, tmp_path: Path) -> None:
+        policy = Policy(
+            minimum_cohort=30,
+            minimum_masking="secagg-signed",
+            minimum_participants=9,
+            minimum_corrupt_share=0.1,
+            noise_from_devices=True,
+        )
+        plan = plan_of(
+            masking="secagg-signed",
+            participants=10,
+            corrupt_share=0.1,
+            noise_from="devices",
+            minimum_cohort=30,
+        )
+        grid = lab.LocalGrid(
+            {
+                100 + place: node_of(
+                    lab, 100 + place, ROW, folder=tmp_path, policy=policy, identity=IDENTITIES[place]
+                )
+                for place in range(10)
+            }
+        )
+        with pytest.raises(RoundFailed, match="at least 30"):
+            run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
+        assert all(set(refusals(node)) == {""} for node in grid.nodes.values())
+
+
+def test_masks_without_a_memory_file_are_refused(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+    app = mount(ClientApp(), lambda context: population_of(ROW))
+    assert_refused(lab.Node(app, VICTIM), plan_of(), "no-memory")
+    assert "memory-path" in caplog.text

@@ -1,0 +1,249 @@
+"""One view of a node's data for one charge: also when it is asked again, set back, killed, or asked twice at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from local_grid import RUN_ID
+from scipy.sparse import csr_array
+from test_flower_device import message_of, outcome
+
+from fedhist.client import app as client_app
+from fedhist.client.memory_file import read_memory
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.codec import decode
+from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import ReleaseRequest
+from fedhist.server.app import run_on_grid
+
+OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
+REAL = 3
+MASKED = Plan(users=60, items=6, masking="secagg", participants=12, dropout_share=0.2)
+
+
+def release(run: str = "one") -> Envelope:
+    return Envelope(run=run, request=ReleaseRequest(OPEN, Threshold(steps=5, bits=OPEN.grid_bits)))
+
+
+def fresh_context(number: int = 5) -> Context:
+    return Context(RUN_ID, number, {}, RecordDict(), {})
+
+
+class TestAskedAgain:
+    """One user with sixty items, of which clipping keeps five."""
+
+    WHOLE = SparsePopulation.from_scipy(csr_array(np.ones((1, 60), dtype=np.int64)))
+
+    def app(self, file: Path | None = None) -> ClientApp:
+        return client_app.mount(ClientApp(), lambda context: self.WHOLE, memory=lambda context: file)
+
+    @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_sixty_asks_show_one_view(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
+        app, context = self.app(tmp_path / "m.db" if in_a_file else None), fresh_context()
+        answers = [lab.data(app(message_of(release()), context)) for _ in range(60)]
+        assert len(set(answers)) == 1
+        shown = decode(answers[0], release().request)[0].keyed
+        assert shown is not None and len(shown.keys) == 5
+
+    def test_also_after_a_restart(self, lab: Any, tmp_path: Path) -> None:
+        first = self.app(tmp_path / "m.db")(message_of(release()), fresh_context())
+        again = self.app(tmp_path / "m.db")(message_of(release()), fresh_context())
+        assert lab.data(first) == lab.data(again)
+
+    def test_another_run_and_another_node_draw_for_themselves(self, lab: Any, tmp_path: Path) -> None:
+        app = self.app(tmp_path / "m.db")
+        answers = {lab.data(app(message_of(release(run)), fresh_context())) for run in "abcdefgh"}
+        answers |= {lab.data(self.app()(message_of(release(run)), fresh_context())) for run in "abcdefgh"}
+        assert len(answers) == 16
+
+    @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_data_that_changed_is_not_shown_again(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
+        """The difference of two exact sums is what came in between."""
+        file, context, people = tmp_path / "m.db" if in_a_file else None, fresh_context(), [1]
+
+        def load(context: Context) -> SparsePopulation:
+            return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
+
+        app = client_app.mount(ClientApp(), load, memory=lambda context: file)
+        first = app(message_of(release()), context)
+        people[0] = 2
+        assert outcome(app(message_of(release()), context)) == ("refused", "second-request")
+        assert outcome(app(message_of(release("two")), context))[0] == "answer"
+        people[0] = 1
+        assert lab.data(app(message_of(release()), context)) == lab.data(first)
+
+
+def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> Any:
+    """Twelve nodes, of which the fourth has a memory file as a real node has; the others are virtual."""
+    whole = lab.population()
+
+    def node(place: int) -> Any:
+        app = client_app.mount(
+            ClientApp(),
+            lambda context: lab.part(whole, place, 12),
+            memory=lambda context: folder / "3.memory" if place == REAL else None,
+            simulated=lambda context: place != REAL,
+        )
+        return lab.Node(app, 100 + place, (faults or {}).get(place))
+
+    return lab.LocalGrid({100 + place: node(place) for place in range(12)})
+
+
+def at(stage: str, wrong: Callable[[Message, Any], list[Message]]) -> Any:
+    def fault(message: Message, node: Any) -> list[Message]:
+        return (
+            wrong(message, node)
+            if message.metadata.message_type == f"query.{stage}"
+            else [node.answer(message)]
+        )
+
+    return fault
+
+
+STAGES = ("sharing", "masking", "unmasking")
+
+
+class TestSetBack:
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_a_node_set_back_by_flower_does_not_mask_twice(
+        self, lab: Any, tmp_path: Path, stage: str
+    ) -> None:
+        """Flower stores a node's state after its reply has left, and goes on when that fails."""
+        second: list[tuple[str, str]] = []
+
+        def set_back(message: Message, node: Any) -> list[Message]:
+            before = deepcopy(node.context)
+            first = node.answer(deepcopy(message))
+            node.context = before
+            second.append(outcome(node.answer(deepcopy(message))))
+            node.context = fresh_context(node.context.node_id)
+            second.append(outcome(node.answer(deepcopy(message))))
+            return [first]
+
+        grid = real_grid(lab, tmp_path, {REAL: at(stage, set_back)})
+        run_on_grid(grid, MASKED)
+        assert second and {status for status, _ in second} == {"refused"}
+
+    def test_flowers_state_holds_nothing_of_a_node_with_a_file(self, lab: Any, tmp_path: Path) -> None:
+        grid = real_grid(lab, tmp_path)
+        run_on_grid(grid, MASKED)
+        assert not grid.nodes[100 + REAL].context.state.config_records
+
+    def test_a_node_that_restarts_between_stages_stays_in_the_sum(self, lab: Any, tmp_path: Path) -> None:
+        def restart(message: Message, node: Any) -> list[Message]:
+            node.context = fresh_context(node.context.node_id)
+            return [node.answer(message)]
+
+        reports: list[Any] = []
+        run_on_grid(real_grid(lab, tmp_path, {REAL: restart}), MASKED, on_report=reports.append)
+        assert [report.answered for report in reports] == [12, 12]
+
+    def test_two_runs_at_once_on_the_same_nodes(self, lab: Any, tmp_path: Path) -> None:
+        """Each has a session of its own in the file."""
+        whole, begun = lab.population(), list[Any]()
+        plan = Plan(users=60, items=6, selector="fixed", threshold=9.0, masking="secagg", participants=3)
+
+        def node(place: int) -> Any:
+            app = client_app.mount(
+                ClientApp(),
+                lambda context: lab.part(whole, place, 3),
+                memory=lambda context: tmp_path / f"{place}.memory",
+            )
+            return lab.Node(app, 100 + place)
+
+        grid = lab.LocalGrid({100 + place: node(place) for place in range(3)})
+
+        def another_run(message: Message, node: Any) -> list[Message]:
+            if message.metadata.message_type == "query.sharing" and not begun:
+                begun.append(None)
+                begun.append(run_on_grid(grid, plan))
+            return [node.answer(message)]
+
+        grid.nodes[100].fault = another_run
+        begun.append(run_on_grid(grid, plan))
+        assert len(begun) == 3
+
+
+class Killed(BaseException):
+    """Not an Exception, so that nothing on the way up stops it."""
+
+
+class TestKilled:
+    @pytest.mark.parametrize("stage", STAGES)
+    @pytest.mark.parametrize("moment", ["before the next state is kept", "between commit and answer"])
+    def test_a_killed_step_is_never_repeated(
+        self, lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str
+    ) -> None:
+        keep, second = client_app.keep_session, list[tuple[str, str]]()
+
+        def killed(path: Path, run: str, state: bytes) -> None:
+            if moment == "between commit and answer":
+                keep(path, run, state)
+            raise Killed
+
+        def die_and_come_back(message: Message, node: Any) -> list[Message]:
+            with monkeypatch.context() as patched:
+                patched.setattr(client_app, "keep_session", killed)
+                with pytest.raises(Killed):
+                    node.answer(deepcopy(message))
+            second.append(outcome(node.answer(deepcopy(message))))
+            return []
+
+        reports: list[Any] = []
+        grid = real_grid(lab, tmp_path, {REAL: at(stage, die_and_come_back)})
+        run_on_grid(grid, MASKED, on_report=reports.append)
+        assert second and {status for status, _ in second} == {"refused"}
+        assert reports[0].answered == (12 if stage == "unmasking" else 11)
+
+    def test_what_fails_half_way_is_not_repeated_either(self, lab: Any, tmp_path: Path) -> None:
+        """The data can't be read when the vector is due; a moment later it can."""
+        readable = [False]
+
+        def load(context: Context) -> Any:
+            if not readable[0]:
+                raise OSError
+            return lab.part(lab.population(), 3, 12)
+
+        outcomes: list[tuple[str, str]] = []
+
+        def ask_twice(message: Message, node: Any) -> list[Message]:
+            for _ in range(2):
+                outcomes.append(outcome(node.answer(deepcopy(message))))
+                readable[0] = True
+            return []
+
+        grid = real_grid(lab, tmp_path, {REAL: at("masking", ask_twice)})
+        grid.nodes[100 + REAL].app = client_app.mount(
+            ClientApp(), load, memory=lambda context: tmp_path / "3.memory"
+        )
+        run_on_grid(grid, MASKED)
+        assert outcomes[:2] == [("failed", "OSError"), ("refused", "no-session")]
+
+
+class TestTwoAtOnce:
+    @pytest.mark.parametrize("stage", ["advertising", *STAGES])
+    def test_of_two_messages_at_once_one_is_answered(self, lab: Any, tmp_path: Path, stage: str) -> None:
+        statuses: list[list[str]] = []
+
+        def twice(message: Message, node: Any) -> list[Message]:
+            def ask(copy: Message) -> Message:
+                return node.app(copy, fresh_context(node.context.node_id))
+
+            with ThreadPoolExecutor(2) as pool:
+                replies = list(pool.map(ask, [deepcopy(message), deepcopy(message)]))
+            statuses.append(sorted(outcome(reply)[0] for reply in replies))
+            return [reply for reply in replies if outcome(reply)[0] == "answer"]
+
+        run_on_grid(real_grid(lab, tmp_path, {REAL: at(stage, twice)}), MASKED)
+        assert statuses and all(pair == ["answer", "refused"] for pair in statuses)
+        assert read_memory(tmp_path / "3.memory").spent.epsilon == pytest.approx(1.1)
