@@ -58,7 +58,7 @@ POLICY_KEYS = (
     Key(
         "minimum-participants",
         Kind.WHOLE,
-        "the fewest participants of a masked sum; left out: more than half of the directory for a node with an identity",
+        "the fewest participants of a masked sum; left out: with an identity, more than half of the directory",
     ),
     Key(
         "minimum-corrupt-share",

@@ -33,7 +33,7 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.protocol.table_terms import table_notes
-from fedhist.protocol.withholding import length_tells, shared_times
+from fedhist.protocol.withholding import length_tells
 from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
     Collector,
@@ -52,7 +52,7 @@ from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.release import Release
-from fedhist.server.report import cohort_notes, name_notes, release_document, release_notes
+from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
@@ -361,48 +361,16 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             directory=directory,
         )
         observe(RunEnded(outcome="released", reason=None))
-        for note in cohort_notes(settings.plan, _users(reports)):
+        for note in cohort_notes(settings.plan, users_answered(reports)):
             log.warning("%s", note)
         if settings.out is not None:
             with new_folder(settings.out) as folder:
-                document = _document(release, ledger, settings, reports, labels)
+                document = grid_document(release, ledger, reports, labels, seed=settings.seed)
                 write_results(folder, document, release, labels)
                 if settings.trace:
                     write_trace(folder / TRACE_FILE, recorder, engine="flower")
             log.info("result written")
     return release
-
-
-def _document(
-    release: Release,
-    ledger: Ledger,
-    settings: GridSettings,
-    reports: dict[Round, RoundReport],
-    labels: Labels | None,
-) -> dict[str, object]:
-    document = release_document(
-        release,
-        total=ledger.basic(),
-        tight=ledger.tight(),
-        seed=settings.seed,
-        bytes_per_user={
-            r.value: None if report.size is None else round(report.size / report.users)
-            for r, report in reports.items()
-        },
-        seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
-        notes=[
-            *cohort_notes(settings.plan, _users(reports)),
-            *release_notes(release),
-            *name_notes(release, labels),
-        ],
-        users=_users(reports),
-    )
-    return document | {"rounds": {r.value: report.to_json(truth=False) for r, report in reports.items()}}
-
-
-def _users(reports: Mapping[Round, RoundReport]) -> dict[str, int]:
-    """How many users' answers are in the sum, by round."""
-    return {r.value: report.users for r, report in reports.items()}
 
 
 def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from fedhist.protocol.masking_terms import masking_graph
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.table_terms import table_notes
 from fedhist.protocol.visible_text import is_formula, is_hidden
+from fedhist.protocol.withholding import shared_times
+from fedhist.server.collection import RoundReport
 from fedhist.server.release import Release
 
 
@@ -125,3 +127,38 @@ def release_notes(release: Release) -> list[str]:
     if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
         notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
     return notes + table_notes(plan)
+
+
+def grid_document(
+    release: Release,
+    ledger: Ledger,
+    reports: Mapping[Round, RoundReport],
+    labels: Labels | None,
+    *,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The result of a run over a Grid, with what each round reported and no times."""
+    users = users_answered(reports)
+    document = release_document(
+        release,
+        total=ledger.basic(),
+        tight=ledger.tight(),
+        seed=seed,
+        bytes_per_user={
+            r.value: None if report.size is None else round(report.size / report.users)
+            for r, report in reports.items()
+        },
+        seconds=shared_times({r.value: report.seconds for r, report in reports.items()}, truth=False),
+        notes=[
+            *cohort_notes(release.plan, users),
+            *release_notes(release),
+            *name_notes(release, labels),
+        ],
+        users=users,
+    )
+    return document | {"rounds": {r.value: report.to_json(truth=False) for r, report in reports.items()}}
+
+
+def users_answered(reports: Mapping[Round, RoundReport]) -> dict[str, int]:
+    """How many users' answers are in the sum, by round."""
+    return {r.value: report.users for r, report in reports.items()}

@@ -196,8 +196,8 @@ def _few(setting: Setting) -> int:
 
 CHECKS = (
     Check("others hold anything, scores", partial(scores_move, masked=False, sent=False)),
-    Check("others hold anything, scores under masks", partial(scores_move, masked=True, sent=False)),
-    Check("others send anything, scores under masks", partial(scores_move, masked=True, sent=True)),
+    Check("others hold anything, masked scores", partial(scores_move, masked=True, sent=False)),
+    Check("others send anything, masked scores", partial(scores_move, masked=True, sent=True)),
     Check(
         "others send anything, gaussian",
         two_worlds(partial(lied_release, "gaussian", epsilon=1.0, delta=0.02), _few),
