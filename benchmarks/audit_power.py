@@ -35,6 +35,7 @@ ORDER = (
     "masks",
     "answers",
     "others",
+    "tables",
     "shares, one",
     "fresh",
     "two worlds, w",
@@ -269,6 +270,50 @@ BUGS = (
             "server.selection.m_quantile:MQuantile.select",
             "signed(tail.counts[index : index + 1] - step_noise, tail.width).item()",
             "tail.counts[index].item() - step_noise.item()",
+        ),
+    ),
+    bug(
+        "the table's salt known before the data",
+        (
+            "server.coordinator:_choose",
+            "table_salt=_table_salt(source) if plan.has_table",
+            "table_salt=plan.digest if plan.has_table",
+        ),
+    ),
+    bug(
+        "a table's room tested without noise",
+        ("server.release:_check_fits", "total.keyed.length + drawn >", "total.keyed.length >"),
+    ),
+    bug(
+        "the test of a table's room not charged",
+        ("server.release:_table_charges", "return fit, decoding", "return (decoding,)"),
+    ),
+    bug(
+        "a table with too little room",
+        (
+            "protocol.table_terms:table_room",
+            "plan.table_capacity + 2 * noise.bar",
+            "plan.table_capacity // 16 + 1",
+        ),
+    ),
+    bug(
+        "clipping drawn afresh when asked again",
+        (
+            "client.device:clear_answer",
+            "source if source.seeded else KeyedSource(secret, purpose=envelope.fingerprint)",
+            "source",
+        ),
+    ),
+    bug(
+        "a node's fewest participants not checked",
+        ("client.policy:_check_floors", "plan.minimum_survivors < policy.fewest", "False"),
+    ),
+    bug(
+        "a bad box that stops its receiver",
+        (
+            "protocol.masking.device_session:_check",
+            "bad.append(sender)",
+            "raise _Abort(AbortReason.STRANGER) from None",
         ),
     ),
 )

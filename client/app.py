@@ -20,13 +20,12 @@ from typing import Protocol
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedhist.client.device import answer_population
+from fedhist.client.device import clear_answer
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import admit_in_file, answer_in_file, keep_session, take_session
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered
 from fedhist.client.records import read_items, read_node_population
-from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
     ANSWER,
     ENVELOPE_VERSION,
@@ -47,7 +46,7 @@ from fedhist.protocol.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SECRET_BYTES, KeyedSource, Source, SystemSource, new_secret
+from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
 
 log = logging.getLogger("fedhist")
@@ -241,12 +240,7 @@ class _Handler(_Answering):
         population = self.node.population(envelope, context)
         if population.users == 0:
             raise Refused(Refusal.NO_USERS)
-        source = self.node.source(context)
-        if not source.seeded:
-            # One request, one view: asked again, a node draws the same.
-            source = KeyedSource(secret, purpose=envelope.fingerprint)
-        contribution = answer_population(request, population, source=source)
-        answer = encode(contribution, request, labels_of(population))
+        answer = clear_answer(envelope, population, secret=secret, source=self.node.source(context))
         memory.note(envelope, answer)
         return answer
 

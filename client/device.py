@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedhist.protocol.clipping import sum_clipped
+from fedhist.protocol.codec import encode
+from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.keyed import Keyed, KeyedSum
@@ -14,7 +16,7 @@ from fedhist.protocol.noisy_tail import noisy_tail_vector
 from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
 from fedhist.protocol.per_item import item_tail_vector, sum_clipped_items
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.random_clip import sum_random_clipped
 from fedhist.protocol.rounds import Contribution, ReleaseRequest, Request, SelectRequest
 from fedhist.protocol.sketch.buckets import bucket_numbers
@@ -73,6 +75,24 @@ def answer_population(
         values=values,
         keyed=None if keyed is None else keyed.total(),
     )
+
+
+def clear_answer(envelope: Envelope, population: Population, *, secret: bytes, source: Source) -> bytes:
+    """A participant's answer to a request without masks, as bytes. One request, one view.
+
+    A server that asks again must not see another draw of the clipping: at C = 5, sixty of them would show nearly all of
+    a user's items. So what users draw comes from a secret of the participant and from the request, and the same request
+    has the same answer.
+
+    Args:
+        envelope: the request, with the name of its run.
+        population: the participant's users.
+        secret: the participant's own, which it keeps.
+        source: of a simulation, if it is seeded; any other is not used.
+    """
+    draws = source if source.seeded else KeyedSource(secret, purpose=envelope.fingerprint)
+    contribution = answer_population(envelope.request, population, source=draws)
+    return encode(contribution, envelope.request, labels_of(population))
 
 
 def add_noise_share(request: Request, values: Integers, *, source: Source) -> Integers:

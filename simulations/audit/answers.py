@@ -12,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.client.device import answer_population
+from fedhist.client.device import answer_population, clear_answer
 from fedhist.client.policy import Memory, Policy, admit, round_cost
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import Envelope, Status, new_run_name
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import Crafted, crafted
 
 NODES = 6
+_ASKED = 5
 _LABELS = ("a", "b", "c", "d")
 
 
@@ -103,8 +104,8 @@ def counted_once(setting: Setting) -> Finding:
 def one_view(setting: Setting) -> Finding:
     """A server that asks again within a run gets no second view, and no device is charged less than was promised.
 
-    Asked for the same again, a device may repeat what it said, unless it was masked: two masked answers would have two
-    shares of noise. Asked for another threshold or by another plan it must not answer.
+    Asked for the same again, a device repeats what it said, to the bit, unless it was masked: two masked answers would
+    have two shares of noise. Asked for another threshold or by another plan it must not answer.
     """
     wrong = cases = 0
     for name, plan in _plans().items():
@@ -118,6 +119,9 @@ def one_view(setting: Setting) -> Finding:
             forbidden += [lower] if request.round is Round.RELEASE else []
             cases += len(forbidden)
             wrong += sum(_admits(memory, Envelope(run=run, request=again)) for again in forbidden)
+        if not plan.is_masked:
+            cases += 1
+            wrong += len({_clear_answer(run, lower) for _ in range(_ASKED)}) > 1
         due = round_cost(plan, Round.SELECT) + round_cost(plan, Round.RELEASE)
         cases += 1
         wrong += memory.spent.epsilon < due.epsilon or memory.spent.delta < due.delta
@@ -126,9 +130,44 @@ def one_view(setting: Setting) -> Finding:
     )
 
 
-def _admits(memory: Memory, envelope: Envelope) -> bool:
+def _clear_answer(run: str, request: Request) -> bytes:
+    """What a device sends whose clipping draws: it has more of everything than the threshold."""
+    user = crafted([[(item, 40) for item in range(len(_LABELS))]], len(_LABELS), _LABELS)
+    envelope = Envelope(run=run, request=request)
+    return clear_answer(envelope, user, secret=bytes(32), source=SystemSource())
+
+
+def floors(setting: Setting) -> Finding:
+    """What a device insists on is refused if the plan promises less, and taken if it does not."""
+    base = _plans()["masked, noise from devices"]
+    policy = Policy(
+        minimum_masking="secagg", minimum_participants=NODES, minimum_corrupt_share=0.1, noise_from_devices=True,
+        minimum_cohort=3,
+    )  # fmt: skip
+    good = replace(base, corrupt_share=0.2, minimum_cohort=3)
+    lower: dict[str, Plan] = {
+        "masks": replace(good, masking="none", participants=None, corrupt_share=0.05, dropout_share=0.1,
+                         noise_from="server"),
+        "participants": replace(good, participants=NODES - 1),
+        "survivors": replace(good, dropout_share=0.3),
+        "corrupt share": replace(good, corrupt_share=0.0),
+        "noise": replace(good, noise_from="server"),
+        "users": replace(good, minimum_cohort=2),
+    }  # fmt: skip
+    run = new_run_name(source=setting.auditor().fork("floors"))
+    wrong = sum(
+        _admits(Memory(), Envelope(run=run, request=SelectRequest(plan)), policy) for plan in lower.values()
+    )
+    signed = replace(policy, minimum_masking="secagg-signed")
+    wrong += _admits(Memory(), Envelope(run=run, request=SelectRequest(good)), signed)
+    wrong += not _admits(Memory(), Envelope(run=run, request=SelectRequest(good)), policy)
+    detail = f"{wrong} of {len(lower) + 2} plans taken that promise too little, or refused"
+    return exact(setting.name, passed=wrong == 0, detail=detail)
+
+
+def _admits(memory: Memory, envelope: Envelope, policy: Policy | None = None) -> bool:
     try:
-        admit(Policy(), memory, envelope)
+        admit(policy or Policy(), memory, envelope)
     except Refused:
         return False
     return True
@@ -146,4 +185,8 @@ def _alike(first: Total | None, second: Total | None) -> bool:
     return same
 
 
-CHECKS = (Check("answers, counted once", counted_once), Check("answers, one view", one_view))
+CHECKS = (
+    Check("answers, counted once", counted_once),
+    Check("answers, one view", one_view),
+    Check("answers, floors", floors),
+)

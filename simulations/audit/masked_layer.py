@@ -33,6 +33,7 @@ from fedhist.simulations.engines.masked_in_process import masked_round
 DEVICES = 6
 _STAGES = 5
 """Advertising, sharing, checking, masking, unmasking."""
+_SHARING, _CHECKING = 1, 2
 _CONSTANT = 1 << 40
 """Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
 
@@ -53,6 +54,7 @@ def run_session(
     *,
     source_of: Callable[[int], Source],
     twice: tuple[int, int] | None = None,
+    sends: Callable[[int, int, bytes], bytes] = lambda device, stage, message: message,
 ) -> Session:
     """A masked sum with the devices' and the server's own code, message by message.
 
@@ -61,6 +63,7 @@ def run_session(
         vectors: what each device adds.
         source_of: each device's randomness; number -1 is the server.
         twice: a device and the number of a stage: its message of that stage reaches the server twice.
+        sends: what a device makes of its message of a stage before it leaves.
     """
     session, stage = Session(terms), 0
     server: ServerStage = CollectingAdvertisements(terms, source=source_of(-1))
@@ -70,7 +73,7 @@ def run_session(
         first, message = start(terms, device, source=source)
         states[device] = first
         session.states.append(first)
-        _deliver(server, device, message, again=twice == (device, stage))
+        _deliver(server, device, sends(device, stage, message), again=twice == (device, stage))
     while not isinstance(server, CollectingOpenings):
         server, messages = server.close()
         stage += 1
@@ -81,7 +84,7 @@ def run_session(
             if isinstance(state, Checked):
                 residues = read_residues(wire.masked_body(answer, terms), terms.width)
                 session.masked.append(residues.astype(np.uint64).view(np.int64))
-            _deliver(server, device, answer, again=twice == (device, stage))
+            _deliver(server, device, sends(device, stage, answer), again=twice == (device, stage))
     session.result = server.close()
     return session
 
@@ -197,6 +200,48 @@ def counted_once(setting: Setting) -> Finding:
     )
 
 
+def bad_boxes(setting: Setting) -> Finding:
+    """One device that sends garbage boxes, or complains of everybody's, is left out by name, and nobody else is."""
+    wrong = cases = 0
+    for bad in range(DEVICES):
+        for stage in (_SHARING, _CHECKING):
+            terms = MaskingTerms(
+                session=bytes([stage, bad] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
+            )
+
+            def sends(device: int, at: int, message: bytes, *, liar: tuple[int, int] = (bad, stage),
+                      terms: MaskingTerms = terms) -> bytes:  # fmt: skip
+                return _spoilt(message, at, device, terms) if (device, at) == liar else message
+
+            vectors = [np.full(8, 10**number, dtype=np.int64) for number in range(DEVICES)]
+            cases += 1
+            try:
+                source = setting.auditor().fork("bad", stage, bad)
+                result = run_session(terms, vectors, source_of=source.fork, sends=sends).result
+            except FedhistError:
+                wrong += 1
+                continue
+            others = [number for number in range(DEVICES) if number != bad]
+            right = result is not None and list(result.included) == others
+            right = right and np.array_equal(result.values, np.sum([vectors[n] for n in others], axis=0))
+            wrong += not (right and [bad] == [n for ids in result.left_out.values() for n in ids])
+    return exact(
+        setting.name,
+        passed=wrong == 0,
+        detail=f"{wrong} of {cases} sums with one bad device stopped or wrong",
+    )
+
+
+def _spoilt(message: bytes, stage: int, device: int, terms: MaskingTerms) -> bytes:
+    if stage == _SHARING:
+        boxes = wire.decode_boxes(message, wire.Kind.SHARES, terms)
+        return wire.encode_boxes(
+            wire.Kind.SHARES, [(receiver, bytes(len(box))) for receiver, box in boxes], terms
+        )
+    everybody = [other for other in range(DEVICES) if other != device]
+    return wire.message(wire.Kind.COMPLAINTS, terms, wire.id_list(everybody))
+
+
 def sums_at_the_limit(setting: Setting) -> Finding:
     """Sums just below and above what 32 bits hold, and near 2^63, come out exactly."""
     wrong, cases = 0, 0
@@ -239,5 +284,6 @@ CHECKS = (
     Check("masks, fresh secrets", fresh_secrets),
     Check("masks, fresh keystream", fresh_keystream),
     Check("masks, counted once", counted_once),
+    Check("masks, bad boxes", bad_boxes),
     Check("masks, sums at the limit", sums_at_the_limit),
 )

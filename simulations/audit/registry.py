@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter
 
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.simulations.audit import answers, masked_layer, others, selector_worlds
+from fedhist.simulations.audit import answers, masked_layer, others, selector_worlds, tables
 from fedhist.simulations.audit.device_shares import guessed_shares, masked_one_run, shares_in_two_worlds
 from fedhist.simulations.audit.findings import Check, Effort, Finding, Setting, exact
 from fedhist.simulations.audit.fresh_keys import USERS, fresh_keys
@@ -100,7 +100,7 @@ def all_checks() -> tuple[Check, ...]:
     checks += [Check(name, one_run(kind)) for name, kind in _CANARIES.items()]
     checks += [Check(name, masked_one_run(kind)) for name, kind in _MASKED_CANARIES.items()]
     checks += [Check("lattice", lattice)]
-    return (*checks, *masked_layer.CHECKS, *answers.CHECKS, *others.CHECKS)
+    return (*checks, *masked_layer.CHECKS, *answers.CHECKS, *others.CHECKS, *tables.CHECKS)
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,20 @@ CAUGHT = [
     ("a device answering twice, without masks", "answers, counted once", 1),
     ("a device opening a second masking session", "answers, one view", 1),
     ("a device clipping to a second threshold", "answers, one view", 1),
+    ("clipping drawn afresh when asked again", "answers, one view", 1),
+    ("a node's fewest participants not checked", "answers, floors", 1),
+    ("a bad box that stops its receiver", "masks, bad boxes", 1),
+    ("a masked sum read before its noise", "others send anything, laplace", 400),
+    ("items one by one read before their noise", "others send anything, items", 400),
+    ("m-quantile: a sum read before its noise", "others send anything, m-quantile", 400),
+    ("dpsgd: a sum read before its noise", "others send anything, dpsgd", 400),
+    ("scores that are no distances on the circle", "others send anything, masked scores", 1),
+    ("open scores that are no distances on the circle", "others send anything, masked scores", 1),
+    ("range of V under masks as without", "others send anything, masked scores", 1),
+    ("the table's salt known before the data", "tables, fresh salts", 1),
+    ("a table's room tested without noise", "tables, too full or not", 200),
+    ("the test of a table's room not charged", "tables, too full or not", 4_000),
+    ("a table with too little room", "tables, at their room", 1),
 ]
 
 
@@ -206,7 +220,7 @@ def test_time_savers_name_real_bugs_and_checks() -> None:
 def test_the_command_prints_a_table(fedhist: Cli) -> None:
     code, out, err = fedhist("audit", "--only", "masks", "--seed", "1")
     assert code == 0
-    assert "masks, counted once" in out and "4 checks, all passed" in out
+    assert "masks, counted once" in out and "5 checks, all passed" in out
     assert "passed  masks, fresh secrets" in err
 
 

@@ -1,0 +1,124 @@
+"""Audits of tables, which an open domain has under masks: whether a round fails must not tell what somebody holds.
+
+Others may hold names that were made to collide, and as many items as just fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import FedhistError, TableTooSmall
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.sketch.iblt import decode_table, encode_table
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
+from fedhist.protocol.table_terms import fit_noise, table_room, table_shape
+from fedhist.server.coordinator import Begin, Planned, Releasing, advance, run_rounds
+from fedhist.simulations.audit.bounds import event_epsilon
+from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, exact
+from fedhist.simulations.audit.others import MASKED
+
+_KEYS = 5
+"""C, and so the most items that one user has."""
+_CAPACITY = 12
+_RUNS, _TABLES = 100, 10
+
+
+def _table_plan(capacity: int, **settings: Any) -> Plan:
+    usual: dict[str, Any] = {"users": 3, "threshold": float(_KEYS), "epsilon": 0.1, "epsilon_select": 1.0}
+    budget: dict[str, Any] = {"delta": 0.01, "delta_select": 0.01, "max_threshold": 8.0}
+    return Plan(
+        domain="open", selector="fixed", table_capacity=capacity, **MASKED, **(usual | budget | settings)
+    )
+
+
+def full_table(setting: Setting) -> Finding:
+    """The others hold as many items as may just fit, and the user brings as many new ones as one user can.
+
+    Whether the round fails is what is looked at.
+    """
+    plan = _table_plan(_CAPACITY)
+    noise = fit_noise(plan, _KEYS)
+    assert noise is not None  # noqa: S101 - three users may bring more items than fit
+    held = _CAPACITY + noise.bar
+    labels = [f"item {number}" for number in range(held + _KEYS)]
+    # Counts of one: clipping to C items a user would keep few of them, so the total is written down.
+    runs, source = setting.effort.runs, setting.mechanism()
+    failed, claims = [], []
+    for world, items in (("without", held), ("with", held + _KEYS)):
+        keyed = Keyed(np.arange(items), np.ones((items, 1), dtype=np.int64))
+        total = Total(Round.RELEASE, plan.users, np.zeros(0, dtype=np.int64), keyed, labels, shares=3)
+        ends = [_ends_without_release(plan, total, source.fork(world, number)) for number in range(runs)]
+        failed.append(sum(ended for ended, _ in ends))
+        claims.append(ends[0][1])
+    claim = claims[0]
+    bound = event_epsilon(failed[1], runs, failed[0], runs, delta=claim.delta, alpha=setting.alpha)
+    detail = f"the round failed in {failed[0]:,} and {failed[1]:,} of {runs:,} runs"
+    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+
+
+def _ends_without_release(plan: Plan, total: Total, source: Source) -> tuple[bool, Cost]:
+    """Whether a run with this total in round 2 fails, and what the ledger has for it."""
+    ledger = Ledger()
+    try:
+        run_rounds(plan, _Given(total), ledger=ledger, source=source)
+    except TableTooSmall:
+        return True, ledger.tight()
+    return False, ledger.tight()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A cohort with one answer."""
+
+    answer: Total
+    simulated: bool = False
+
+    def total(self, request: Request) -> Total:
+        """The answer, whatever is asked."""
+        return self.answer
+
+
+def fresh_salts(setting: Setting) -> Finding:
+    """Every run places the items of its table anew, so that nobody can hold a name that was made to collide."""
+    plan, salts = _table_plan(_CAPACITY), []
+    state = Planned(plan)
+    for number in range(_RUNS):
+        source = setting.mechanism().fork("salt", number)
+        asked = advance(state, Begin(), ledger=Ledger(), source=source)
+        assert isinstance(asked, Releasing)  # noqa: S101 - the threshold is fixed
+        salts.append(asked.request.table_salt)
+    again = len(salts) - len(set(salts)) + sum(len(salt) != SALT_BYTES for salt in salts)
+    return exact(setting.name, passed=again == 0, detail=f"{again} of {len(salts)} salts repeated or short")
+
+
+def tables_at_their_room(setting: Setting) -> Finding:
+    """Tables that hold as many items as they have room for come back item by item, whatever the salt."""
+    wrong = cases = 0
+    for capacity in (1, 2, 40, 400):
+        plan = _table_plan(capacity)
+        room = table_room(plan, _KEYS)
+        names = [f"name {number}" for number in range(room)]
+        for number in range(_TABLES):
+            salt = setting.auditor().fork(capacity, number).words(SALT_BYTES // 8).tobytes()
+            shape = table_shape(plan, _KEYS)
+            vector = encode_table(names, np.ones(room, dtype=np.int64), shape, salt=salt)
+            try:
+                wrong += sorted(decode_table(vector, shape, salt=salt).labels) != sorted(names)
+            except FedhistError:
+                wrong += 1
+            cases += 1
+    return exact(setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} full tables not read back")
+
+
+CHECKS = (
+    Check("tables, too full or not", full_table),
+    Check("tables, fresh salts", fresh_salts),
+    Check("tables, at their room", tables_at_their_room),
+)
