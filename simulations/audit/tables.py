@@ -18,7 +18,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.sketch.iblt import decode_table, encode_table
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.protocol.table_terms import fit_noise, table_room, table_shape
+from fedhist.protocol.table_terms import fit_noise, table_shape
 from fedhist.server.coordinator import Begin, Planned, Releasing, advance, run_rounds
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, exact
@@ -101,9 +101,10 @@ def fresh_salts(setting: Setting) -> Finding:
 def tables_at_their_room(setting: Setting) -> Finding:
     """Tables that hold as many items as they have room for come back item by item, whatever the salt."""
     wrong = cases = 0
-    for capacity in (1, 2, 40, 400):
-        plan = _table_plan(capacity)
-        room = table_room(plan, _KEYS)
+    for capacity in (1, 2, 40, 6_000):
+        plan = _table_plan(capacity, users=max(capacity, 3))
+        noise = fit_noise(plan, _KEYS)
+        room = capacity if noise is None else capacity + 2 * noise.bar
         names = [f"name {number}" for number in range(room)]
         for number in range(_TABLES):
             salt = setting.auditor().fork(capacity, number).words(SALT_BYTES // 8).tobytes()
