@@ -262,8 +262,13 @@ class TestOneUsersOddRow:
     def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
         answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
         assert answered == ("answer", "")
-        assert users == (3 if "unlisted" in odd or "xxx" in odd else 2)
+        # The number of users is shown exactly: a user stays, whatever becomes of the rows.
+        assert users == (3 if "eve" in odd else 2)
 
-    def test_nobody_is_left(self, lab: Any, tmp_path: Path) -> None:
-        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("refused", "no-users"), None)
+    def test_a_user_of_whom_no_row_is_left_is_an_empty_one(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("answer", ""), 1)
+        assert self.answer(lab, tmp_path, "eve,a,many\neve,,2\n") == (("answer", ""), 1)
+
+    def test_nobody_is_there(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, ",a,1\n") == (("refused", "no-users"), None)
         assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)
