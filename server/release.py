@@ -290,8 +290,8 @@ def _open_release(
     """Noise the keys of positive clipped sum and show those above the bar; and the transport's numbers of these.
 
     Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. Those that are
-    written alike are one, and if one of them is a text it stands for all. A key that no clipped histogram holds is
-    never drawn for: whether it was clipped away or never there can't be told.
+    written alike are one, and if one of all labels, held or not, is a text, it stands for all. A key that no clipped
+    histogram holds is never drawn for: whether it was clipped away or never there can't be told.
 
     Under masks a sum is a residue modulo 2^64, which is whatever some participant made it. All keys of the table are
     noised, and a sum is read as a signed number only afterwards, so that what is shown of a key is a function of its
@@ -309,7 +309,7 @@ def _open_release(
         keys, counts = keys[counts > 0], counts[counts > 0]
     noised = counts + noise.draw(len(counts), source=source)
     shown = noised > noise.bar
-    labels = keys[shown].tolist() if total.labels is None else [total.labels[key] for key in keys[shown]]
+    labels = keys[shown].tolist() if total.labels is None else _as_written(keys[shown], total.labels)
     release = Release(
         plan=plan,
         threshold=threshold.value,
@@ -322,6 +322,15 @@ def _open_release(
         bar=noise.bar,
     )
     return release, keys[shown]
+
+
+def _as_written(keys: Integers, labels: Labels) -> list[str | int]:
+    """The keys' labels; for a number that is also there as a text, that text, whether or not anybody holds it."""
+    named = [labels[key] for key in keys.tolist()]
+    if all(isinstance(name, str) for name in named):
+        return named
+    texts = {label for label in labels if isinstance(label, str)}
+    return [str(name) if str(name) in texts else name for name in named]
 
 
 def _by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:

@@ -14,7 +14,7 @@ from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
-from fedhist.server.selection.exponential_v import choice_by_range, range_charge
+from fedhist.server.selection.exponential_v import added_up, choice_by_range, range_charge, shares_of
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -24,12 +24,13 @@ def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
     with slope one from t to the noise's scale, where V(C) stays at t for ever.
     """
     noises = plan.open_noises(plan.candidate_steps)
-    bars = np.array([noise.bar for noise in noises]) << SHARE_BITS
-    floors = np.array([math.ceil(noise.scale) for noise in noises]) << SHARE_BITS
-    error = tail.overflow << SHARE_BITS
+    bars = shares_of(noise.bar for noise in noises)
+    floors = shares_of(math.ceil(noise.scale) for noise in noises)
+    each = int(np.maximum(bars, floors).max())
+    lost = np.zeros_like(bars)
     for piece in tail.expected.pieces():
-        error = error + np.minimum(piece, np.maximum(2 * bars - piece, floors)).sum(axis=0)
-    return error
+        lost = added_up(lost, np.minimum(piece, np.maximum(2 * bars - piece, floors)), each=each)
+    return (tail.overflow << SHARE_BITS) + lost
 
 
 def sharp_range(plan: Plan) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,11 @@ from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
+
+MOST = 1 << 61
+"""What the counts of all users of any plan add up to at most, in multiples of 2^-SHARE_BITS."""
+
+_HALF = 32
 
 
 def error_bound(plan: Plan, tail: OpenTail) -> Integers:
@@ -27,11 +32,35 @@ def error_bound(plan: Plan, tail: OpenTail) -> Integers:
 
 def capped_error(tail: OpenTail, caps: Sequence[int]) -> Integers:
     """2 sum_i max(m_i - C, 0) + sum_j min(A_j(C), cap) with a cap for each candidate, in multiples of 2^-SHARE_BITS."""
-    shifted = np.array(caps) << SHARE_BITS
-    bound = 2 * tail.overflow << SHARE_BITS
+    shifted = shares_of(caps)
+    lost = np.zeros_like(shifted)
     for piece in tail.expected.pieces():
-        bound = bound + np.minimum(piece, shifted).sum(axis=0)
-    return bound
+        lost = added_up(lost, np.minimum(piece, shifted), each=int(shifted.max()))
+    return (2 * tail.overflow << SHARE_BITS) + lost
+
+
+def shares_of(counts: Iterable[int]) -> Integers:
+    """Whole counts in multiples of 2^-SHARE_BITS. One that no sum reaches is lowered to the most that one can be."""
+    return np.array([min(int(count) << SHARE_BITS, MOST) for count in counts])
+
+
+def added_up(sums: Integers, parts: Integers, *, each: int) -> Integers:
+    """The sums, one a candidate, with these rows added, and cut to MOST: they never wrap around.
+
+    Under masks every bucket may hold anything, so that together they may pass 2^63, where one user's count more would
+    turn the worst score into the best. Cut, a sum still moves by no more than its parts do.
+
+    Args:
+        sums: so far, from 0 to MOST.
+        parts: a row for each item or bucket, not negative.
+        each: what no part exceeds, which does not depend on data.
+    """
+    if len(parts) * each <= MOST:
+        return np.minimum(sums + parts.sum(axis=0), MOST)
+    high, low = (parts >> _HALF).sum(axis=0), (parts & ((1 << _HALF) - 1)).sum(axis=0)
+    high += low >> _HALF
+    whole = (high << _HALF) + (low & ((1 << _HALF) - 1))
+    return np.minimum(sums + np.where(high >= MOST >> _HALF, MOST, whole), MOST)
 
 
 def score_range(plan: Plan) -> float:

@@ -151,7 +151,7 @@ class TestJsonLines:
             ('{"who": "secret", "item": "a"}\n', "the user in row 1"),
             ('{"user": "secret", "item": "a", "count": -2}\n', "is negative"),
             ('{"user": "secret", "item": "a", "count": 0.5}\n', "is not a whole number"),
-            ('{"user": "secret", "item": "a", "count": "two"}\n', "is damaged or does not follow its format"),
+            ('{"user": "secret", "item": "a", "count": "two"}\n', "the count in row 1 of the table"),
             ("\n", "no rows"),
             ("\x00\x00", "does not hold what its suffix"),
         ],

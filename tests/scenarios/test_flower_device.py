@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client import app as client_app
 from fedhist.client.policy import Policy
+from fedhist.client.records import read_node_population
 from fedhist.protocol.codec import decode
 from fedhist.protocol.envelope import Envelope, items_digest
 from fedhist.protocol.grid import Threshold
@@ -262,8 +263,20 @@ class TestOneUsersOddRow:
     def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
         answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
         assert answered == ("answer", "")
-        assert users == (3 if "unlisted" in odd or "xxx" in odd else 2)
+        # The number of users is shown exactly: a user stays, whatever becomes of the rows.
+        assert users == (3 if "eve" in odd else 2)
 
-    def test_nobody_is_left(self, lab: Any, tmp_path: Path) -> None:
-        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("refused", "no-users"), None)
+    def test_a_user_of_whom_no_row_is_left_is_an_empty_one(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("answer", ""), 1)
+        assert self.answer(lab, tmp_path, "eve,a,many\neve,,2\n") == (("answer", ""), 1)
+
+    @pytest.mark.parametrize("count", ['"many"', "-3", "1.5", '""', "[2]", "true"])
+    def test_a_line_of_json_is_a_row(self, tmp_path: Path, count: str) -> None:
+        line = '{{"user": "{}", "item": "a", "count": {}}}\n'
+        (tmp_path / "d.jsonl").write_text(line.format("ann", 1) + line.format("eve", count))
+        population, left_out = read_node_population(tmp_path / "d.jsonl")
+        assert (population.users, left_out) == (2, 1)
+
+    def test_nobody_is_there(self, lab: Any, tmp_path: Path) -> None:
+        assert self.answer(lab, tmp_path, ",a,1\n") == (("refused", "no-users"), None)
         assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)

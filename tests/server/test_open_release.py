@@ -409,3 +409,12 @@ def test_nothing_that_is_printed_shows_a_name_or_a_count(zipf):
     for text in (repr(total), repr(total.keyed), repr(result)):
         assert "mot" not in text
         assert "array" not in text
+
+
+@pytest.mark.parametrize("labels", [(7, "7"), ("7", 7)])
+@pytest.mark.parametrize("held", [(100, 0), (99, 1), (1, 99), (0, 100)])
+def test_the_form_of_a_label_does_not_tell_who_wrote_it_as_a_text(labels, held):
+    items = np.repeat([0, 1], held)
+    histograms = Histograms(np.arange(101), items, np.ones(100, dtype=np.int64), domain_size=2)
+    cohort = Cohort(histograms, labels=labels)
+    assert run(fixed(cohort, 1.0), cohort).labels == ["7"]

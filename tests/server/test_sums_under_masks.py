@@ -5,6 +5,7 @@ The attacks of this page add one chosen number to the sum, so that one honest us
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -120,6 +121,46 @@ def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
     changes = [x - y for x, y in zip(choices[0].scores.tolist(), choices[1].scores.tolist(), strict=True)]
     assert choices[0].epsilon == plan.epsilon_select
     assert max(changes) - min(changes) <= 2 * choices[0].sensitivity
+
+
+@pytest.mark.parametrize("selector", ["exponential-v", "exponential-sharp"])
+@pytest.mark.parametrize("edge", [2**61, 2**62, 2**63])
+def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
+    """Every bucket's value is small enough, and together they reach the edge but for one honest count."""
+    plan = Plan(
+        users=400_000, domain="open", selector=selector, release="laplace-threshold", epsilon=1e-4, candidates=4,
+        max_threshold=1000.0, buckets=2**20, label_bytes=8, **MASKED,
+    )  # fmt: skip
+    request, largest = SelectRequest(plan), len(plan.candidate_steps) - 1
+    (noise,) = plan.open_noises(plan.candidate_steps[-1:])
+    others = np.zeros(request.length, dtype=np.int64)
+    table = others[2 * len(plan.candidate_steps) :].reshape(plan.buckets, -1)
+    full, rest = divmod(edge - 1, noise.bar << 16)
+    table[1 : 1 + full, largest], table[1 + full, largest] = noise.bar << 16, rest
+    scores = []
+    for user in ([], [(0, 1)]):
+        sent = answer(request, crafted([user], 1).histograms, source=SOURCE, bucket_of=np.zeros(1, np.int64))
+        total = Total(Round.SELECT, plan.users, others + sent.values, width=vector_width(request))
+        choice = selector_for(plan).choice(plan, read_statistic(plan, total))
+        scores.append(choice.scores)
+    assert max(map(np.ptp, np.diff(scores, axis=0))) <= 2 * choice.sensitivity
+    # The liar makes a candidate the worst, and never the best.
+    assert all(one.argmin() == largest for one in scores)
+
+
+@pytest.mark.parametrize("selector", ["exponential-v", "exponential-sharp"])
+@pytest.mark.parametrize("epsilon", np.geomspace(1e-6, 1e-3, 25).tolist())
+def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon):
+    """With honest users of any number: below such a bar every count is lost, so that one more costs one more."""
+    plan = Plan(
+        users=2**15, domain="open", selector=selector, epsilon=epsilon, candidates=2, max_threshold=2.0**30,
+        statistic="bucketed", buckets=1,
+    )  # fmt: skip
+    masses, scores = [k << 37 for k in range(2**8)], []
+    for mass in masses:
+        total = Total(Round.SELECT, plan.users, np.array([0, 0, 0, 0, 0, mass << 16]))
+        scores.append(int(selector_for(plan).choice(plan, read_statistic(plan, total)).scores[1]))
+    assert all(abs(one - other) <= 1 << 37 + 16 for one, other in itertools.pairwise(scores))
 
 
 @pytest.mark.parametrize(("selector", "column"), [("dpsgd", "weights"), ("m-quantile", "counts")])
