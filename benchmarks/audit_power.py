@@ -249,6 +249,10 @@ BUGS = (
         ("protocol.open_statistics:read_bucketed", "size(overflow, mass, width)", "overflow"),
     ),
     bug(
+        "a sum over buckets that wraps around",
+        ("server.selection.exponential_v:added_up", "if len(parts) * each <= MOST:", "if True:"),
+    ),
+    bug(
         "range of V under masks as without",
         (
             "server.selection.exponential_v:score_range",

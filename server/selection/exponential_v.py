@@ -56,7 +56,8 @@ def added_up(sums: Integers, parts: Integers, *, each: int) -> Integers:
         each: what no part exceeds, which does not depend on data.
     """
     if len(parts) * each <= MOST:
-        return np.minimum(sums + parts.sum(axis=0), MOST)
+        few: Integers = np.minimum(sums + parts.sum(axis=0), MOST)
+        return few
     high, low = (parts >> _HALF).sum(axis=0), (parts & ((1 << _HALF) - 1)).sum(axis=0)
     high += low >> _HALF
     whole = (high << _HALF) + (low & ((1 << _HALF) - 1))

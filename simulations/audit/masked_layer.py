@@ -222,9 +222,10 @@ def bad_boxes(setting: Setting) -> Finding:
                 wrong += 1
                 continue
             others = [number for number in range(DEVICES) if number != bad]
-            right = result is not None and list(result.included) == others
-            right = right and np.array_equal(result.values, np.sum([vectors[n] for n in others], axis=0))
-            wrong += not (right and [bad] == [n for ids in result.left_out.values() for n in ids])
+            assert result is not None  # noqa: S101 - a session that ended has a result
+            named = [number for ids in result.left_out.values() for number in ids]
+            right = list(result.included) == others and named == [bad]
+            wrong += not (right and np.array_equal(result.values, sum(vectors[n] for n in others)))
     return exact(
         setting.name,
         passed=wrong == 0,

@@ -17,10 +17,11 @@ import numpy as np
 
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masked_vector import vector_width
+from fedhist.protocol.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
 from fedhist.server.coordinator import read_statistic
 from fedhist.server.release import Release
 from fedhist.server.selection import SELECTORS, selector_for
@@ -189,6 +190,29 @@ def lied_steps(selector: str) -> Worlds:
     return replace(worlds, evidence=lambda release: 0.0, lie=lie)
 
 
+def many_buckets(setting: Setting) -> Finding:
+    """Liars fill a million buckets up to the edge of 64 bits but for one count, and the user has that count."""
+    worst = 0.0
+    for selector in ("exponential-v", "exponential-sharp"):
+        plan = Plan(
+            users=400_000, domain="open", selector=selector, release="laplace-threshold", epsilon=1e-4,
+            candidates=4, max_threshold=1000.0, buckets=2**20, **MASKED,
+        )  # fmt: skip
+        request, scoring = SelectRequest(plan), selector_for(plan)
+        assert isinstance(scoring, ScoringSelector)  # noqa: S101 - both are
+        (noise,) = plan.open_noises(plan.candidate_steps[-1:])
+        sums = np.zeros((plan.buckets + 2, plan.candidates), dtype=np.int64)
+        full, rest = divmod(2**63 - 1, noise.bar << SHARE_BITS)
+        sums[3 : 3 + full, -1], sums[3 + full, -1] = noise.bar << SHARE_BITS, rest
+        choices = []
+        for count in (0, 1):
+            sums[2] = count << SHARE_BITS
+            total = Total(Round.SELECT, plan.users, sums.reshape(-1), width=vector_width(request))
+            choices.append(scoring.choice(plan, read_statistic(plan, total)))
+        worst = max(worst, _loss(choices[1], choices[0]) / plan.epsilon_select)
+    return compared(setting.name, claimed=1.0, delta=0.0, observed=worst, detail="largest move of the scores")
+
+
 def _few(setting: Setting) -> int:
     """An edge that can be read off shows in few runs."""
     return setting.effort.slow_runs // 2
@@ -198,6 +222,7 @@ CHECKS = (
     Check("others hold anything, scores", partial(scores_move, masked=False, sent=False)),
     Check("others hold anything, masked scores", partial(scores_move, masked=True, sent=False)),
     Check("others send anything, masked scores", partial(scores_move, masked=True, sent=True)),
+    Check("others send anything, many buckets", many_buckets),
     Check(
         "others send anything, gaussian",
         two_worlds(partial(lied_release, "gaussian", epsilon=1.0, delta=0.02), _few),

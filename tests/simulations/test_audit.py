@@ -172,6 +172,7 @@ CAUGHT = [
     ("scores that are no distances on the circle", "others send anything, masked scores", 1),
     ("open scores that are no distances on the circle", "others send anything, masked scores", 1),
     ("range of V under masks as without", "others send anything, masked scores", 1),
+    ("a sum over buckets that wraps around", "others send anything, many buckets", 1),
     ("the table's salt known before the data", "tables, fresh salts", 1),
     ("a table's room tested without noise", "tables, too full or not", 200),
     ("the test of a table's room not charged", "tables, too full or not", 4_000),
