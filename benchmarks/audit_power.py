@@ -19,9 +19,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from typing import Any
 
 from fedhist.simulations.audit.findings import QUICK, Effort, Finding
@@ -430,14 +430,14 @@ def _alarm(seed: int, factor: float) -> Finding | None:
     return first_failure(QUICK.scaled(factor), level=FALSE_ALARM_LEVEL, seed=seed)[0]
 
 
-def print_power(factor: float, only: str, seed: int, pool: ProcessPoolExecutor) -> None:
+def print_power(factor: float, only: str, seed: int, pool: Pool) -> None:
     """The table of bugs."""
     print("| seeded bug | caught by | claimed | at least | seen | seconds |")
     print("|---|---|---|---|---|---|")
     chosen = [number for number, mistake in enumerate(BUGS) if only in mistake.name]
-    running = {number: pool.submit(_catch, number, factor, seed) for number in chosen}
-    for number, future in running.items():
-        found, ran, seconds = future.result()
+    running = {number: pool.apply_async(_catch, (number, factor, seed)) for number in chosen}
+    for number, caught in running.items():
+        found, ran, seconds = caught.get()
         if found is None:
             print(f"| {BUGS[number].name} | **nothing** ({ran} checks) | | | | {seconds:.0f} |", flush=True)
             continue
@@ -448,10 +448,10 @@ def print_power(factor: float, only: str, seed: int, pool: ProcessPoolExecutor) 
         print(f"| {' | '.join(row)} |", flush=True)
 
 
-def print_false_alarms(audits: int, factor: float, seed: int, pool: ProcessPoolExecutor) -> None:
+def print_false_alarms(audits: int, factor: float, seed: int, pool: Pool) -> None:
     """How many audits of the package as it is fail at a level at which some may."""
-    alarms = [pool.submit(_alarm, seed + number, factor) for number in range(audits)]
-    failed = [found for future in alarms if (found := future.result()) is not None]
+    alarms = [pool.apply_async(_alarm, (seed + number, factor)) for number in range(audits)]
+    failed = [found for alarm in alarms if (found := alarm.get()) is not None]
     print(f"{len(failed)} of {audits} audits without a bug failed at level {FALSE_ALARM_LEVEL}")
     for found in failed:
         print(f"  {found.name}: claimed {found.claimed}, at least {found.observed}; {found.detail}")
@@ -473,7 +473,7 @@ def main() -> None:
     options = parser.parse_args()
     # New processes, used once each, so that no bug outlives its audit.
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=fresh, max_tasks_per_child=1) as pool:
+    with fresh.Pool(2, maxtasksperchild=1) as pool:
         if options.false_alarms:
             print_false_alarms(options.false_alarms, options.effort, options.seed, pool)
         else:
