@@ -22,9 +22,16 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import admit_in_file, answer_in_file, keep_session, take_session
+from fedhist.client.memory_file import (
+    MAX_ANSWERS,
+    admit_in_file,
+    answer_in_file,
+    given_in_file,
+    keep_session,
+    take_session,
+)
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
-from fedhist.client.policy import Memory, Policy, admit, answered
+from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
 from fedhist.client.records import read_items, read_node_population
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import (
@@ -91,6 +98,9 @@ class _Memory(Protocol):
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        """What was answered to this request in the clear, None if nothing was; Refused if that is not kept."""
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
         """Remember what is answered in the clear, or refuse to give another answer than before."""
 
@@ -110,6 +120,9 @@ class _InFile:
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         return admit_in_file(self.path, policy, envelope)
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        return given_in_file(self.path, envelope)
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
         answer_in_file(self.path, envelope, answer)
 
@@ -122,9 +135,13 @@ class _InFile:
 
 @dataclass(frozen=True)
 class _InContext:
-    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run."""
+    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run.
+
+    A virtual node computes its answers anew: many such nodes share one machine, and their data does not change.
+    """
 
     context: Context
+    virtual: bool
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         records = self.context.state.config_records
@@ -135,9 +152,20 @@ class _InContext:
         records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
         return secret
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        if self.virtual or not is_answered(recall(self.context), envelope):
+            return None
+        answer = self.context.state.config_records.get(ANSWER, {}).get(request_key(envelope))
+        if not isinstance(answer, bytes):
+            raise Refused(Refusal.SECOND_REQUEST)
+        return answer
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
-        record = self.context.state.config_records[RECORD]
-        record["memory"] = answered(recall(self.context), envelope, answer).to_text()
+        records = self.context.state.config_records
+        records[RECORD]["memory"] = answered(recall(self.context), envelope, answer).to_text()
+        if not self.virtual:
+            kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
+            records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
     def take(self, envelope: Envelope) -> DeviceState:
         record = self.context.state.config_records.get(MASKING)
@@ -166,7 +194,7 @@ class _Node:
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
         file = self.memory(context)
-        return _InContext(context) if file is None else _InFile(file)
+        return _InContext(context, self.simulated(context)) if file is None else _InFile(file)
 
     def has_safe_memory(self, context: Context) -> bool:
         """Whether what this node remembers survives, or nothing real is at stake."""
@@ -238,12 +266,16 @@ class _Handler(_Answering):
         policy, _ = self.node.standing(request.plan, context)
         memory = self.node.memory_of(context)
         secret = memory.admit(policy, envelope)
+        given = memory.given(envelope)
+        if given is not None:
+            # Not computed anew: whether it comes out the same would tell whether the data has changed.
+            return given
         population = self.node.population(envelope, context)
         if population.users == 0:
             raise Refused(Refusal.NO_USERS)
         source = self.node.source(context)
         if not source.seeded:
-            # One request, one view: asked again, a node draws the same.
+            # One request, one view: a node that died before its answer was noted draws the same.
             source = KeyedSource(secret, purpose=envelope.fingerprint)
         contribution = answer_population(request, population, source=source)
         answer = encode(contribution, request, labels_of(population))
