@@ -155,7 +155,8 @@ class _InContext:
     def given(self, envelope: Envelope) -> bytes | None:
         if self.virtual or not is_answered(recall(self.context), envelope):
             return None
-        answer = self.context.state.config_records.get(ANSWER, {}).get(request_key(envelope))
+        kept = self.context.state.config_records.get(ANSWER)
+        answer = None if kept is None else kept.get(request_key(envelope))
         if not isinstance(answer, bytes):
             raise Refused(Refusal.SECOND_REQUEST)
         return answer
