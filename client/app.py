@@ -267,21 +267,26 @@ class _Handler(_Answering):
         policy, _ = self.node.standing(request.plan, context)
         memory = self.node.memory_of(context)
         secret = memory.admit(policy, envelope)
-        given = memory.given(envelope)
-        if given is not None:
-            # Not computed anew: whether it comes out the same would tell whether the data has changed.
-            return given
-        population = self.node.population(envelope, context)
-        if population.users == 0:
+        # Not computed anew: whether it comes out the same would tell whether the data has changed.
+        answer = memory.given(envelope)
+        if answer is None:
+            answer = self._computed(envelope, context, secret)
+            memory.note(envelope, answer)
+        if not answer:
             raise Refused(Refusal.NO_USERS)
+        return answer
+
+    def _computed(self, envelope: Envelope, context: Context, secret: bytes) -> bytes:
+        """The answer; empty if there are no users."""
+        request, population = envelope.request, self.node.population(envelope, context)
+        if population.users == 0:
+            return b""
         source = self.node.source(context)
         if not source.seeded:
             # One request, one view: a node that died before its answer was noted draws the same.
             source = KeyedSource(secret, purpose=envelope.fingerprint)
         contribution = answer_population(request, population, source=source)
-        answer = encode(contribution, request, labels_of(population))
-        memory.note(envelope, answer)
-        return answer
+        return encode(contribution, request, labels_of(population))
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,17 @@ class TestAskedAgain:
         assert lab.data(app(message_of(release("two")), context)) != lab.data(first)
 
     @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_a_node_without_users_says_so_once_and_for_all(self, tmp_path: Path, in_a_file: bool) -> None:
+        """Or somebody could ask until the first user is there."""
+        file, context = tmp_path / "m.db" if in_a_file else None, fresh_context()
+        people = [SparsePopulation(self.WHOLE.histograms.rows(0, 0), labels=self.WHOLE.labels)]
+        app = client_app.mount(ClientApp(), lambda context: people[0], memory=lambda context: file)
+        assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
+        people[0] = self.WHOLE
+        assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
+        assert outcome(app(message_of(release("two")), context))[0] == "answer"
+
+    @pytest.mark.parametrize("in_a_file", [False, True])
     def test_an_answer_that_is_no_longer_kept_is_not_made_again(
         self, lab: Any, tmp_path: Path, in_a_file: bool
     ) -> None:
