@@ -22,9 +22,16 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import admit_in_file, answer_in_file, keep_session, take_session
+from fedhist.client.memory_file import (
+    MAX_ANSWERS,
+    admit_in_file,
+    answer_in_file,
+    given_in_file,
+    keep_session,
+    take_session,
+)
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
-from fedhist.client.policy import Memory, Policy, admit, answered
+from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
 from fedhist.client.records import read_items, read_node_population
 from fedhist.protocol.envelope import (
     ANSWER,
@@ -90,6 +97,9 @@ class _Memory(Protocol):
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        """What was answered to this request in the clear, None if nothing was; Refused if that is not kept."""
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
         """Remember what is answered in the clear, or refuse to give another answer than before."""
 
@@ -109,6 +119,9 @@ class _InFile:
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         return admit_in_file(self.path, policy, envelope)
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        return given_in_file(self.path, envelope)
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
         answer_in_file(self.path, envelope, answer)
 
@@ -121,9 +134,13 @@ class _InFile:
 
 @dataclass(frozen=True)
 class _InContext:
-    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run."""
+    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run.
+
+    A virtual node computes its answers anew: many such nodes share one machine, and their data does not change.
+    """
 
     context: Context
+    virtual: bool
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         records = self.context.state.config_records
@@ -134,9 +151,21 @@ class _InContext:
         records[RECORD] = ConfigRecord({"memory": memory.to_text(), "secret": secret})
         return secret
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        if self.virtual or not is_answered(recall(self.context), envelope):
+            return None
+        kept = self.context.state.config_records.get(ANSWER)
+        answer = None if kept is None else kept.get(request_key(envelope))
+        if not isinstance(answer, bytes):
+            raise Refused(Refusal.SECOND_REQUEST)
+        return answer
+
     def note(self, envelope: Envelope, answer: bytes) -> None:
-        record = self.context.state.config_records[RECORD]
-        record["memory"] = answered(recall(self.context), envelope, answer).to_text()
+        records = self.context.state.config_records
+        records[RECORD]["memory"] = answered(recall(self.context), envelope, answer).to_text()
+        if not self.virtual:
+            kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
+            records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
     def take(self, envelope: Envelope) -> DeviceState:
         record = self.context.state.config_records.get(MASKING)
@@ -165,7 +194,7 @@ class _Node:
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
         file = self.memory(context)
-        return _InContext(context) if file is None else _InFile(file)
+        return _InContext(context, self.simulated(context)) if file is None else _InFile(file)
 
     def has_safe_memory(self, context: Context) -> bool:
         """Whether what this node remembers survives, or nothing real is at stake."""
@@ -237,12 +266,21 @@ class _Handler(_Answering):
         policy, _ = self.node.standing(request.plan, context)
         memory = self.node.memory_of(context)
         secret = memory.admit(policy, envelope)
+        # Not computed anew: whether it comes out the same would tell whether the data has changed.
+        answer = memory.given(envelope)
+        if answer is None:
+            answer = self._computed(envelope, context, secret)
+            memory.note(envelope, answer)
+        if not answer:
+            raise Refused(Refusal.NO_USERS)
+        return answer
+
+    def _computed(self, envelope: Envelope, context: Context, secret: bytes) -> bytes:
+        """The answer; empty if there are no users."""
         population = self.node.population(envelope, context)
         if population.users == 0:
-            raise Refused(Refusal.NO_USERS)
-        answer = clear_answer(envelope, population, secret=secret, source=self.node.source(context))
-        memory.note(envelope, answer)
-        return answer
+            return b""
+        return clear_answer(envelope, population, secret=secret, source=self.node.source(context))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A device's memory in a file of its own: what it was asked, its secret, and its masking sessions.
+"""A device's memory in a file of its own: what it was asked and answered, its secret, and its masking sessions.
 
 It outlives a Flower run, where Flower's own state of a node ends. And it is on disk before an answer leaves, where
 Flower stores a node's state afterwards, tries once and goes on if that fails.
@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit, answered
+from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
 from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import InvalidFile, Refused
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
@@ -28,9 +28,12 @@ _TABLES = {
     "memory": "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)",
     "secret": "CREATE TABLE secret (only INTEGER PRIMARY KEY CHECK (only = 1), bytes BLOB NOT NULL)",
     "session": "CREATE TABLE session (run TEXT NOT NULL UNIQUE, state BLOB NOT NULL)",
+    "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL)",
 }
 MAX_SESSIONS = 8
 """How many runs a device can be in the middle of; the least recent one gives way."""
+MAX_ANSWERS = 8
+"""How many answers a device keeps for a server that lost them; the least recent one gives way."""
 
 Session = TypeVar("Session")
 
@@ -52,17 +55,28 @@ def answer_in_file(path: Path, envelope: Envelope, answer: bytes) -> None:
     """Have on disk what is answered to an admitted request; raises Refused like `answered`."""
     with _transaction(path) as database:
         _write(database, answered(_read(database, path), envelope, answer))
+        _put(database, "answer", request_key(envelope), answer, most=MAX_ANSWERS)
+
+
+def given_in_file(path: Path, envelope: Envelope) -> bytes | None:
+    """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
+    with _transaction(path) as database:
+        memory = _read(database, path)
+        if not is_answered(memory, envelope):
+            return None
+        row = database.execute(
+            "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)
+        ).fetchone()
+        if row is None or not isinstance(row[0], bytes):
+            raise Refused(Refusal.SECOND_REQUEST)
+        answered(memory, envelope, row[0])
+        return row[0]
 
 
 def keep_session(path: Path, run: str, state: bytes) -> None:
     """Have a masking session's state on disk on return, in place of any other of the same run."""
     with _transaction(path) as database:
-        database.execute("DELETE FROM session WHERE run = ?", (run,))
-        database.execute("INSERT INTO session (run, state) VALUES (?, ?)", (run, state))
-        database.execute(
-            "DELETE FROM session WHERE rowid NOT IN (SELECT rowid FROM session ORDER BY rowid DESC LIMIT ?)",
-            (MAX_SESSIONS,),
-        )
+        _put(database, "session", run, state, most=MAX_SESSIONS)
 
 
 def take_session(path: Path, run: str, resume: Callable[[bytes], Session]) -> Session:
@@ -161,6 +175,28 @@ def _read(database: sqlite3.Connection, path: Path) -> Memory:
 
 def _write(database: sqlite3.Connection, memory: Memory) -> None:
     database.execute("INSERT OR REPLACE INTO memory (only, text) VALUES (1, ?)", (memory.to_text(),))
+
+
+_PUT = {
+    "session": (
+        "DELETE FROM session WHERE run = ?",
+        "INSERT INTO session (run, state) VALUES (?, ?)",
+        "DELETE FROM session WHERE rowid NOT IN (SELECT rowid FROM session ORDER BY rowid DESC LIMIT ?)",
+    ),
+    "answer": (
+        "DELETE FROM answer WHERE request = ?",
+        "INSERT INTO answer (request, bytes) VALUES (?, ?)",
+        "DELETE FROM answer WHERE rowid NOT IN (SELECT rowid FROM answer ORDER BY rowid DESC LIMIT ?)",
+    ),
+}
+
+
+def _put(database: sqlite3.Connection, table: str, name: str, value: bytes, *, most: int) -> None:
+    """In place of any other of this name, and at the cost of the least recent one when there are too many."""
+    forget, insert, prune = _PUT[table]
+    database.execute(forget, (name,))
+    database.execute(insert, (name, value))
+    database.execute(prune, (most,))
 
 
 def _secret(database: sqlite3.Connection, path: Path) -> bytes:

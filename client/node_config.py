@@ -46,7 +46,11 @@ class Key:
 FILE_KEYS = (
     Key("data-path", Kind.PATH, "the node's users: a file that `fedhist run --data` reads"),
     Key("items-path", Kind.PATH, "the public list of a closed domain's items, the same on every node"),
-    Key("memory-path", Kind.PATH, "what the node has spent, its secret and its masking sessions"),
+    Key(
+        "memory-path",
+        Kind.PATH,
+        "what the node has spent, its secret, its last answers and its masking sessions",
+    ),
     Key("identity-path", Kind.PATH, "signed masking: the node's own Ed25519 key"),
     Key("directory-path", Kind.PATH, "signed masking: the public keys of all nodes"),
 )
@@ -58,7 +62,7 @@ POLICY_KEYS = (
     Key(
         "minimum-participants",
         Kind.WHOLE,
-        "the fewest participants of a masked sum; left out: with an identity, more than half of the directory",
+        "the fewest participants of a masked sum; left out: more than half of the directory if it demands signed masks",
     ),
     Key(
         "minimum-corrupt-share",

@@ -36,7 +36,7 @@ class Policy:
             for a device with an identity, and "none" for one without.
         minimum_participants: the fewest participants of a masked sum. Plans that would unmask a sum of fewer are
             refused, and so are a roster and a list of survivors with fewer. None is more than half of its directory for
-            a device with an identity, and what the plan says for one without.
+            a device that demands signed masks, and what the plan says for others.
         minimum_corrupt_share: the least share of participants that the plan must expect to be corrupt. Where devices
             add the noise, it decides how much of it is left when those take theirs away.
         noise_from_devices: whether plans that leave the noise to the server are refused.
@@ -136,8 +136,8 @@ class Memory:
                 spent=Cost(float(spent["epsilon"]), float(spent["delta"])),
                 plans=dict(document["plans"]),
                 requests=dict(document["requests"]),
-                # A memory of an older version has none.
-                answers=dict(document.get("answers", {})),
+                # An older version answered without a note of what, and drew anew each time: none of it is repeated.
+                answers=dict(document.get("answers", dict.fromkeys(document["requests"], ""))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise DecodeError("the device's memory is damaged") from None
@@ -153,16 +153,18 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     | the same, and the plan is masked  | refused: one masking session a round, or noise could be averaged away |
     | the same round, another request   | refused                                             |
     | another plan                      | refused                                             |
+
+    The policy's floors are those of today: a request that was admitted under lower ones is not answered again.
     """
     plan, round_ = envelope.request.plan, envelope.request.round
     if memory.plans.get(envelope.run, plan.digest.hex()) != plan.digest.hex():
         raise Refused(Refusal.OTHER_PLAN)
-    key, fingerprint = _key(envelope), envelope.fingerprint
+    _check_floors(policy, plan)
+    key, fingerprint = request_key(envelope), envelope.fingerprint
     if key in memory.requests:
         if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
-    _check_floors(policy, plan)
     ahead = round_cost(plan, Round.RELEASE)
     if round_ is Round.SELECT:
         ahead += round_cost(plan, Round.SELECT)
@@ -179,15 +181,21 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
 def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
     """The memory after this answer to an admitted request; raises Refused if another one was given before.
 
-    A device that is asked again draws the same, so another answer means other data: a second view of it.
+    Another answer means other data: a second view of it.
     """
-    key, digest = _key(envelope), hashlib.sha256(b"fedhist/1/answer\x00" + answer).hexdigest()
+    key, digest = request_key(envelope), hashlib.sha256(b"fedhist/1/answer\x00" + answer).hexdigest()
     if memory.answers.get(key, digest) != digest:
         raise Refused(Refusal.SECOND_REQUEST)
     return replace(memory, answers={**memory.answers, key: digest})
 
 
-def _key(envelope: Envelope) -> str:
+def is_answered(memory: Memory, envelope: Envelope) -> bool:
+    """Whether an answer to this round of this run may have left the device."""
+    return request_key(envelope) in memory.answers
+
+
+def request_key(envelope: Envelope) -> str:
+    """The name of a round of a run."""
     return f"{envelope.run}/{envelope.request.round.value}"
 
 

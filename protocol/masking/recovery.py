@@ -1,13 +1,15 @@
 """The server's last step: rebuild secrets from shares, and take the masks off.
 
 A rebuilt secret is checked against what its owner advertised: a seed against its commitment, a mask secret against its
-public key. If more shares came than are needed, other subsets of them are tried, so one liar does not spoil a sum.
+public key. If more shares came than are needed, wrong ones among them are found by decoding as long as they are at most
+half of the spare ones, and beyond that some subsets are tried. Holders of wrong shares come last for the next secret.
 (X25519 ignores five bits of a secret; secrets that differ in these alone give the same masks.)
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +23,7 @@ from fedhist.protocol.masking.encoding import to_integers
 from fedhist.protocol.masking.incidents import Incidents
 from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
 from fedhist.protocol.masking.prg import MaskAdder, Residues
-from fedhist.protocol.masking.shamir import reconstruct
+from fedhist.protocol.masking.shamir import correct, reconstruct
 from fedhist.protocol.masking.wire import OpenedShare
 
 MAX_SUBSETS = 600
@@ -58,6 +60,7 @@ class Recovery:
         self.included = included
         self._masked = masked
         self._shares: dict[int, list[PointShare]] = {device: [] for device in shared}
+        self._doubts: Counter[int] = Counter()
 
     def keep(self, holder: int, opened: Sequence[OpenedShare]) -> None:
         """Keep the shares of one holder; their kinds have been checked."""
@@ -90,34 +93,58 @@ class Recovery:
         )
 
     def _rebuild_all(self, incidents: Incidents) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
-        context, threshold = self.cohort.terms.digest, self.cohort.parameters.threshold
-        seeds: dict[int, bytes] = {}
-        pairs: dict[int, KeyPair] = {}
-        corrupt: list[int] = []
-        for device in sorted(self.shared):
-            shares, advert = self._shares.pop(device), self.cohort.advertisement(device)
-            alive = device in self.included
-            if not alive and not any(peer in self.included for peer in self.cohort.neighbours(device)):
-                continue  # in nobody's masks
-            if len(shares) < threshold:
-                raise incidents.too_few(
-                    "unmasking", alive=len(shares), needed=threshold, of="shares of a secret"
-                )
-            if alive:
-                seed = rebuild(shares, threshold, partial(_is_seed, context, device, advert.commitment))
-                if seed is None:
-                    corrupt.append(device)
-                else:
-                    seeds[device] = seed
-            else:
-                secret = rebuild(shares, threshold, partial(_is_secret, advert.mask_key))
-                if secret is None:
-                    corrupt.append(device)
-                else:
-                    pairs[device] = KeyPair.from_secret(secret)
-        if corrupt:
+        due = [device for device in sorted(self.shared) if self._is_in_masks(device)]
+        fewest = min(len(self._shares[device]) for device in due)
+        if fewest < self.cohort.parameters.threshold:
+            needed = self.cohort.parameters.threshold
+            raise incidents.too_few("unmasking", alive=fewest, needed=needed, of="shares of a secret")
+        found: dict[int, bytes] = {}
+        while waiting := [device for device in due if device not in found]:
+            before = len(found)
+            for device in waiting:
+                secret = self._decoded(device)
+                if secret is not None:
+                    found[device] = secret
+            if len(found) == before:
+                break  # what was learned about liars does not help any further
+        for device in waiting:
+            secret = searched(self._shares[device], self.cohort.parameters.threshold, self._accept(device))
+            if secret is not None:
+                found[device] = secret
+        if corrupt := [device for device in due if device not in found]:
             raise incidents.corrupt(corrupt)
+        seeds = {device: found[device] for device in due if device in self.included}
+        pairs = {device: KeyPair.from_secret(found[device]) for device in due if device not in self.included}
         return seeds, pairs
+
+    def _is_in_masks(self, device: int) -> bool:
+        return device in self.included or any(
+            peer in self.included for peer in self.cohort.neighbours(device)
+        )
+
+    def _accept(self, device: int) -> Callable[[bytes], bool]:
+        advert = self.cohort.advertisement(device)
+        if device in self.included:
+            return partial(_is_seed, self.cohort.terms.digest, device, advert.commitment)
+        return partial(_is_secret, advert.mask_key)
+
+    def _decoded(self, device: int) -> bytes | None:
+        """The secret, if decoding gives it; whose shares were wrong is remembered, and the shares are forgotten."""
+        shares, threshold, doubted = sorted(self._shares[device]), self.cohort.parameters.threshold, 0
+        if self._doubts:
+            holders = self.cohort.neighbours(device)
+            doubts = {point: self._doubts[holders[point - 1]] for point, _ in shares}
+            shares.sort(key=lambda share: doubts[share[0]])
+            doubted = sum(count > 0 for count in doubts.values())
+        found = decoded(shares, threshold, self._accept(device), doubted=doubted)
+        if found is None:
+            return None
+        secret, wrong = found
+        if wrong:
+            holders = self.cohort.neighbours(device)
+            self._doubts.update(holders[point - 1] for point in wrong)
+        self._shares[device] = []
+        return secret
 
 
 def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
@@ -128,7 +155,26 @@ def _is_secret(public: bytes, secret: bytes) -> bool:
     return KeyPair.from_secret(secret).public == public
 
 
-def rebuild(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:
+def decoded(
+    shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool], *, doubted: int = 0
+) -> tuple[bytes, frozenset[int]] | None:
+    """The secret that `accept` knows and the points that were found to be wrong; None if there are too many of those.
+
+    The first shares are tried by themselves. If at most half of the shares beyond the threshold are wrong, it is found:
+    of all, or of those before the last `doubted` ones.
+    """
+    points, values = zip(*shares, strict=True)
+    secret = reconstruct(points[:threshold], values[:threshold])
+    if secret is not None and accept(secret):
+        return secret, frozenset()
+    for count in {len(shares), max(len(shares) - doubted, threshold)}:
+        found = correct(points[:count], values[:count], threshold)
+        if found is not None and accept(found[0]):
+            return found
+    return None
+
+
+def searched(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:
     """The secret that `accept` knows, or None if no subset that is tried gives it."""
     for subset in islice(_subsets(shares, threshold), MAX_SUBSETS):
         points, values = zip(*subset, strict=True)

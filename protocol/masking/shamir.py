@@ -50,6 +50,91 @@ def reconstruct(points: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
     return secret.to_bytes(SECRET_BYTES, "little") if secret >> 256 == 0 else None
 
 
+def correct(
+    points: Sequence[int], shares: Sequence[bytes], threshold: int
+) -> tuple[bytes, frozenset[int]] | None:
+    """The secret, and the points of wrong shares, if at most half of the shares beyond the threshold are wrong.
+
+    Gao 2003: let n shares lie on f, of degree below t, but for e <= (n - t)/2 of them. Euclid's algorithm on g = prod
+    (x - x_i) and the polynomial through all n shares stops at the first remainder r = u g + v h of degree below (n +
+    t)/2. Then r = f v, and v is zero at the points of the wrong shares and at no others, so f(0) = r(0)/v(0).
+
+    Returns:
+        What may be a secret: the caller has to check it. None if nothing can be.
+    """
+    order = sorted(range(len(points)), key=points.__getitem__)
+    at = [points[place] for place in order]
+    before = [1]
+    for point in at:
+        before = _times_root(before, point)
+    rest = _interpolate(at, [int.from_bytes(shares[place], "little") for place in order])
+    ahead, locator = [0], [1]
+    while 2 * (len(rest) - 1) >= len(at) + threshold:
+        quotient, remainder = _divide(before, rest)
+        before, rest = rest, remainder
+        ahead, locator = locator, _less_product(ahead, quotient, locator)
+    if locator[0] == 0:
+        return None
+    secret = (rest or [0])[0] * pow(locator[0], -1, PRIME) % PRIME
+    if secret >> 256:
+        return None
+    falling = locator[::-1]
+    wrong = frozenset(point for point in at if _evaluate(falling, point) == 0)
+    return secret.to_bytes(SECRET_BYTES, "little"), wrong
+
+
+def _interpolate(points: Sequence[int], values: Sequence[int]) -> list[int]:
+    """The polynomial through these, its coefficients from the constant one up: Newton's divided differences."""
+    table = list(values)
+    for step in range(1, len(points)):
+        for place in range(len(points) - 1, step - 1, -1):
+            inverse = _inverse(points[place] - points[place - step])
+            table[place] = (table[place] - table[place - 1]) * inverse % PRIME
+    found: list[int] = []
+    for point, difference in zip(reversed(points), reversed(table), strict=True):
+        found = _times_root(found, point) if found else [0]
+        found[0] = (found[0] + difference) % PRIME
+    return _trimmed(found)
+
+
+def _times_root(polynomial: list[int], root: int) -> list[int]:
+    """The polynomial times (x - root)."""
+    shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
+    return [(above - root * here) % PRIME for above, here in shifted]
+
+
+def _divide(number: list[int], by: list[int]) -> tuple[list[int], list[int]]:
+    """Quotient and remainder of polynomials; the second is not zero."""
+    rest, inverse = list(number), pow(by[-1], -1, PRIME)
+    quotient = [0] * (len(number) - len(by) + 1)
+    for shift in range(len(quotient) - 1, -1, -1):
+        factor = rest.pop() * inverse % PRIME
+        quotient[shift] = factor
+        for place, coefficient in enumerate(by[:-1], start=shift):
+            rest[place] = (rest[place] - factor * coefficient) % PRIME
+    return quotient, _trimmed(rest)
+
+
+def _less_product(start: list[int], first: list[int], second: list[int]) -> list[int]:
+    """The first polynomial less the product of the others."""
+    result = start + [0] * (len(first) + len(second) - 1 - len(start))
+    for shift, factor in enumerate(first):
+        for place, coefficient in enumerate(second, start=shift):
+            result[place] = (result[place] - factor * coefficient) % PRIME
+    return _trimmed(result)
+
+
+def _trimmed(polynomial: list[int]) -> list[int]:
+    while polynomial and polynomial[-1] == 0:
+        polynomial.pop()
+    return polynomial
+
+
+@lru_cache(maxsize=4096)
+def _inverse(number: int) -> int:
+    return pow(number, -1, PRIME)
+
+
 def check_share(share: bytes) -> None:
     """DecodeError unless these bytes are an element of the field, in its one encoding."""
     if len(share) != SHARE_BYTES or int.from_bytes(share, "little") >= PRIME:

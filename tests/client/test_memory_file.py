@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,8 @@ class TestTheFile:
         database.execute("INSERT INTO memory (only, text) VALUES (1, ?)", (old_text,))
         database.commit()
         database.close()
-        return memory
+        # What it answered to this is not known.
+        return replace(memory, answers={"one/select": ""})
 
     def test_an_old_one_keeps_its_charges(self, tmp_path: Path) -> None:
         memory = self.old_file(tmp_path / "m.db")

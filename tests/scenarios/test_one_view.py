@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,8 @@ from scipy.sparse import csr_array
 from test_flower_device import message_of, outcome
 
 from fedhist.client import app as client_app
-from fedhist.client.memory_file import read_memory
+from fedhist.client.memory_file import MAX_ANSWERS, read_memory
+from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.codec import decode
 from fedhist.protocol.envelope import Envelope
@@ -67,8 +72,10 @@ class TestAskedAgain:
         assert len(answers) == 16
 
     @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_data_that_changed_is_not_shown_again(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
-        """The difference of two exact sums is what came in between."""
+    def test_data_that_changed_is_not_looked_at_again(
+        self, lab: Any, tmp_path: Path, in_a_file: bool
+    ) -> None:
+        """The difference of two exact sums is what came in between, and a refusal would tell that something did."""
         file, context, people = tmp_path / "m.db" if in_a_file else None, fresh_context(), [1]
 
         def load(context: Context) -> SparsePopulation:
@@ -76,11 +83,59 @@ class TestAskedAgain:
 
         app = client_app.mount(ClientApp(), load, memory=lambda context: file)
         first = app(message_of(release()), context)
-        people[0] = 2
-        assert outcome(app(message_of(release()), context)) == ("refused", "second-request")
+        for people[0] in (2, 1, 3):
+            assert lab.data(app(message_of(release()), context)) == lab.data(first)
+        assert lab.data(app(message_of(release("two")), context)) != lab.data(first)
+
+    @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_a_node_without_users_says_so_once_and_for_all(self, tmp_path: Path, in_a_file: bool) -> None:
+        """Or somebody could ask until the first user is there."""
+        file, context = tmp_path / "m.db" if in_a_file else None, fresh_context()
+        people = [SparsePopulation(self.WHOLE.histograms.rows(0, 0), labels=self.WHOLE.labels)]
+        app = client_app.mount(ClientApp(), lambda context: people[0], memory=lambda context: file)
+        assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
+        people[0] = self.WHOLE
+        assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         assert outcome(app(message_of(release("two")), context))[0] == "answer"
-        people[0] = 1
-        assert lab.data(app(message_of(release()), context)) == lab.data(first)
+
+    @pytest.mark.parametrize("in_a_file", [False, True])
+    def test_an_answer_that_is_no_longer_kept_is_not_made_again(
+        self, lab: Any, tmp_path: Path, in_a_file: bool
+    ) -> None:
+        app, context = self.app(tmp_path / "m.db" if in_a_file else None), fresh_context()
+        for number in range(MAX_ANSWERS + 1):
+            assert outcome(app(message_of(release(f"run {number}")), context))[0] == "answer"
+        assert outcome(app(message_of(release("run 0")), context)) == ("refused", "second-request")
+        assert outcome(app(message_of(release("run 1")), context))[0] == "answer"
+
+    def test_what_an_older_version_answered_is_not_answered_again(self, tmp_path: Path) -> None:
+        """It noted no answer and drew from the operating system, so this one would be a second view."""
+        app, file = self.app(tmp_path / "m.db"), tmp_path / "m.db"
+        assert outcome(app(message_of(release()), fresh_context()))[0] == "answer"
+        with closing(sqlite3.connect(file)) as database:
+            (text,) = database.execute("SELECT text FROM memory").fetchone()
+            document = json.loads(text)
+            del document["digest"], document["answers"]
+            tagged = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
+            old = json.dumps({**document, "digest": hashlib.sha256(tagged).hexdigest()})
+            database.execute("UPDATE memory SET text = ?", (old,))
+            for table in ("secret", "session", "answer"):
+                database.execute(f"DROP TABLE {table}")
+            database.commit()
+        assert outcome(app(message_of(release()), fresh_context())) == ("refused", "second-request")
+        assert outcome(app(message_of(release("two")), fresh_context()))[0] == "answer"
+
+    def test_a_request_that_todays_floors_forbid_is_not_answered_again(self, tmp_path: Path) -> None:
+        policy = [Policy()]
+        app = client_app.mount(
+            ClientApp(),
+            lambda context: self.WHOLE,
+            policy=lambda context: policy[0],
+            memory=lambda context: tmp_path / "m.db",
+        )
+        assert outcome(app(message_of(release()), fresh_context()))[0] == "answer"
+        policy[0] = Policy(minimum_masking="secagg")
+        assert outcome(app(message_of(release()), fresh_context())) == ("refused", "not-masked")
 
 
 def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> Any:

@@ -114,6 +114,20 @@ class TestLies:
         cohort.deliver()
         assert np.array_equal(cohort.result.values, cohort.total(set(cohort.ids) - {13}))
 
+    @pytest.mark.parametrize(
+        ("devices", "signed", "every"), [(40, False, 5), (100, False, 10), (100, True, 6), (61, True, 5)]
+    )
+    def test_a_fifth_of_them_or_less_does_not_either(
+        self, play: Any, devices: int, signed: bool, every: int
+    ) -> None:
+        """Too many for luck: a random half of forty shares holds none of eight wrong ones once in eight hundred."""
+        cohort = play(devices, signed=signed, length=1).until("unmask")
+        cohort.outbox = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
+        for liar in cohort.ids[::every]:
+            cohort.outbox[liar] = lies(cohort, cohort.outbox[liar])
+        cohort.deliver()
+        assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
+
     @pytest.mark.parametrize("owner", [13, 16, None])
     def test_too_many_stop_the_round_and_the_owners_are_named(self, play: Any, owner: int | None) -> None:
         cohort, openings = self.openings(play)

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
-from fedhist.protocol.masking.recovery import rebuild
+from fedhist.protocol.masking.recovery import decoded, searched
 from fedhist.protocol.masking.shamir import (
     PRIME,
     SHARE_BYTES,
     check_share,
+    correct,
     lagrange_at_zero,
     reconstruct,
     split,
@@ -124,8 +125,42 @@ class TestRebuilding:
     @pytest.mark.parametrize("count", [0, 1, 2, 4])
     def test_as_long_as_enough_are_honest(self, count: int) -> None:
         for liars in list(combinations(range(1, 11), count))[::7]:
-            assert rebuild(self.with_lies(liars), 6, b"r".__mul__(32).__eq__) == b"r" * 32
+            assert searched(self.with_lies(liars), 6, b"r".__mul__(32).__eq__) == b"r" * 32
 
     def test_not_with_one_honest_share_too_few(self) -> None:
-        assert rebuild(self.with_lies((1, 2, 3, 4, 5)), 6, b"r".__mul__(32).__eq__) is None
-        assert rebuild(self.with_lies(())[:5], 6, b"r".__mul__(32).__eq__) is None
+        assert searched(self.with_lies((1, 2, 3, 4, 5)), 6, b"r".__mul__(32).__eq__) is None
+        assert searched(self.with_lies(())[:5], 6, b"r".__mul__(32).__eq__) is None
+        assert decoded(self.with_lies((1, 2, 3, 4, 5)), 6, b"r".__mul__(32).__eq__) is None
+
+    def test_decoding_finds_two_liars_of_ten_and_more_if_they_are_doubted(self) -> None:
+        for liars in combinations(range(1, 11), 2):
+            found = decoded(self.with_lies(liars), 6, b"r".__mul__(32).__eq__)
+            # When the first six are right, nobody looks at the others.
+            assert found in ((b"r" * 32, frozenset(liars)), (b"r" * 32, frozenset()))
+        lies = self.with_lies((1, 9, 10))
+        assert decoded(lies, 6, b"r".__mul__(32).__eq__) is None
+        assert decoded(lies, 6, b"r".__mul__(32).__eq__, doubted=2) == (b"r" * 32, frozenset({1}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), SECRETS | st.just(bytes(32)), st.integers(1, 12), st.integers(0, 14))
+def test_wrong_shares_up_to_half_of_the_spare_ones_are_corrected(
+    data: st.DataObject, secret: bytes, threshold: int, spare: int
+) -> None:
+    holders = threshold + spare
+    shares = split(secret, threshold, holders, source=SeededSource(holders))
+    wrong = data.draw(st.sets(st.integers(1, holders), max_size=spare // 2))
+    values = st.integers(0, PRIME - 1)
+    told = [
+        data.draw(values.filter(lambda value, right=right: value != int.from_bytes(right, "little")))
+        if point in wrong
+        else int.from_bytes(right, "little")
+        for point, right in enumerate(shares, start=1)
+    ]
+    order = data.draw(st.permutations(range(holders)))
+    found = correct(
+        [place + 1 for place in order],
+        [told[place].to_bytes(SHARE_BYTES, "little") for place in order],
+        threshold,
+    )
+    assert found == (secret, wrong)
