@@ -27,9 +27,16 @@ _OWNER_ONLY = 0o600
 _TABLES = {
     "memory": "CREATE TABLE memory (only INTEGER PRIMARY KEY CHECK (only = 1), text TEXT NOT NULL)",
     "secret": "CREATE TABLE secret (only INTEGER PRIMARY KEY CHECK (only = 1), bytes BLOB NOT NULL)",
-    "session": "CREATE TABLE session (run TEXT NOT NULL UNIQUE, state BLOB NOT NULL)",
-    "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL)",
+    "session": "CREATE TABLE session (run TEXT NOT NULL UNIQUE, state BLOB NOT NULL, "
+    "kept REAL NOT NULL DEFAULT (julianday('now')))",
+    "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
+    "kept REAL NOT NULL DEFAULT (julianday('now')))",
 }
+_FORGET = (
+    "DELETE FROM session WHERE kept < julianday('now') - 1",
+    "DELETE FROM answer WHERE kept < julianday('now') - 1",
+)
+"""A session that is not continued for a day, and an answer as old, must not wait for somebody who finds the file."""
 MAX_SESSIONS = 8
 """How many runs a device can be in the middle of; the least recent one gives way."""
 MAX_ANSWERS = 8
@@ -118,10 +125,13 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
             # A charge, or the use of a session, must not be undone by a power cut after its answer was sent.
             database.execute("PRAGMA synchronous = EXTRA")
-            # What a session has forgotten is not to be found in the file either.
+            # What is forgotten is not to be found in the file either, nor in another beside it.
             database.execute("PRAGMA secure_delete = ON")
+            database.execute("PRAGMA journal_mode = DELETE")
             database.execute("BEGIN IMMEDIATE")
             _prepare(database, path)
+            for statement in _FORGET:
+                database.execute(statement)
             yield database
             database.execute("COMMIT")
     except (
@@ -144,7 +154,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         missing = set(_TABLES)
     else:
         missing = set(_TABLES) - {"memory"} - _tables(database)
-    if missing:
+    if path.stat().st_mode & 0o777 != _OWNER_ONLY:
         path.chmod(_OWNER_ONLY)
     for name in sorted(missing):
         database.execute(_TABLES[name])

@@ -183,6 +183,27 @@ class TestSessions:
         for run in range(1, MAX_SESSIONS + 1):
             take_session(tmp_path / "m.db", str(run), bytes)
 
+    def test_one_that_is_not_continued_for_a_day_is_forgotten(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.db"
+        keep_session(path, "abandoned", b"the secrets of a session")
+        keep_session(path, "under way", b"other secrets")
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
+        assert take_session(path, "under way", bytes) == b"other secrets"
+        assert b"the secrets of a session" not in path.read_bytes()
+        with pytest.raises(Refused, match="no-session"):
+            take_session(path, "abandoned", bytes)
+
+    def test_a_file_that_others_may_read_is_closed_to_them(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.db"
+        keep_session(path, "one", b"secrets")
+        path.chmod(0o644)
+        with sqlite3.connect(path) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+        keep_session(path, "one", b"newer secrets")
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert not (tmp_path / "m.db-wal").exists()
+
     def test_what_is_forgotten_is_not_in_the_file(self, tmp_path: Path) -> None:
         keep_session(tmp_path / "m.db", "one", b"a very secret state")
         assert b"a very secret state" in (tmp_path / "m.db").read_bytes()
