@@ -68,18 +68,18 @@ def parquet_table(path: Path) -> pl.DataFrame:
 def json_table(path: Path) -> pl.DataFrame:
     """The keys user, item and maybe count of a file with a JSON object a line; numbers become text as written.
 
-    A line without a count is one observation.
+    A line without a count is one observation. A count that is no number does not spoil the file: it is text here.
     """
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
-    schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
+    schema = dict.fromkeys(_COLUMNS, pl.String)
     advice = 'write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8'
     source = text_source(path)
     # Opened here, because a name with a star or bracket in it would be taken for a pattern.
     opened = BytesIO(source) if isinstance(source, bytes) else path.open("rb")
     with _refusing_damage(path, advice=advice), opened as file:
         table = pl.read_ndjson(file, schema=schema)
-    return table.with_columns(pl.col("count").fill_null(1.0))
+    return table.with_columns(pl.col("count").fill_null("1"))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ are refused when they would unpack to more than a limit (`unpacked`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,9 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     """A node's users in a file as `read_population` reads it, and how many rows of a table were left out.
 
     One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
-    whole count are left out, and so is a user whose counts add up to too much. A table without rows is a node
-    without users.
+    whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left
+    out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
+    node without users.
     """
     path = Path(path)
     suffix = _suffix(path)
@@ -89,11 +91,13 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     _check_content(path, suffix)
     table = _table(path, suffix)
     usable = usable_rows(table)
-    left_out = table.height - usable.height
     if usable.height == 0:
-        return _nobody(items or ()), left_out
-    population = tabulated(usable)
-    return (population if wanted is None else _over(population, wanted, labels=items)), left_out
+        population = _nobody(items or ())
+    else:
+        population = tabulated(usable)
+        population = population if wanted is None else _over(population, wanted, labels=items)
+    users = table["user"].drop_nulls().n_unique()
+    return _with_empty_users(population, users), table.height - usable.height
 
 
 def read_items(path: Path) -> list[str]:
@@ -118,6 +122,13 @@ def _nobody(labels: Sequence[Label]) -> SparsePopulation:
     nothing = np.zeros(0, dtype=np.int32)
     rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
     return SparsePopulation(rows, labels=list(labels))
+
+
+def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:
+    """The population with empty users at its end, so that there are `users` in all."""
+    rows = population.histograms
+    offsets = np.pad(rows.offsets, (0, users - rows.users), mode="edge")
+    return replace(population, histograms=replace(rows, offsets=offsets))
 
 
 def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[str] | None:

@@ -262,8 +262,16 @@ class TestOneUsersOddRow:
     def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
         answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
         assert answered == ("answer", "")
-        assert users == (3 if "unlisted" in odd or "xxx" in odd else 2)
+        assert users == (3 if "eve" in odd else 2), "how many users there are must not tell what eve has"
 
-    def test_nobody_is_left(self, lab: Any, tmp_path: Path) -> None:
-        assert self.answer(lab, tmp_path, "eve,a,many\n") == (("refused", "no-users"), None)
+    def test_a_node_whose_only_user_is_odd_answers_like_that_of_an_empty_one(
+        self, lab: Any, tmp_path: Path
+    ) -> None:
+        answers = {
+            self.answer(lab, tmp_path, f"eve,a,{count}\n") for count in ("many", "0", "7", "3000000000")
+        }
+        assert answers == {(("answer", ""), 1)}
+
+    def test_a_table_without_users_is_a_node_without_users(self, lab: Any, tmp_path: Path) -> None:
         assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)
+        assert self.answer(lab, tmp_path, ",a,1\n") == (("refused", "no-users"), None)
