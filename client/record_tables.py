@@ -103,8 +103,9 @@ def named_columns(path: Path, found: list[str]) -> dict[str, str]:
     if "user" in matches and "item" in matches and len(set(matches)) == len(matches):
         return names
     # Not the names that were found: in a file without a line of names these are somebody's data.
+    known = ", ".join(matches) or "none of user, item and count"
     raise InvalidFile(
-        f"{path} has {len(found)} columns, and {', '.join(matches) or 'none'} among their names",
+        f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
         advice="rename the columns, or add a first line with their names",
     )
