@@ -47,7 +47,7 @@ from fedhist.protocol.envelope import (
     items_digest,
 )
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
-from fedhist.protocol.histograms import Integers, Population, labels_of
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Population, labels_of
 from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
 from fedhist.protocol.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
@@ -384,9 +384,11 @@ def node_population(context: Context) -> Population:
     population, left_out = read_node_population(settings.data_path, items=items)
     if left_out:
         log.warning(
-            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number.",
+            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number, and a "
+            "user's counts may add up to at most %d.",
             left_out,
             settings.data_path,
+            MAX_USER_TOTAL,
         )
     return population
 

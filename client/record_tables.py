@@ -68,12 +68,11 @@ def parquet_table(path: Path) -> pl.DataFrame:
 def json_table(path: Path) -> pl.DataFrame:
     """The keys user, item and maybe count of a file with a JSON object a line; numbers become text as written.
 
-    A line without a count is one observation. Counts are text, too: one that is no number is that row's mistake, and
-    not the file's.
+    A line without a count is one observation. A count that is no number does not spoil the file: it is text here.
     """
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
-    schema = {"user": pl.String, "item": pl.String, "count": pl.String}
+    schema = dict.fromkeys(_COLUMNS, pl.String)
     advice = 'write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8'
     source = text_source(path)
     # Opened here, because a name with a star or bracket in it would be taken for a pattern.
@@ -104,8 +103,9 @@ def named_columns(path: Path, found: list[str]) -> dict[str, str]:
     if "user" in matches and "item" in matches and len(set(matches)) == len(matches):
         return names
     # Not the names that were found: in a file without a line of names these are somebody's data.
+    known = ", ".join(matches) or "none of user, item and count"
     raise InvalidFile(
-        f"{path} has {len(found)} columns, and {', '.join(matches) or 'none'} among their names",
+        f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
         advice="rename the columns, or add a first line with their names",
     )

@@ -79,9 +79,9 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     """A node's users in a file as `read_population` reads it, and how many rows of a table were left out.
 
     One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
-    whole count are left out, and so are all rows of a user whose counts add up to too much. A user of whom no row is
-    left stays, as an empty one: the number of users, which the server learns, does not tell of rows. A table without
-    users is a node without users.
+    whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left
+    out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
+    node without users.
     """
     path = Path(path)
     suffix = _suffix(path)
@@ -91,13 +91,13 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     _check_content(path, suffix)
     table = _table(path, suffix)
     usable = usable_rows(table)
-    left_out = table.height - usable.height
     if usable.height == 0:
         population = _nobody(items or ())
     else:
         population = tabulated(usable)
         population = population if wanted is None else _over(population, wanted, labels=items)
-    return _with_empty(population, table["user"].drop_nulls().n_unique()), left_out
+    users = table["user"].drop_nulls().n_unique()
+    return _with_empty_users(population, users), table.height - usable.height
 
 
 def read_items(path: Path) -> list[str]:
@@ -124,8 +124,8 @@ def _nobody(labels: Sequence[Label]) -> SparsePopulation:
     return SparsePopulation(rows, labels=list(labels))
 
 
-def _with_empty(population: SparsePopulation, users: int) -> SparsePopulation:
-    """The population with as many users without items at its end as make it so many."""
+def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:
+    """The population with empty users at its end, so that there are `users` in all."""
     rows = population.histograms
     offsets = np.pad(rows.offsets, (0, users - rows.users), mode="edge")
     return replace(population, histograms=replace(rows, offsets=offsets))

@@ -69,11 +69,11 @@ def check_masking(plan: Plan) -> None:
 
 
 def _check_unused(plan: Plan) -> None:
-    used = [name.replace("_", " ") for name, default in UNMASKED.items() if getattr(plan, name) != default]
+    used = [name for name, default in UNMASKED.items() if getattr(plan, name) != default]
     if used:
         raise InvalidPlan(
-            f"{', '.join(used)} without masking",
-            allowed="those with masking only",
+            f"a plan without masking sets {', '.join(used)}",
+            allowed="these settings with masking only",
             advice="add --masking secagg or leave them out",
         )
 

@@ -31,6 +31,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.masking_terms import MAX_TABLE_CAPACITY
 from fedhist.protocol.privacy.bars import OpenNoise, truncated_laplace
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -102,10 +103,12 @@ def check_table(plan: Plan) -> None:
     if not plan.has_table or not is_tested(plan):
         return
     if plan.delta_select == 0:
+        untested = plan.users * _thresholds(plan)[-1]
+        more = f", or raise --table-capacity to {untested:,}" if untested <= MAX_TABLE_CAPACITY else ""
         raise InvalidPlan(
             "an open domain under masks without a delta-select",
             allowed="a delta-select above 0, which the test for room in the table spends",
-            advice=f"leave --delta-select out, or raise --table-capacity to {plan.users * _thresholds(plan)[-1]:,}",
+            advice=f"leave --delta-select out{more}",
         )
     try:
         table_shape(plan, _thresholds(plan)[-1])

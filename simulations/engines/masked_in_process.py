@@ -160,4 +160,16 @@ def _table(rows: int, columns: int) -> Iterator[Integers]:
         yield np.zeros((rows, columns), dtype=np.int64)
         return
     with tempfile.TemporaryFile(prefix="fedhist-vectors-") as file:
+        _reserve(file.fileno(), 8 * rows * columns)
         yield np.memmap(file, dtype=np.int64, mode="w+", shape=(rows, columns))
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Take the room for a file that is written through memory: without it, a full disk would end the process there."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as problem:
+        need = f"all participants' vectors take {size / 1e9:,.1f} GB, so let TMPDIR name a folder with more room than"
+        raise OSError(problem.errno, f"{problem.strerror}; {need}", tempfile.gettempdir()) from None

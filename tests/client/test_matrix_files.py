@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedhist.client.matrix_files import read_matrix, write_matrix
 from fedhist.client.new_files import new_file
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_population
+from fedhist.client.records import read_node_population, read_population
 from fedhist.protocol.errors import InvalidFile, InvalidInput, InvalidPopulation, NotWritten
 
 COUNTS = scipy.sparse.csr_array(np.array([[3, 0, 1], [0, 0, 0], [0, 2, 0]]))
@@ -163,6 +163,14 @@ class TestJsonLines:
             read_population(path)
         assert words in str(caught.value)
         assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("count", ['"two"', "true", "-2", "0.5", "4000000000"])
+    def test_a_node_leaves_an_odd_count_out_and_keeps_its_user(self, tmp_path: Path, count: str) -> None:
+        path = tmp_path / "v.jsonl"
+        path.write_text(self.LINES + f'{{"user": "eve", "item": "park", "count": {count}}}\n')
+        found, left_out = read_node_population(path)
+        assert (found.users, left_out) == (3, 1)
+        assert np.diff(found.histograms.offsets).tolist() == [2, 1, 0]
 
     def test_a_truncated_gzip_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "v.jsonl.gz"

@@ -295,7 +295,7 @@ class TestText:
     )
     def test_missing_or_doubled_columns_are_told(self, text: Write, header: str) -> None:
         known = [name.lower() for name in header.split(",") if name.lower() in ("user", "item", "count")]
-        said = f"columns, and {', '.join(known) or 'none'} among their names"
+        said = f"columns, and {', '.join(known) or 'none of user, item and count'} among their names"
         with pytest.raises(InvalidFile, match=f"{said}.*one column user, one column item"):
             read_population(text(f"{header}\n1,2,3,4\n"))
 
@@ -528,6 +528,8 @@ class TestPaths:
 def test_a_file_without_names_of_columns_is_refused_without_quoting_it(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("ann,tea,3\nbob,coffee,1\n")
-    with pytest.raises(InvalidFile, match="has 3 columns, and none among their names") as caught:
+    with pytest.raises(
+        InvalidFile, match="has 3 columns, and none of user, item and count among their names"
+    ) as caught:
         read_population(path)
     assert not {"ann", "tea"} & set(str(caught.value).replace(",", " ").split())

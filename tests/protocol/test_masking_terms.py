@@ -55,8 +55,11 @@ def test_masking_changes_the_plans_name():
         ({"corrupt_share": 0.4}, "corrupt share is 0.4"),
         ({"dropout_share": -0.1}, "drop-out share is -0.1"),
         ({"dropout_share": float("nan")}, "drop-out share is nan"),
-        ({"masking": "none"}, "participants without masking"),
-        ({"masking": "none", "participants": None, "noise_from": "devices"}, "noise from without masking"),
+        ({"masking": "none"}, "without masking sets participants"),
+        (
+            {"masking": "none", "participants": None, "noise_from": "devices"},
+            "without masking sets noise_from",
+        ),
         ({"masking": "pgp"}, "unknown masking"),
         ({"noise_from": "above"}, "unknown source of noise"),
         ({"domain": "open", "items": None, "statistic": "plain"}, "plain statistic under masking"),

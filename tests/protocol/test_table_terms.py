@@ -184,6 +184,8 @@ class TestPlans:
         with pytest.raises(InvalidPlan, match=r"without a delta-select.*raise --table-capacity to 800,000"):
             plan_of(delta_select=0.0)
         assert not is_tested(plan_of(users=50, delta_select=0.0))
+        with pytest.raises(InvalidPlan, match=r"leave --delta-select out\.$"):  # no capacity is large enough
+            plan_of(users=10**6, delta_select=0.0)
 
     def test_a_table_that_the_test_makes_too_long_is_refused_with_advice(self):
         with pytest.raises(InvalidPlan, match=r"lower --max-threshold.*raise --epsilon-select"):

@@ -28,6 +28,7 @@ from fedhist.server.budget_file import BudgetFile
 from fedhist.server.charged_run import charged
 from fedhist.server.result_folder import check_room, new_folder
 from fedhist.simulations import cli, compare_command
+from fedhist.simulations.engines import masked_in_process
 
 PLAN = Plan(users=10, items=2)
 WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json"]
@@ -296,6 +297,23 @@ def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: 
     assert_one_sentence(done.stderr)
     assert "standard output" in done.stderr
     assert names_in(tmp_path / "r") == WHOLE_FOLDER
+
+
+def test_vectors_of_masked_participants_that_find_no_room_are_an_error_and_not_a_bus_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked_in_process, "_IN_MEMORY_BYTES", 1000)
+    with file_size_limit(2**20):
+        masked = ["--masking", "secagg", "--nodes", "5", "--domain", "open", "--max-threshold", "50"]
+        code, said = fedhist(
+            capsys, "run", "--users", "50", "--items", "5", *masked, "--out", str(tmp_path / "r")
+        )
+    assert code == 1
+    sentence = said.splitlines(keepends=True)[-1]
+    assert_one_sentence(sentence)
+    assert "all participants' vectors take" in sentence
+    assert "TMPDIR" in sentence
+    assert names_in(tmp_path) == []
 
 
 class TestExperiments:

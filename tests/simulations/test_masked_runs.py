@@ -175,7 +175,7 @@ class TestCommand:
                 ("--masking", "secagg", "--domain", "open", "--statistic", "plain"),
                 "plain statistic under masking",
             ),
-            (("--noise-from", "devices"), "noise from without masking"),
+            (("--noise-from", "devices"), "without masking sets noise_from"),
             (("--nodes", "5"), "has no nodes"),
         ],
     )
