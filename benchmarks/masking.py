@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fedhist.protocol.masking.graph import parameters_for
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
+from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
 from fedhist.simulations.engines.quiet import quieten
 
 WIDTH = 32
@@ -78,7 +78,7 @@ def ours(devices: int, length: int, *, cores: int = 1) -> CohortRun:
         devices,
         lambda device: vectors[device % 2],
         source=SystemSource(),
-        dropouts={Stage.MASK: range(devices // 10)},
+        dropouts={"masking": range(devices // 10)},
         cores=cores,
     )
     if not np.array_equal(run.values, sum(vectors[device % 2] for device in range(devices // 10, devices))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,14 +48,8 @@ def answer(
     )
 
 
-def answer_population(
-    request: Request,
-    population: Population,
-    *,
-    source: Source,
-    on_part: Callable[[Contribution], None] = lambda part: None,
-) -> Contribution:
-    """The contribution of all users of a participant, one shard in memory at a time; `on_part` sees each shard's."""
+def answer_population(request: Request, population: Population, *, source: Source) -> Contribution:
+    """The contribution of all users of a participant, one shard in memory at a time."""
     labels = labels_of(population)
     bucket_of = bucket_table(request.plan, range(population.domain_size) if labels is None else labels)
     values = np.zeros(request.length, dtype=np.int64)
@@ -67,7 +61,6 @@ def answer_population(
         if keyed is not None and contribution.keyed is not None:
             keyed.add(contribution.keyed)
         users += contribution.users
-        on_part(contribution)
     return Contribution(
         round=request.round,
         plan_digest=request.plan.digest,

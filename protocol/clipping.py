@@ -62,33 +62,6 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
     return total
 
 
-def clip_l1(histograms: Histograms, threshold: Threshold, *, source: Source) -> Histograms:
-    """Each user's histogram clipped to l1 norm, its counts in steps. Clipped users keep exactly the bound."""
-    return _clip(histograms, threshold, Norm.L1, source)
-
-
-def clip_l2(histograms: Histograms, threshold: Threshold, *, source: Source) -> Histograms:
-    """Each user's histogram clipped to l2 norm, its counts in steps."""
-    return _clip(histograms, threshold, Norm.L2, source)
-
-
-def _clip(histograms: Histograms, threshold: Threshold, norm: Norm, source: Source) -> Histograms:
-    clipped = is_clipped(histograms, threshold, norm=norm)
-    steps = entry_counts(histograms) << threshold.bits
-    if clipped.any():
-        above = take_users(histograms, clipped)
-        words = source.user_words(histograms.user_numbers()[clipped])
-        shrink = _shrink_l1 if norm is Norm.L1 else _shrink_l2
-        steps[np.repeat(clipped, np.diff(histograms.offsets))] = shrink(above, threshold, words)
-    return Histograms(
-        offsets=histograms.offsets - histograms.offsets[0],
-        items=entry_items(histograms),
-        counts=steps,
-        domain_size=histograms.domain_size,
-        first_user=histograms.first_user,
-    )
-
-
 def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
     """Clip users with totals m above the bound B by systematic rounding: unbiased, and each sums to exactly B.
 

@@ -59,8 +59,10 @@ def clipped_mean(rates: Floats, threshold: float) -> Floats:
         rates: finite, not negative, of any shape.
         threshold: C, in counts.
     """
-    _check_threshold(threshold)
-    return _clipped_mean(_checked_rates(rates), threshold)
+    from scipy.special import gammainc  # noqa: PLC0415 - loads when somebody debiases
+
+    whole = math.floor(threshold)
+    return np.asarray(rates * _at_most(whole - 1, rates) + threshold * gammainc(whole + 1, rates))
 
 
 def clipped_mean_slope(rates: Floats, threshold: float) -> Floats:
@@ -74,8 +76,10 @@ def clipped_mean_slope(rates: Floats, threshold: float) -> Floats:
         rates: finite, not negative, of any shape.
         threshold: C, in counts. Below 1 the slope begins at C; at 0 it is 0.
     """
-    _check_threshold(threshold)
-    return _clipped_mean_slope(_checked_rates(rates), threshold)
+    whole = math.floor(threshold)
+    part = threshold - whole
+    # (1 - part) P(X <= k - 1) + part P(X <= k): a mean of two probabilities, so again nothing cancels.
+    return np.asarray((1 - part) * _at_most(whole - 1, rates) + part * _at_most(whole, rates))
 
 
 def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float) -> Floats:
@@ -102,7 +106,7 @@ def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float
     given = np.asarray(means, dtype=np.float64)
     if np.isnan(given).any():
         raise InvalidInput("a mean to be debiased is not a number", allowed="numbers, infinite ones included")
-    ceiling = float(_clipped_mean(np.asarray(largest_rate, dtype=np.float64), threshold))
+    ceiling = float(clipped_mean(np.asarray(largest_rate, dtype=np.float64), threshold))
     targets = np.clip(given, 0.0, ceiling).ravel()
     rates = np.where(targets > 0, float(largest_rate), 0.0)
     inside = (targets > 0) & (targets < ceiling)
@@ -150,7 +154,7 @@ def debiased_standard_error(
     if not (math.isfinite(standard_error) and standard_error >= 0):
         raise InvalidInput(f"the standard error is {standard_error!r}", allowed="a finite number from 0")
     rates = _rates(values, users=users, threshold=threshold, largest_rate=largest_rate)
-    slopes = _clipped_mean_slope(rates, threshold)
+    slopes = clipped_mean_slope(rates, threshold)
     errors = np.full(slopes.shape, math.inf)
     with np.errstate(over="ignore"):  # an error beyond the largest number is as good as infinite
         np.divide(standard_error, slopes, out=errors, where=slopes > 0)
@@ -175,10 +179,10 @@ def _solve(targets: Floats, threshold: float, largest_rate: float) -> Floats:
     active = np.arange(targets.size)
     for _ in range(_MOST_STEPS):
         here = rates[active]
-        gap = targets[active] - _clipped_mean(here, threshold)
+        gap = targets[active] - clipped_mean(here, threshold)
         low[active] = np.where(gap > 0, here, low[active])
         high[active] = np.where(gap < 0, here, high[active])
-        slope = _clipped_mean_slope(here, threshold)
+        slope = clipped_mean_slope(here, threshold)
         # Without a slope there is no Newton step, and a step of infinity leaves the bracket.
         step = np.divide(
             gap, slope, out=np.full(gap.shape, math.inf), where=slope > np.finfo(np.float64).tiny
@@ -195,32 +199,11 @@ def _solve(targets: Floats, threshold: float, largest_rate: float) -> Floats:
     return rates
 
 
-def _clipped_mean(rates: Floats, threshold: float) -> Floats:
-    from scipy.special import gammainc  # noqa: PLC0415 - loads when somebody debiases
-
-    whole = math.floor(threshold)
-    return np.asarray(rates * _at_most(whole - 1, rates) + threshold * gammainc(whole + 1, rates))
-
-
-def _clipped_mean_slope(rates: Floats, threshold: float) -> Floats:
-    whole = math.floor(threshold)
-    part = threshold - whole
-    # (1 - part) P(X <= k - 1) + part P(X <= k): a mean of two probabilities, so again nothing cancels.
-    return np.asarray((1 - part) * _at_most(whole - 1, rates) + part * _at_most(whole, rates))
-
-
 def _at_most(count: int, rates: Floats) -> Floats:
     """P(X <= count) for X ~ Poisson(rate)."""
     from scipy.special import gammaincc  # noqa: PLC0415 - loads when somebody debiases
 
     return np.asarray(gammaincc(count + 1, rates)) if count >= 0 else np.zeros_like(rates)
-
-
-def _checked_rates(rates: Floats) -> Floats:
-    checked = np.asarray(rates, dtype=np.float64)
-    if not (np.isfinite(checked) & (checked >= 0)).all():
-        raise InvalidInput("a rate is negative or not finite", allowed="finite numbers from 0")
-    return checked
 
 
 def _check_threshold(threshold: float) -> None:

@@ -7,42 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.protocol.clipping import (
-    entry_counts,
-    entry_items,
-    sum_by_item,
-    sum_items,
-    take_users,
-    user_totals,
-)
+from fedhist.protocol.clipping import sum_by_item, sum_items, take_users, user_totals
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.hypergeometric import hypergeometric
 from fedhist.protocol.privacy.randomness import Source
 
 
-def clip_random(histograms: Histograms, threshold: int, *, source: Source) -> Histograms:
-    """Each user's histogram cut to min(m_i, C) of the user's m_i items, drawn without replacement.
-
-    The kept counts are multivariate hypergeometric. Entries of which nothing was kept stay, with count 0. What a user
-    draws depends on the source, the user's number and the user's own histogram, not on who else is in the batch.
-    """
-    clipped = user_totals(histograms) > threshold
-    counts = entry_counts(histograms).copy()
-    if clipped.any():
-        above = take_users(histograms, clipped)
-        kept = _sample(above, threshold, histograms.user_numbers()[clipped], source)
-        counts[np.repeat(clipped, np.diff(histograms.offsets))] = kept
-    return Histograms(
-        offsets=histograms.offsets - histograms.offsets[0],
-        items=entry_items(histograms),
-        counts=counts,
-        domain_size=histograms.domain_size,
-        first_user=histograms.first_user,
-    )
-
-
 def sum_random_clipped(histograms: Histograms, threshold: int, *, source: Source) -> Integers:
-    """The sum over users of their randomly clipped histograms, by item. What a device sends in round 2."""
+    """The sum over users of min(m_i, C) of each one's m_i items, by item. What a device sends in round 2.
+
+    The kept counts are multivariate hypergeometric. What a user draws depends on the source, the user's number and the
+    user's own histogram, not on who else is in the batch.
+    """
     clipped = user_totals(histograms) > threshold
     total = sum_items(histograms)
     if clipped.any():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements, ServerStage
+from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 
@@ -14,9 +15,7 @@ from fedhist.protocol.privacy.randomness import Source
 class Exchange(Protocol):
     """One exchange of messages with the cohort."""
 
-    def __call__(
-        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
-    ) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, stage: str, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
         """Send each participant its message, and yield the answers as they come, with who sent them.
 
         Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.
@@ -41,7 +40,7 @@ def masked_sum(
         on_ignored: called with the sender of each answer that the session does not take, before the next one comes.
     """
     stage: ServerStage = CollectingAdvertisements(terms, source=source, directory=directory)
-    messages: Iterable[tuple[int, bytes]] | None = None
+    messages: Messages | None = None
     while True:
         for sender, answer in exchange(stage.name, messages):
             if not stage.add(sender, answer):

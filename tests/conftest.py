@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.clipping import entry_counts, entry_items
+from fedhist.protocol.histograms import Histograms, Integers
 
 # A busy machine is no failure: no test has a limit of milliseconds.
 settings.register_profile("fedhist", deadline=None)
@@ -31,3 +32,24 @@ def histograms_of(rows: Sequence[Sequence[int]], *, first_user: int = 0) -> Hist
 @pytest.fixture(scope="session")
 def make_histograms() -> Callable[..., Histograms]:
     return histograms_of
+
+
+def parts_of_a_sum(
+    sum_of: Callable[..., Integers], histograms: Histograms, *arguments: object, **settings: object
+) -> Integers:
+    """What each user adds to a sum, as rows: users get items of their own, and no draw depends on items."""
+    users, items = histograms.users, histograms.domain_size
+    owners = np.repeat(np.arange(users), np.diff(histograms.offsets))
+    apart = Histograms(
+        offsets=histograms.offsets - histograms.offsets[0],
+        items=entry_items(histograms) + items * owners,
+        counts=entry_counts(histograms),
+        domain_size=users * items,
+        first_user=histograms.first_user,
+    )
+    return sum_of(apart, *arguments, **settings).reshape(users, items)
+
+
+@pytest.fixture(scope="session")
+def by_user() -> Callable[..., Integers]:
+    return parts_of_a_sum

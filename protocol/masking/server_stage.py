@@ -41,11 +41,6 @@ class Stage(ABC):
         """How many messages were ignored so far, by reason."""
         return self.incidents.rejected
 
-    @property
-    def waiting_for(self) -> int | None:
-        """How many expected devices have not answered; None while anybody may."""
-        return None if self._expected is None else len(self._expected) - len(self._heard)
-
     def add(self, sender: int, message: bytes) -> bool:
         """Take a device's message. False, and counted in `rejected`, if it is ignored."""
         if self._closed:

@@ -159,11 +159,6 @@ def encode_boxes(kind: Kind, boxes: Iterable[tuple[int, bytes]], terms: MaskingT
     return message(kind, terms, b"".join(_BOX.pack(device, box) for device, box in boxes))
 
 
-def box_entry(device: int, box: bytes) -> bytes:
-    """One box of such a message."""
-    return _BOX.pack(device, box)
-
-
 def decode_boxes(data: bytes, kind: Kind, terms: MaskingTerms) -> list[tuple[int, bytes]]:
     """The boxes of a message of this kind."""
     return _entries(_BOX, body_of(data, kind, terms))

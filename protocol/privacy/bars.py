@@ -43,10 +43,9 @@ from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.histograms import Integers
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l1
 from fedhist.protocol.privacy.noise import LARGEST_LAPLACE_SCALE, discrete_laplace, laplace_scale
@@ -92,29 +91,6 @@ class OpenNoise:
             return _truncated_deviation(self.scale, self.bar)
         rate = float(1 / self.scale)
         return math.sqrt(2) * math.exp(-rate / 2) / -math.expm1(-rate)
-
-    def release_probability(self, counts: npt.ArrayLike) -> Floats:
-        """The chance that a key with this clipped sum is released, for each: P(count + noise > bar).
-
-        Counts may be fractions, such as expected sums. A count of 0 or less has no noise, so its chance is 0.
-        """
-        sums = np.asarray(counts)
-        if np.issubdtype(sums.dtype, np.integer):
-            sums = sums.astype(np.int64)
-        # By symmetry only upper tails are needed, P(Z >= k) with k >= 1: no digit is lost near 0 or 1.
-        least = np.floor(self.bar - sums) + 1
-        rises = least > 0
-        tail = self._upper_tail(np.where(rises, least, 1 - least))
-        return np.asarray(np.where(sums > 0, np.where(rises, tail, 1 - tail), 0.0), dtype=np.float64)
-
-    def _upper_tail(self, least: Floats) -> Floats:
-        """P(Z >= least), for whole numbers of at least 1."""
-        rate = float(1 / self.scale)
-        if self.kind != "truncated-laplace":
-            return np.asarray(np.exp(-rate * least) / (1 + math.exp(-rate)))
-        least = np.minimum(least, self.bar + 1.0)
-        total = -math.expm1(-rate) - 2 * math.exp(-rate) * math.expm1(-rate * self.bar)
-        return np.asarray(-np.exp(-rate * least) * np.expm1(-rate * (self.bar + 1.0 - least)) / total)
 
 
 def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours) -> OpenNoise:

@@ -1,6 +1,6 @@
 """Private choice of one of finitely many candidates by score, sampled exactly.
 
-Both mechanisms toss coins of probability exp(-gamma) for rational gamma, with integers of any size: there is
+The mechanism tosses coins of probability exp(-gamma) for rational gamma, with integers of any size: there is
 no overflow, no underflow and no rounding, whatever the scores.
 """
 
@@ -87,37 +87,6 @@ def exponential_probabilities(
     weights = np.exp(logarithms - logarithms.max())
     probabilities: Floats = weights / weights.sum()
     return probabilities
-
-
-def permute_and_flip(
-    scores: Sequence[int],
-    *,
-    sensitivity: int,
-    epsilon: float,
-    source: Source,
-) -> int:
-    """Index of the first candidate, in random order, that wins a toss of its own.
-
-    McKenna & Sheldon 2020, Algorithm 1. The toss is won with probability exp(-epsilon (best - score_i) / (2
-    sensitivity)); the best candidate always wins, so each is visited at most once. This is epsilon-DP, and
-    the expected score is never below the exponential mechanism's. Unlike that one it is *not*
-    epsilon-bounded-range: with sensitivity 1, scores (0, 0) and their neighbour (1, -1) give a span of
-    epsilon + ln(2 - exp(-epsilon)). Charge it as epsilon-DP.
-
-    Args:
-        scores: one whole number a candidate, of any size; higher is better.
-        sensitivity: how far one score can be apart between neighbours.
-        epsilon: the cost.
-        source: where the bits come from.
-    """
-    gammas = _gammas(scores, sensitivity=sensitivity, epsilon=epsilon)
-    waiting = list(range(len(gammas)))
-    while True:
-        place = uniform_below(len(waiting), source=source)
-        waiting[place], waiting[-1] = waiting[-1], waiting[place]
-        index = waiting.pop()
-        if bernoulli_exp(gammas[index], source=source):
-            return index
 
 
 def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[Fraction]:

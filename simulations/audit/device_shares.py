@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
-from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
+from fedhist.protocol.envelope import Envelope, new_run_name
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.masking.graph import share_of
@@ -29,7 +29,7 @@ from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_
 from fedhist.simulations.audit.selector_worlds import HIGH, LOW
 from fedhist.simulations.audit.two_worlds import judge_events, judge_guesses
 from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, release_of
-from fedhist.simulations.engines.masked_cohort import Stage, run_cohort
+from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 
 PARTICIPANTS = 20
@@ -57,13 +57,12 @@ class MaskedWithCorrupt:
             for part in parts_of(self.population, parts)
         ]
         envelope = Envelope(run=new_run_name(source=draws.fork("run")), request=request)
-        gone = dropouts(parts, plan.dropout_share, source=draws.fork("drop-outs"))
         run = run_cohort(
             terms_of(envelope),
             parts,
             lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
             source=draws,
-            dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
+            dropouts=dropouts(parts, plan.dropout_share, source=draws.fork("drop-outs")),
         )
         self.included = run.included
         self.known[request.round] = _shares_of(request, run.included[: corrupt_participants(plan)], draws)

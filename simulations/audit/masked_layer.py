@@ -11,41 +11,39 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhist.protocol.envelope import Envelope, new_run_name
+from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masked_vector import terms_of
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState
+from fedhist.protocol.masking.device_states import Advertised
 from fedhist.protocol.masking.encoding import read_residues, to_residues, width_for
 from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_session import CollectingAdvertisements, CollectingOpenings, ServerStage
+from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.server.masked_round import masked_sum
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import crafted
+from fedhist.simulations.engines.masked_cohort import LocalDevices
 from fedhist.simulations.engines.masked_in_process import masked_round
 
 DEVICES = 6
-_STAGES = 5
-"""Advertising, sharing, checking, masking, unmasking."""
-_SHARING, _CHECKING = 1, 2
+_STAGES = [stage for stage in MASKED_STAGES if stage != "confirming"]
 _CONSTANT = 1 << 40
 """Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Session:
     """What an auditor keeps of one masked sum: every device's secrets and masked vector, and the sum."""
 
-    terms: MaskingTerms
-    states: list[Advertised] = field(default_factory=list, repr=False)
-    masked: list[Integers] = field(default_factory=list, repr=False)
-    result: MaskedSum | None = None
+    states: Sequence[Advertised] = field(repr=False)
+    masked: Sequence[Integers] = field(repr=False)
+    result: MaskedSum
 
 
 def run_session(
@@ -53,45 +51,37 @@ def run_session(
     vectors: Sequence[Integers],
     *,
     source_of: Callable[[int], Source],
-    twice: tuple[int, int] | None = None,
-    sends: Callable[[int, int, bytes], bytes] = lambda device, stage, message: message,
+    twice: tuple[int, str] | None = None,
+    sends: Callable[[int, str, bytes], bytes] = lambda device, stage, message: message,
 ) -> Session:
-    """A masked sum with the devices' and the server's own code, message by message.
+    """A masked sum with the devices' and the server's own code.
 
     Args:
         terms: of the session.
         vectors: what each device adds.
         source_of: each device's randomness; number -1 is the server.
-        twice: a device and the number of a stage: its message of that stage reaches the server twice.
+        twice: a device and a stage: its message of that stage reaches the server twice.
         sends: what a device makes of its message of a stage before it leaves.
     """
-    session, stage = Session(terms), 0
-    server: ServerStage = CollectingAdvertisements(terms, source=source_of(-1))
-    states: dict[int, DeviceState] = {}
     sources = [source_of(device) for device in range(len(vectors))]
-    for device, source in enumerate(sources):
-        first, message = start(terms, device, source=source)
-        states[device] = first
-        session.states.append(first)
-        _deliver(server, device, sends(device, stage, message), again=twice == (device, stage))
-    while not isinstance(server, CollectingOpenings):
-        server, messages = server.close()
-        stage += 1
-        for device, message in messages:
-            state = states[device]
-            vector = vectors[device] if isinstance(state, Checked) else None
-            states[device], answer = advance(state, message, source=sources[device], vector=vector)
-            if isinstance(state, Checked):
+    devices = LocalDevices(
+        terms, range(len(vectors)), vectors.__getitem__, source_of=lambda device, stage: sources[device]
+    )
+    states, masked = list[Advertised](), list[Integers]()
+
+    def exchange(stage: str, messages: Messages | None) -> Messages:
+        for device, answer in devices(stage, messages):
+            state = devices.states[device]
+            if isinstance(state, Advertised):
+                states.append(state)
+            if stage == "masking":
                 residues = read_residues(wire.masked_body(answer, terms), terms.width)
-                session.masked.append(residues.astype(np.uint64).view(np.int64))
-            _deliver(server, device, sends(device, stage, answer), again=twice == (device, stage))
-    session.result = server.close()
-    return session
+                masked.append(residues.astype(np.uint64).view(np.int64))
+            for _ in range(2 if twice == (device, stage) else 1):
+                yield device, sends(device, stage, answer)
 
-
-def _deliver(server: ServerStage, device: int, message: bytes, *, again: bool) -> None:
-    for _ in range(2 if again else 1):
-        server.add(device, message)
+    result = masked_sum(terms, exchange, source=source_of(-1))
+    return Session(states, masked, result)
 
 
 def _plan() -> Plan:
@@ -175,23 +165,22 @@ def counted_once(setting: Setting) -> Finding:
     Sessions without a repeat must succeed, and some with one, or nothing would have been looked at.
     """
     wrong = cases = compared = 0
-    for stage in range(_STAGES):
+    for number, stage in enumerate(_STAGES):
         for device in range(DEVICES):
-            auditor = setting.auditor().fork("twice", stage, device)
+            auditor = setting.auditor().fork("twice", number, device)
             terms = MaskingTerms(
-                session=bytes([stage, device] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
+                session=bytes([number, device] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
             )
-            vectors = [np.full(8, 10**number, dtype=np.int64) for number in range(DEVICES)]
+            vectors = [np.full(8, 10**power, dtype=np.int64) for power in range(DEVICES)]
             cases += 1
             plain = run_session(terms, vectors, source_of=auditor.fork("plain").fork).result
-            wrong += plain is None or len(plain.included) != DEVICES
+            wrong += len(plain.included) != DEVICES
             try:
                 result = run_session(terms, vectors, source_of=auditor.fork, twice=(device, stage)).result
             except FedhistError:
                 continue
-            assert result is not None  # noqa: S101 - a session that ended has a result
             compared += 1
-            expected = np.sum([vectors[number] for number in result.included], axis=0)
+            expected = np.sum([vectors[included] for included in result.included], axis=0)
             wrong += not np.array_equal(result.values, expected)
     return exact(
         setting.name,
@@ -204,26 +193,25 @@ def bad_boxes(setting: Setting) -> Finding:
     """One device that sends garbage boxes, or complains of everybody's, is left out by name, and nobody else is."""
     wrong = cases = 0
     for bad in range(DEVICES):
-        for stage in (_SHARING, _CHECKING):
+        for number, stage in enumerate(("sharing", "checking"), start=1):
             terms = MaskingTerms(
-                session=bytes([stage, bad] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
+                session=bytes([number, bad] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
             )
 
-            def sends(device: int, at: int, message: bytes, *, liar: tuple[int, int] = (bad, stage),
+            def sends(device: int, at: str, message: bytes, *, liar: tuple[int, str] = (bad, stage),
                       terms: MaskingTerms = terms) -> bytes:  # fmt: skip
                 return _spoilt(message, at, device, terms) if (device, at) == liar else message
 
-            vectors = [np.full(8, 10**number, dtype=np.int64) for number in range(DEVICES)]
+            vectors = [np.full(8, 10**power, dtype=np.int64) for power in range(DEVICES)]
             cases += 1
             try:
-                source = setting.auditor().fork("bad", stage, bad)
+                source = setting.auditor().fork("bad", number, bad)
                 result = run_session(terms, vectors, source_of=source.fork, sends=sends).result
             except FedhistError:
                 wrong += 1
                 continue
-            others = [number for number in range(DEVICES) if number != bad]
-            assert result is not None  # noqa: S101 - a session that ended has a result
-            named = [number for ids in result.left_out.values() for number in ids]
+            others = [other for other in range(DEVICES) if other != bad]
+            named = [device for ids in result.left_out.values() for device in ids]
             right = list(result.included) == others and named == [bad]
             wrong += not (right and np.array_equal(result.values, sum(vectors[n] for n in others)))
     return exact(
@@ -233,8 +221,8 @@ def bad_boxes(setting: Setting) -> Finding:
     )
 
 
-def _spoilt(message: bytes, stage: int, device: int, terms: MaskingTerms) -> bytes:
-    if stage == _SHARING:
+def _spoilt(message: bytes, stage: str, device: int, terms: MaskingTerms) -> bytes:
+    if stage == "sharing":
         boxes = wire.decode_boxes(message, wire.Kind.SHARES, terms)
         return wire.encode_boxes(
             wire.Kind.SHARES, [(receiver, bytes(len(box))) for receiver, box in boxes], terms

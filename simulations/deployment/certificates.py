@@ -7,7 +7,6 @@ Each SuperNode has a key pair of its own, whose public half the SuperLink is tol
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
     PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
-LOOPBACK = ("127.0.0.1", "localhost")
 # A clock that is a little behind would find a certificate of this moment not valid yet.
 _CLOCK_SKEW = timedelta(minutes=5)
+_VALIDITY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,8 @@ class NodeKey:
     public: Path
 
 
-def make_certificates(folder: Path, *, hosts: Sequence[str] = LOOPBACK, days: int = 1) -> Certificates:
-    """A certificate for these hosts and the authority that signed it.
-
-    Args:
-        folder: where the files go.
-        hosts: names and addresses by which nodes call the SuperLink.
-        days: for how long both are valid.
-    """
+def make_certificates(folder: Path) -> Certificates:
+    """A certificate for this machine and the authority that signed it, as files in the folder."""
     from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
@@ -57,16 +50,17 @@ def make_certificates(folder: Path, *, hosts: Sequence[str] = LOOPBACK, days: in
 
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = _name("fedhist demonstration authority")
+    loopback = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
     authority = (
-        _builder(issuer, issuer, authority_key.public_key(), days)
+        _builder(issuer, issuer, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
     certificate = (
-        _builder(_name(hosts[0]), issuer, server_key.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        _builder(_name("127.0.0.1"), issuer, server_key.public_key())
+        .add_extension(x509.SubjectAlternativeName(loopback), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -108,7 +102,7 @@ def _write_pair(folder: Path, name: str, key: PrivateKey) -> NodeKey:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
     from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
 
@@ -120,7 +114,7 @@ def _builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(now + _VALIDITY)
     )
 
 
@@ -128,15 +122,6 @@ def _name(text: str) -> x509.Name:
     from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
 
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-
-def _host(text: str) -> x509.GeneralName:
-    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
-
-    try:
-        return x509.IPAddress(ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

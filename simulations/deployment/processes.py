@@ -153,10 +153,10 @@ def wait_until(
         sleep(pause)
 
 
-def last_words(log: Path, *, lines: int = 5) -> str:
-    """The end of a log, in one line."""
+def last_words(log: Path) -> str:
+    """The last five lines of a log, in one."""
     text = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return " | ".join(line.strip() for line in text[-lines:]) or "none"
+    return " | ".join(line.strip() for line in text[-5:]) or "none"
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
-from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
+from fedhist.protocol.envelope import Envelope, new_run_name
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.identities import participant_number
@@ -22,7 +22,7 @@ from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.collection import RoundReport, numbered
-from fedhist.simulations.engines.masked_cohort import CohortRun, Stage, run_cohort
+from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
 
 _IN_MEMORY_BYTES = 1 << 28
@@ -70,17 +70,18 @@ def masked_round(
             )
         terms = terms_of(envelope)
         watch = MaskedWatch(observe, envelope, terms, parts)
-        gone = dropouts(parts, dropout, source=draws.fork("drop-outs"))
-        run = run_cohort(
-            terms,
-            parts,
-            lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
-            source=draws,
-            dropouts={stage: gone.get(name, ()) for stage, name in zip(Stage, MASKED_STAGES, strict=True)},
-            identities=identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None,
-            cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
-            watch=watch,
-        )
+        keys = identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None
+        with closing(watch):
+            run = run_cohort(
+                terms,
+                parts,
+                lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
+                source=draws,
+                dropouts=dropouts(parts, dropout, source=draws.fork("drop-outs")),
+                identities=keys,
+                cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
+                watch=watch.message,
+            )
         labels = labels_of(population)
         known = range(population.domain_size) if labels is None else labels
         watch.view(vectors, known)

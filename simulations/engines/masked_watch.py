@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from fedhist.protocol.envelope import MASKED_STAGES, Envelope
+from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.events import (
     TO_DEVICE,
     DroppedOut,
@@ -27,7 +27,6 @@ from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, 
 from fedhist.simulations.engines.masked_cohort import CohortRun
 
 VALUES_SHOWN = 12
-_MASKING_STAGE = MASKED_STAGES.index("masking")
 
 
 class MaskedWatch:
@@ -44,20 +43,20 @@ class MaskedWatch:
         self._observe, self._envelope, self._terms = observe, envelope, terms
         self._round, self._plan = envelope.request.round.value, plan_name(envelope.request.plan)
         self._began = self._since = perf_counter()
-        self._stage: int | None = None
+        self._stage: str | None = None
         self._asked: set[int] = set()
         self._answered: set[int] = set()
         self._size = 0
         self._participants = participants
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
-        self._enter(0)
+        self._enter("advertising")
         for device in range(participants):
             self._sent(TO_DEVICE, device, envelope_size(envelope))
             self._asked.add(device)
 
-    def message(self, stage: int, to: str, device: int, data: bytes) -> None:
-        """A message of this stage, the first being 0."""
+    def message(self, stage: str, to: str, device: int, data: bytes) -> None:
+        """A message of this stage, to the device or to the server."""
         if stage != self._stage:
             self._enter(stage)
         if to == TO_DEVICE:
@@ -65,15 +64,14 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            if stage == _MASKING_STAGE and self.sample is None:
+            if stage == "masking" and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
 
     def close(self) -> None:
         """The last stage is over, well or not."""
-        if self._stage is None:
+        if (name := self._stage) is None:
             return
-        name = MASKED_STAGES[self._stage]
         for device in sorted(self._asked - self._answered) if self._observe is not ignore else ():
             self._observe(DroppedOut(self._round, name, _name(device), Fault.NO_ANSWER.value, None))
         report = StageReport(len(self._asked), len(self._answered), self._size, perf_counter() - self._since)
@@ -132,16 +130,15 @@ class MaskedWatch:
             )
         )
 
-    def _enter(self, stage: int) -> None:
+    def _enter(self, stage: str) -> None:
         self.close()
         self._asked, self._answered, self._size = set(), set(), 0
         self._stage, self._since = stage, perf_counter()
-        self._observe(RoundAsked(self._round, MASKED_STAGES[stage], None, self._plan))
+        self._observe(RoundAsked(self._round, stage, None, self._plan))
 
     def _sent(self, to: str, device: int, size: int) -> None:
         if self._observe is not ignore and self._stage is not None:
-            stage = MASKED_STAGES[self._stage]
-            self._observe(MessageSent(self._round, stage, to, _name(device), size, self._plan))
+            self._observe(MessageSent(self._round, self._stage, to, _name(device), size, self._plan))
 
 
 def _name(device: int) -> str:

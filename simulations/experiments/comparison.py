@@ -25,7 +25,6 @@ from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
-VARIED = ("release", "epsilon", "delta", "epsilon_select", "delta_select", "max_threshold", "threshold")
 MAX_CELLS = 10_000
 _TAG = b"fedhist/1/experiment/drawn-once/"
 

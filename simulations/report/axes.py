@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_TICKS = 5
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 # Shorter ranges have no ticks that doubles can tell apart.
 _SHORTEST = 1e-9
@@ -34,11 +35,9 @@ class Axis:
         share = 0.5 if high == low else (value - low) / (high - low)
         return self.start + share * (self.stop - self.start)
 
-    def ticks(self, about: int = 5) -> list[float]:
-        """Round values inside of the range, about so many."""
-        return (
-            _log_ticks(self.low, self.high, about) if self.log else _linear_ticks(self.low, self.high, about)
-        )
+    def ticks(self) -> list[float]:
+        """Round values inside of the range, about five of them."""
+        return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
 
 def linear(low: float, high: float, start: float, stop: float) -> Axis:
@@ -76,8 +75,8 @@ def tick_text(value: float) -> str:
     return f"{value:g}"
 
 
-def _linear_ticks(low: float, high: float, about: int) -> list[float]:
-    rough = (high - low) / max(about, 1)
+def _linear_ticks(low: float, high: float) -> list[float]:
+    rough = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * unit for unit in _STEPS if power * unit >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
@@ -85,9 +84,9 @@ def _linear_ticks(low: float, high: float, about: int) -> list[float]:
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float, about: int) -> list[float]:
+def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    units = (1, 2, 5) if len(decades) <= about // 2 else (1,)
-    every = max(1, math.ceil(len(decades) / (about + 1)))
+    units = (1, 2, 5) if len(decades) <= _TICKS // 2 else (1,)
+    every = max(1, math.ceil(len(decades) / (_TICKS + 1)))
     found = [unit * 10.0**decade for decade in decades if decade % every == 0 for unit in units]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001] or [low, high]

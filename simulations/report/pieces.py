@@ -76,14 +76,13 @@ def table(
     )
 
 
-def figure(chart: AnyChart, note: str = "") -> str:
+def figure(chart: AnyChart) -> str:
     """A chart with its title, legend, the same values as a table, and a mark if they are not private."""
     names = "".join(f"<li>{_swatch(look)}{text(name)}</li>" for name, look in legend(chart))
     listed = f'<ul class="legend">{names}</ul>' if names else ""
-    said = f"<p>{text(note, 600)}</p>" if note else ""
     return (
         f'<figure class="panel" id="chart-{chart.name}"><figcaption>{text(chart.title)}'
-        f"{BADGE if chart.truth else ''}</figcaption>{listed}{draw(chart)}{said}"
+        f"{BADGE if chart.truth else ''}</figcaption>{listed}{draw(chart)}"
         f"<details><summary>Values</summary>{_values(chart)}</details></figure>"
     )
 

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.clipping import clip_l1, clip_l2, is_clipped, sum_clipped, sum_items
+from fedhist.protocol.clipping import is_clipped, sum_clipped, sum_items
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms
+from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-
-CLIPS = {Norm.L1: clip_l1, Norm.L2: clip_l2}
 
 counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, MAX_USER_TOTAL // 6))
 populations = st.integers(1, 6).flatmap(
@@ -25,20 +23,13 @@ thresholds = st.integers(0, 10).flatmap(
 norms = pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
 
 
-def dense(histograms: Histograms) -> np.ndarray:
-    """Python integers, so that the checks themselves can't overflow."""
-    rows = np.zeros((histograms.users, histograms.domain_size), dtype=object)
-    for user in range(histograms.users):
-        for place in range(int(histograms.offsets[user]), int(histograms.offsets[user + 1])):
-            rows[user, int(histograms.items[place])] += int(histograms.counts[place])
-    return rows
-
-
 @norms
 @given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
 @settings(max_examples=400, deadline=None)
-def test_no_draw_passes_the_bound(make_histograms, norm, rows, threshold, seed):
-    clipped = dense(CLIPS[norm](make_histograms(rows), threshold, source=SeededSource(seed)))
+def test_no_draw_passes_the_bound(by_user, make_histograms, norm, *, rows, threshold, seed):
+    clipped = by_user(
+        sum_clipped, make_histograms(rows), threshold, norm=norm, source=SeededSource(seed)
+    ).astype(object)  # Python integers, so that the checks themselves can't overflow
     assert (clipped >= 0).all()
     for row in clipped:
         if norm is Norm.L1:
@@ -50,8 +41,8 @@ def test_no_draw_passes_the_bound(make_histograms, norm, rows, threshold, seed):
 @norms
 @given(rows=populations, threshold=thresholds)
 @settings(max_examples=200, deadline=None)
-def test_users_at_or_below_the_bound_are_exact(make_histograms, norm, rows, threshold):
-    clipped = dense(CLIPS[norm](make_histograms(rows), threshold, source=SeededSource(1)))
+def test_users_at_or_below_the_bound_are_exact(by_user, make_histograms, norm, rows, threshold):
+    clipped = by_user(sum_clipped, make_histograms(rows), threshold, norm=norm, source=SeededSource(1))
     for row, sent in zip(rows, clipped, strict=True):
         size = (
             sum(row) << threshold.bits if norm is Norm.L1 else sum(v * v for v in row) << (2 * threshold.bits)
@@ -62,8 +53,8 @@ def test_users_at_or_below_the_bound_are_exact(make_histograms, norm, rows, thre
 
 @given(rows=populations, threshold=thresholds)
 @settings(max_examples=200, deadline=None)
-def test_a_user_clipped_in_l1_keeps_exactly_the_bound(make_histograms, rows, threshold):
-    clipped = dense(clip_l1(make_histograms(rows), threshold, source=SeededSource(1)))
+def test_a_user_clipped_in_l1_keeps_exactly_the_bound(by_user, make_histograms, rows, threshold):
+    clipped = by_user(sum_clipped, make_histograms(rows), threshold, norm=Norm.L1, source=SeededSource(1))
     for row, sent in zip(rows, clipped, strict=True):
         if sum(row) << threshold.bits > threshold.steps:
             assert sum(sent) == threshold.steps
@@ -72,7 +63,7 @@ def test_a_user_clipped_in_l1_keeps_exactly_the_bound(make_histograms, rows, thr
 @norms
 @given(rows=populations, threshold=thresholds, cut=st.integers(0, 8))
 @settings(max_examples=200, deadline=None)
-def test_the_sum_does_not_depend_on_the_sharding(make_histograms, norm, rows, threshold, cut):
+def test_the_sum_does_not_depend_on_the_sharding(by_user, make_histograms, norm, *, rows, threshold, cut):
     whole = make_histograms(rows)
     source = SeededSource(3)
     cut = min(cut, whole.users)
@@ -80,7 +71,7 @@ def test_the_sum_does_not_depend_on_the_sharding(make_histograms, norm, rows, th
     expected = sum_clipped(whole, threshold, norm=norm, source=source)
     added = sum(sum_clipped(part, threshold, norm=norm, source=source) for part in parts)
     assert (added == expected).all()
-    assert (dense(CLIPS[norm](whole, threshold, source=source)).sum(axis=0) == expected).all()
+    assert (by_user(sum_clipped, whole, threshold, norm=norm, source=source).sum(axis=0) == expected).all()
 
 
 @norms
@@ -100,16 +91,16 @@ def test_rounding_is_unbiased(make_histograms, norm):
 def test_l2_loses_little_to_its_safety_margin(make_histograms):
     row = list(range(1, 101))
     threshold = Threshold(steps=30 << 10, bits=10)
-    sent = dense(clip_l2(make_histograms([row]), threshold, source=SystemSource()))[0]
+    sent = sum_clipped(make_histograms([row]), threshold, norm=Norm.L2, source=SystemSource())
     kept = math.sqrt(sum(int(v) ** 2 for v in sent)) / threshold.steps
     assert 1 - 2e-4 < kept <= 1
 
 
 @norms
-def test_an_empty_user_sends_zeros_and_disturbs_nobody(make_histograms, norm):
+def test_an_empty_user_sends_zeros_and_disturbs_nobody(by_user, make_histograms, norm):
     threshold = Threshold(steps=4, bits=0)
     with_empty = make_histograms([[0, 0], [3, 9], [0, 0], [1, 0], [0, 0]])
-    clipped = dense(CLIPS[norm](with_empty, threshold, source=SeededSource(1)))
+    clipped = by_user(sum_clipped, with_empty, threshold, norm=norm, source=SeededSource(1))
     assert not clipped[[0, 2, 4]].any()
     assert list(clipped[3]) == [1, 0]
     assert is_clipped(with_empty, threshold, norm=norm).tolist() == [False, True, False, False, False]

@@ -193,9 +193,6 @@ def test_shapes_are_kept() -> None:
 
 @pytest.mark.parametrize("threshold", [-1.0, math.nan, math.inf])
 def test_a_bad_threshold_is_refused(threshold: float) -> None:
-    for function in (clipped_mean, clipped_mean_slope):
-        with pytest.raises(InvalidInput, match=r"threshold is .*from 0"):
-            function(np.array([1.0]), threshold)
     with pytest.raises(InvalidInput, match=r"threshold is .*from 0"):
         inverse_clipped_mean(np.array([1.0]), threshold, largest_rate=1.0)
 
@@ -206,11 +203,7 @@ def test_a_bad_largest_rate_is_refused(largest_rate: float) -> None:
         inverse_clipped_mean(np.array([1.0]), 2.0, largest_rate=largest_rate)
 
 
-def test_other_bad_input_is_refused_without_showing_values() -> None:
-    for bad in (-17.25, math.nan, math.inf):
-        with pytest.raises(InvalidInput, match="rate is negative or not finite") as refusal:
-            clipped_mean(np.array([1.0, bad]), 2.0)
-        assert "17.25" not in str(refusal.value)
+def test_other_bad_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not a number"):
         debias_poisson(np.array([math.nan]), users=3, threshold=2.0, largest_rate=5.0)
     with pytest.raises(InvalidInput, match="users is 0"):

@@ -14,7 +14,7 @@ from scipy import stats
 
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from fedhist.protocol.random_clip import clip_random, sum_random_clipped
+from fedhist.protocol.random_clip import sum_random_clipped
 
 PASSES, REJECTS = 1e-3, 1e-9
 
@@ -23,13 +23,6 @@ populations = st.integers(1, 7).flatmap(
     lambda items: st.lists(st.lists(counts, min_size=items, max_size=items), min_size=1, max_size=8)
 )
 thresholds = st.one_of(st.integers(1, 12), st.integers(1, 200_000))
-
-
-def dense(histograms: Histograms) -> np.ndarray:
-    rows = np.zeros((histograms.users, histograms.domain_size), dtype=np.int64)
-    owner = np.repeat(np.arange(histograms.users), np.diff(histograms.offsets))
-    np.add.at(rows, (owner, histograms.items), histograms.counts)
-    return rows
 
 
 class Untouched:
@@ -49,8 +42,8 @@ class Untouched:
 
 @given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
 @settings(max_examples=100, deadline=None)
-def test_the_kept_total_is_exact_and_nothing_is_made_up(make_histograms, rows, threshold, seed):
-    kept = dense(clip_random(make_histograms(rows), threshold, source=SeededSource(seed)))
+def test_the_kept_total_is_exact_and_nothing_is_made_up(by_user, make_histograms, rows, threshold, seed):
+    kept = by_user(sum_random_clipped, make_histograms(rows), threshold, source=SeededSource(seed))
     had = np.array(rows)
     assert kept.sum(axis=1).tolist() == [min(total, threshold) for total in had.sum(axis=1)]
     assert (kept >= 0).all()
@@ -59,31 +52,31 @@ def test_the_kept_total_is_exact_and_nothing_is_made_up(make_histograms, rows, t
 
 @given(rows=populations, threshold=thresholds, cuts=st.lists(st.integers(0, 8), max_size=3))
 @settings(max_examples=80, deadline=None)
-def test_every_sharding_draws_the_same_bit_for_bit(make_histograms, rows, threshold, cuts):
+def test_every_sharding_draws_the_same_bit_for_bit(by_user, make_histograms, rows, threshold, cuts):
     whole, source = make_histograms(rows, first_user=5), SeededSource(3)
-    expected = clip_random(whole, threshold, source=source)
+    expected = by_user(sum_random_clipped, whole, threshold, source=source)
     places = sorted({0, whole.users, *(min(cut, whole.users) for cut in cuts)})
     parts = [whole.rows(a, b) for a, b in itertools.pairwise(places)]
-    pieces = [clip_random(part, threshold, source=source) for part in parts]
-    assert np.concatenate([piece.counts for piece in pieces]).tolist() == expected.counts.tolist()
+    pieces = [by_user(sum_random_clipped, part, threshold, source=source) for part in parts]
+    assert np.concatenate(pieces).tolist() == expected.tolist()
     added = sum(sum_random_clipped(part, threshold, source=source) for part in parts)
-    assert added.tolist() == dense(expected).sum(axis=0).tolist()
+    assert added.tolist() == expected.sum(axis=0).tolist()
     assert added.tolist() == sum_random_clipped(whole, threshold, source=source).tolist()
 
 
-def test_a_user_draws_by_number_and_own_items_whoever_else_is_there(make_histograms):
+def test_a_user_draws_by_number_and_own_items_whoever_else_is_there(by_user, make_histograms):
     row = [40, 0, 7, 300, 2]
     among = make_histograms([[1, 2, 3, 4, 5], [10**6, 10**6, 0, 0, 9], row, [9, 9, 9, 9, 9]], first_user=70)
     alone = make_histograms([row], first_user=72)
     source = SeededSource(8)
     assert (
-        dense(clip_random(among, 25, source=source))[2].tolist()
-        == dense(clip_random(alone, 25, source=source))[0].tolist()
+        by_user(sum_random_clipped, among, 25, source=source)[2].tolist()
+        == by_user(sum_random_clipped, alone, 25, source=source)[0].tolist()
     )
 
 
-def outcome_counts(make_histograms, row, threshold, users, seed=11):
-    kept = dense(clip_random(make_histograms([row] * users), threshold, source=SeededSource(seed)))
+def outcome_counts(by_user, make_histograms, row, threshold, users, *, seed=11):
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(seed))
     return Counter(map(tuple, kept.tolist()))
 
 
@@ -125,17 +118,17 @@ def with_replacement(row, threshold):
     return {kept: weight / sum(weights.values()) for kept, weight in weights.items()}
 
 
-def test_all_outcomes_together_are_multivariate_hypergeometric(make_histograms):
-    observed = outcome_counts(make_histograms, ROW, THRESHOLD, 40_000)
+def test_all_outcomes_together_are_multivariate_hypergeometric(by_user, make_histograms):
+    observed = outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000)
     assert p_value(observed, without_replacement(ROW, THRESHOLD)) > PASSES
     assert p_value(observed, with_replacement(ROW, THRESHOLD)) < REJECTS
 
 
 @pytest.mark.parametrize("pair", [(0, 3), (1, 4), (3, 4)])
-def test_two_items_together(make_histograms, pair):
+def test_two_items_together(by_user, make_histograms, pair):
     """The joint law of two items tells drawing without replacement from independent draws of the same margins."""
     observed = Counter()
-    for kept, times in outcome_counts(make_histograms, ROW, THRESHOLD, 40_000, seed=12).items():
+    for kept, times in outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000, seed=12).items():
         observed[kept[pair[0]], kept[pair[1]]] += times
     joint: dict = {}
     for kept, chance in without_replacement(ROW, THRESHOLD).items():
@@ -149,9 +142,9 @@ def test_two_items_together(make_histograms, pair):
     assert p_value(observed, independent) < REJECTS
 
 
-def test_one_item_is_hypergeometric_and_not_binomial(make_histograms):
+def test_one_item_is_hypergeometric_and_not_binomial(by_user, make_histograms):
     row, threshold, users = [30, 12, 18], 25, 30_000
-    kept = dense(clip_random(make_histograms([row] * users), threshold, source=SeededSource(13)))
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(13))
     values = np.arange(26)
     for item, count in enumerate(row):
         observed = Counter(kept[:, item].tolist())
@@ -161,9 +154,11 @@ def test_one_item_is_hypergeometric_and_not_binomial(make_histograms):
         assert p_value(observed, dict(zip(values.tolist(), wrong, strict=True))) < REJECTS
 
 
-def test_every_pair_of_many_single_items_is_kept_equally_often(make_histograms):
+def test_every_pair_of_many_single_items_is_kept_equally_often(by_user, make_histograms):
     items, threshold, users = 33, 7, 20_000
-    kept = dense(clip_random(make_histograms([[1] * items] * users), threshold, source=SeededSource(14)))
+    kept = by_user(
+        sum_random_clipped, make_histograms([[1] * items] * users), threshold, source=SeededSource(14)
+    )
     together = kept.T @ kept
     chance = threshold * (threshold - 1) / (items * (items - 1))
     pairs = together[np.triu_indices(items, 1)]
@@ -172,9 +167,9 @@ def test_every_pair_of_many_single_items_is_kept_equally_often(make_histograms):
     assert np.abs(np.diag(together) - users * threshold / items).max() < 5 * math.sqrt(users * 0.21 * 0.79)
 
 
-def test_huge_counts(make_histograms):
+def test_huge_counts(by_user, make_histograms):
     row, threshold, users = [2**30, 2**29, 2**29 - 1], 2**22, 300
-    kept = dense(clip_random(make_histograms([row] * users), threshold, source=SeededSource(15)))
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(15))
     assert (kept.sum(axis=1) == threshold).all()
     for item, count in enumerate(row):
         mean, variance = stats.hypergeom(sum(row), count, threshold).stats("mv")
@@ -182,30 +177,33 @@ def test_huge_counts(make_histograms):
         assert 0.8 < kept[:, item].std() / math.sqrt(variance) < 1.2
 
 
-def test_a_few_items_of_a_giant(make_histograms):
-    kept = dense(clip_random(make_histograms([[2**30, 2**30 - 1]] * 4000), 1, source=SeededSource(16)))
+def test_a_few_items_of_a_giant(by_user, make_histograms):
+    kept = by_user(
+        sum_random_clipped, make_histograms([[2**30, 2**30 - 1]] * 4000), 1, source=SeededSource(16)
+    )
     assert kept.sum(axis=1).tolist() == [1] * 4000
     assert abs(kept[:, 0].mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
 
 
 @pytest.mark.parametrize("threshold", [6, 7, 10**9])
-def test_a_threshold_at_or_above_every_total_leaves_all_and_draws_nothing(make_histograms, threshold):
+def test_a_threshold_at_or_above_every_total_leaves_all_and_draws_nothing(
+    by_user, make_histograms, threshold
+):
     population = make_histograms([[1, 2, 3], [0, 6, 0], [0, 0, 0]])
-    clipped = clip_random(population, threshold, source=Untouched())
-    assert dense(clipped).tolist() == [[1, 2, 3], [0, 6, 0], [0, 0, 0]]
+    clipped = by_user(sum_random_clipped, population, threshold, source=Untouched())
+    assert clipped.tolist() == [[1, 2, 3], [0, 6, 0], [0, 0, 0]]
     assert sum_random_clipped(population, threshold, source=Untouched()).tolist() == [1, 8, 3]
 
 
-def test_empty_users_and_batches_disturb_nobody(make_histograms):
+def test_empty_users_and_batches_disturb_nobody(by_user, make_histograms):
     source = SeededSource(2)
     population = make_histograms([[0, 0], [3, 9], [0, 0], [1, 0], [0, 0]])
-    kept = dense(clip_random(population, 4, source=source))
+    kept = by_user(sum_random_clipped, population, 4, source=source)
     assert not kept[[0, 2, 4]].any()
     assert kept[1].sum() == 4
     assert kept[3].tolist() == [1, 0]
     nobody = population.rows(2, 2)
     assert sum_random_clipped(nobody, 4, source=source).tolist() == [0, 0]
-    assert clip_random(nobody, 4, source=source).users == 0
     assert sum_random_clipped(population.rows(2, 3), 4, source=source).tolist() == [0, 0]
 
 
@@ -215,26 +213,25 @@ def test_stored_zeros_stay_zero():
         offsets=np.array([0, 5]), items=np.arange(5), counts=np.array([0, 9, 0, 9, 0]), domain_size=5
     )
     for seed in range(20):
-        kept = clip_random(population, 5, source=SeededSource(seed)).counts
+        kept = sum_random_clipped(population, 5, source=SeededSource(seed))
         assert kept.sum() == 5
         assert not kept[[0, 2, 4]].any()
 
 
 def test_the_input_is_left_as_it_was(make_histograms):
     population = make_histograms([[30, 40, 50]])
-    clip_random(population, 10, source=SeededSource(1))
     sum_random_clipped(population, 10, source=SeededSource(1))
-    assert dense(population).tolist() == [[30, 40, 50]]
+    assert population.counts.tolist() == [30, 40, 50]
 
 
-def test_the_operating_systems_source(make_histograms):
+def test_the_operating_systems_source(by_user, make_histograms):
     population = make_histograms([[500, 500, 500]] * 200)
-    first, second = (dense(clip_random(population, 90, source=SystemSource())) for _ in range(2))
+    first, second = (by_user(sum_random_clipped, population, 90, source=SystemSource()) for _ in range(2))
     for kept in (first, second):
         assert kept.sum(axis=1).tolist() == [90] * 200
     assert (first != second).any()
 
 
-def test_two_users_alike_do_not_draw_alike(make_histograms):
-    kept = dense(clip_random(make_histograms([[500, 500, 500]] * 200), 90, source=SeededSource(4)))
+def test_two_users_alike_do_not_draw_alike(by_user, make_histograms):
+    kept = by_user(sum_random_clipped, make_histograms([[500, 500, 500]] * 200), 90, source=SeededSource(4))
     assert len({tuple(row) for row in kept.tolist()}) > 100

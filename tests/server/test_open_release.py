@@ -20,6 +20,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Labels, ReleaseRequest, Round, SelectRequest, Total
 from fedhist.server.coordinator import Releasing, Selecting, advance, planned_charges, run_rounds
 from fedhist.server.selection import Selection
+from fedhist.simulations.noise_expectations import LaplaceTails, shown_chance
 
 each_release = pytest.mark.parametrize("release", OPEN_RELEASES)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
@@ -113,7 +114,9 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
     for seed in range(releases):
         release_ = advance(state, total, ledger=Ledger(), source=SeededSource(seed)).release
         seen[release_.labels] += 1
-    chances = noise.release_probability(counts)
+    limit = np.array(float(noise.bar)) if noise.kind == "truncated-laplace" else None
+    tails = LaplaceTails(np.array(float(noise.scale)), limit)
+    chances = shown_chance(counts.astype(float), np.array(float(noise.bar)), tails)
     assert chances.min() > 0 and chances.max() < 1
     for times, chance in zip(seen.tolist(), chances.tolist(), strict=True):
         assert stats.binomtest(times, releases, chance).pvalue > 1e-3

@@ -61,7 +61,6 @@ def test_a_key_is_lost_below_the_bar_and_noisy_above(kept: int, more: int, relea
     assert loss[0] == pytest.approx(expected, rel=1e-9)
     chance = shown_chance(np.array([float(kept)]), bar, tails)
     assert chance[0] == pytest.approx(chances[passes].sum(), abs=1e-12)
-    assert chance[0] == pytest.approx(noise.release_probability([kept])[0], abs=1e-12)
 
 
 def test_an_expected_sum_between_two_whole_numbers_is_the_mean_over_both() -> None:
