@@ -12,7 +12,7 @@ lies beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.charged_run import charged
 from fedhist.server.release import Release
-from fedhist.server.result_folder import check_room, new_folder, write_results
-from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
+from fedhist.server.result_folder import check_room, new_folder, undisturbed, write_results
+from fedhist.server.trace_file import TRACE_FILE, Recorder, failed_trace, write_trace
 
 Names = Sequence[str | int]
 
@@ -105,8 +105,14 @@ def recorded_run(
     if target is not None:
         check_room(target, plan, labels)
     recorder = Recorder(plan, simulated=simulated)
-    with (
-        kept_if_failed(recorder, target if trace else None, engine=engine, tell=tell),
-        charged(ledger, plan, label=label, trials=trials) as journal,
-    ):
-        yield RecordedRun(recorder, journal, engine, trace)
+    try:
+        with charged(ledger, plan, label=label, trials=trials) as journal:
+            yield RecordedRun(recorder, journal, engine, trace)
+    except BaseException as error:
+        if trace and target is not None and recorder.lines:
+            recorder(RunEnded(outcome="failed", reason=type(error).__name__))
+            with undisturbed(), suppress(OSError):
+                path = failed_trace(target)
+                write_trace(path, recorder, engine=engine)
+                tell(f"the trace of the failed run: {path}")
+        raise
