@@ -5,13 +5,13 @@
         run.write(target, document, release, labels)
 
 Before the block there is room on the disk and the run's cost is reserved in the ledger. When it ends well, the ledger
-says released. When it fails, the charges so far stay, the ledger says failed, the folder does not exist, and a trace
-lies beside it.
+says released. When it fails, the charges so far stay, the ledger says failed, nothing is half written, and the trace, if
+one was asked for, lies beside where the folder would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,11 @@ from typing import Any
 from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.protocol.rounds import Labels
 from fedhist.server.charged_run import charged
 from fedhist.server.release import Release
 from fedhist.server.result_folder import check_room, new_folder, undisturbed, write_results
 from fedhist.server.trace_file import TRACE_FILE, Recorder, failed_trace, write_trace
-
-Names = Sequence[str | int]
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class RecordedRun:
         target: Path,
         document: dict[str, Any],
         release: Release,
-        labels: Names | None,
+        labels: Labels | None,
         *,
         also: Iterable[Callable[[Path], list[str]]] = (),
     ) -> list[str]:
@@ -79,7 +78,7 @@ def recorded_run(
     plan: Plan,
     *,
     target: Path | None,
-    labels: Names | None,
+    labels: Labels | None,
     ledger: Path | None,
     label: str,
     trials: int = 1,
