@@ -5,8 +5,8 @@
         run.write(target, document, release, labels)
 
 Before the block there is room on the disk and the run's cost is reserved in the ledger. When it ends well, the ledger
-says released. When it fails, the charges so far stay, the ledger says failed, nothing is half written, and the trace, if
-one was asked for, lies beside where the folder would be.
+says released. When it fails, the charges so far stay, the ledger says failed, nothing is half written, and the trace
+that was asked for lies beside where the folder would be.
 """
 
 from __future__ import annotations
