@@ -42,11 +42,10 @@ from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Threshold, Total
 from fedhist.server.budget_file import BudgetFile, RunRecord
-from fedhist.server.charged_run import charged
 from fedhist.server.collection import Collector, LabelTable
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import release_document
-from fedhist.server.result_folder import new_folder, write_results
 from fedhist.simulations import run_command  # noqa: F401 - loaded once, for all forks
 from fedhist.simulations.cli import main as fedhist
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
@@ -326,8 +325,17 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
 
     def work() -> None:
         devices = Devices(plan, policy, memories, populations, new_run_name(source=SystemSource()))
-        with charged(scene.ledger, plan, label="crash") as journal:
-            ledger = Ledger(journal=journal)
+        with recorded_run(
+            plan,
+            target=scene.out,
+            labels=None,
+            ledger=scene.ledger,
+            label="crash",
+            trace=False,
+            engine="",
+            simulated=False,
+        ) as run:
+            ledger = Ledger(journal=run.journal)
             release = run_rounds(plan, devices, ledger=ledger, source=SystemSource())
             document = release_document(
                 release,
@@ -339,8 +347,7 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
                 notes=(),
                 users={},
             )
-            with new_folder(scene.out) as folder:
-                write_results(folder, document, release, None)
+            run.write(scene.out, document, release, None)
         say(ANNOUNCED)
 
     def look(victim: Victim) -> None:

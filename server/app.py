@@ -26,7 +26,7 @@ from fedhist.protocol.envelope import (
     new_run_name,
 )
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
-from fedhist.protocol.events import Observer, RunEnded, ignore
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -34,7 +34,6 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.protocol.table_terms import table_notes
 from fedhist.protocol.withholding import length_tells
-from fedhist.server.charged_run import charged
 from fedhist.server.collection import (
     Collector,
     Fault,
@@ -51,11 +50,11 @@ from fedhist.server.coordinator import check_runnable, run_rounds
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
+from fedhist.server.recorded_run import recorded_run
 from fedhist.server.release import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
-from fedhist.server.result_folder import check_room, check_target, new_folder, write_results
+from fedhist.server.result_folder import check_target
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
-from fedhist.server.trace_file import TRACE_FILE, Recorder, kept_if_failed, write_trace
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
@@ -332,21 +331,23 @@ def run_on_grid(
 def run_settings(grid: Grid, settings: GridSettings) -> Release:
     """Run what the settings say, charge their ledger, and write the result folder once all went well."""
     check_runnable(settings.plan, simulated=False)
-    if settings.out is not None:
-        check_target(settings.out)
+    check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)
-    if settings.out is not None:
-        check_room(settings.out, settings.plan, labels)
     for note in table_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}
-    observe = recorder = Recorder(settings.plan, simulated=False)
-    with (
-        kept_if_failed(recorder, settings.out if settings.trace else None, engine="flower"),
-        charged(settings.ledger, settings.plan, label="flower") as journal,
-    ):
-        ledger = Ledger(journal=tell_charges(observe, journal))
+    with recorded_run(
+        settings.plan,
+        target=settings.out,
+        labels=labels,
+        ledger=settings.ledger,
+        label="flower",
+        trace=settings.trace,
+        engine="flower",
+        simulated=False,
+    ) as run:
+        ledger = Ledger(journal=tell_charges(run.recorder, run.journal))
         release = run_on_grid(
             grid,
             settings.plan,
@@ -357,18 +358,14 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             minimum_nodes=settings.minimum_nodes,
             node_timeout=settings.node_timeout,
             on_report=lambda report: reports.update({report.round: report}),
-            observe=observe,
+            observe=run.recorder,
             directory=directory,
         )
-        observe(RunEnded(outcome="released", reason=None))
         for note in cohort_notes(settings.plan, users_answered(reports)):
             log.warning("%s", note)
         if settings.out is not None:
-            with new_folder(settings.out) as folder:
-                document = grid_document(release, ledger, reports, labels, seed=settings.seed)
-                write_results(folder, document, release, labels)
-                if settings.trace:
-                    write_trace(folder / TRACE_FILE, recorder, engine="flower")
+            document = grid_document(release, ledger, reports, labels, seed=settings.seed)
+            run.write(settings.out, document, release, labels)
             log.info("result written")
     return release
 

@@ -39,8 +39,10 @@ def default_folder(now: datetime) -> Path:
     return folder
 
 
-def check_target(target: Path) -> None:
-    """Refuse a folder that exists or can't be made, before anything is spent."""
+def check_target(target: Path | None) -> None:
+    """Refuse a folder that exists or can't be made, before anything is spent; None is none to make."""
+    if target is None:
+        return
     advice = "name another one with --out"
     try:
         target.lstat()

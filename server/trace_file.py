@@ -13,8 +13,7 @@ and no time: every `at` and every `seconds` in it is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -30,12 +29,10 @@ from fedhist.protocol.events import (
     MessageSent,
     MessagesLeftOut,
     RoundEnded,
-    RunEnded,
     read_event,
 )
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.withholding import shared_time, without_data
-from fedhist.server.result_folder import undisturbed
 
 TRACE_FILE = "trace.jsonl"
 MESSAGES_KEPT = 20
@@ -169,30 +166,6 @@ def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for line in (header, *({"at": at} | event.to_json() for at, event in recorder.lines)):
             file.write(json.dumps(line, allow_nan=False) + "\n")
-
-
-@contextmanager
-def kept_if_failed(
-    recorder: Recorder,
-    folder: Path | None,
-    *,
-    engine: str,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Iterator[None]:
-    """When the block fails, the trace beside the folder that is not written; nothing without a folder.
-
-    A run that fails leaves no result, and its trace is what tells why. `tell` hears where it lies.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if folder is not None and recorder.lines:
-            recorder(RunEnded(outcome="failed", reason=type(error).__name__))
-            with undisturbed(), suppress(OSError):
-                path = failed_trace(folder)
-                write_trace(path, recorder, engine=engine)
-                tell(f"the trace of the failed run: {path}")
-        raise
 
 
 def failed_trace(folder: Path) -> Path:

@@ -54,8 +54,7 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
 
     demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
     for target in (out, keep):
-        if target is not None:
-            check_target(target)
+        check_target(target)
     with _workspace(keep) as name:
         folder = Path(name).resolve()
         outcome = run_demo(

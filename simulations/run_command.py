@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,18 @@ from fedhist.protocol.item_origin import ItemOrigin, check_public, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.table_terms import table_notes
-from fedhist.server.charged_run import charged
 from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
+from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
-from fedhist.server.result_folder import (
-    check_room,
-    check_target,
-    default_folder,
-    new_folder,
-    write_results,
-)
-from fedhist.server.trace_file import Recorder, kept_if_failed
+from fedhist.server.result_folder import check_target, default_folder
 from fedhist.simulations.engines.contract import ENGINES, ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address
 from fedhist.simulations.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.masking_options import check_dropout, masking_options, masking_settings
 from fedhist.simulations.narration import narrate
 from fedhist.simulations.progress import Progress, progress_on
-from fedhist.simulations.run_files import write_report_of, write_trace_of
+from fedhist.simulations.run_files import write_report_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.summary import print_notes, print_result, print_trials, stdout_console
 from fedhist.simulations.terminal import line
@@ -260,9 +254,8 @@ def run(**flags: Any) -> None:
     settings = _plan_settings(flags)
     started = datetime.now()
     target = _target(options, started)
-    if target is not None:
-        check_target(target)
-    written = ["result.json", "histogram.csv", "plan.json"]
+    check_target(target)
+    written: list[str] = []
     with progress_on(sys.stderr, quiet=options.quiet) as progress:
         progress.phase("population")
         loaded = load(options, options.seed or 0)
@@ -272,33 +265,41 @@ def run(**flags: Any) -> None:
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
-        _check_ready(options, loaded, plan, target)
-        recorder = Recorder(plan, simulated=options.truth)
-        failed = target if options.trace else None
+        _check_ready(options, loaded, plan)
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
-        observe = to_all(recorder, progress.observe, narrator)
         for note in [] if options.quiet or options.as_json else table_notes(plan):
             progress.say(f"note: {note}")
-        with (
-            kept_if_failed(recorder, failed, engine=options.engine, tell=progress.say),
-            charged(options.ledger, plan, label=options.label, trials=options.trials or 1) as journal,
-        ):
-            results = list(_trials(options, plan, loaded, journal, progress, observe=observe))
+        with recorded_run(
+            plan,
+            target=target,
+            # How many names an open domain has is for the truth alone, and so is whether there is room for them.
+            labels=loaded.labels if options.truth or not plan.is_open else None,
+            ledger=options.ledger,
+            label=options.label,
+            trials=options.trials or 1,
+            trace=options.trace,
+            engine=options.engine,
+            simulated=options.truth,
+            tell=progress.say,
+        ) as recorded:
+            observe = to_all(recorded.recorder, progress.observe, narrator)
+            results = list(_trials(options, plan, loaded, recorded.journal, progress, observe=observe))
             loaded = replace(loaded, notes=(*loaded.notes, *name_notes(results[0].release, loaded.labels)))
             document = _document(options, results, loaded.notes)
             # Asked again: another run in this folder may have taken the default name meanwhile.
             target = _target(options, started)
             if target is not None:
                 progress.phase("write")
-                with new_folder(target) as folder:
-                    write_results(folder, document, results[0].release, loaded.labels)
-                    if options.trace:
-                        written += write_trace_of(folder, recorder, engine=options.engine)
-                    if options.report:
-                        name = target.absolute().name
-                        written += write_report_of(
-                            folder, name, document, result=results[0], loaded=loaded, recorder=recorder
-                        )
+                report = partial(
+                    write_report_of,
+                    name=target.absolute().name,
+                    document=document,
+                    result=results[0],
+                    loaded=loaded,
+                    recorder=recorded.recorder,
+                )
+                also = [report] if options.report else []
+                written = recorded.write(target, document, results[0].release, loaded.labels, also=also)
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
     elif not options.quiet:
@@ -310,17 +311,14 @@ def _target(options: Options, started: datetime) -> Path | None:
     return options.out if options.out is not None or options.as_json else default_folder(started)
 
 
-def _check_ready(options: Options, loaded: Loaded, plan: Plan, target: Path | None) -> None:
-    """Refuse what can't run or be written, before anything is charged."""
+def _check_ready(options: Options, loaded: Loaded, plan: Plan) -> None:
+    """Refuse what can't run, before anything is charged."""
     # Again, of what was read: a file may have names that its list of contents did not show.
     _check_items(options, origin_of(loaded.population))
     check_runnable(plan, simulated=True)
     if options.truth:
         check_labels(loaded.population, plan)
         check_not_empty(loaded.population)
-    if target is not None:
-        # How many names an open domain has is for the truth alone, and so is whether there is room for them.
-        check_room(target, plan, loaded.labels if options.truth or not plan.is_open else None)
 
 
 def _check(options: Options, *, masked: bool) -> None:

@@ -1,29 +1,21 @@
-"""What a run writes beside its release: the trace, what only a simulation knows, and the report."""
+"""What a simulation writes beside its release: what only it knows, and the report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from fedhist.protocol.events import RunEnded
-from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace
+from fedhist.server.trace_file import Recorder
 from fedhist.simulations.loading import Loaded
 from fedhist.simulations.simulation import Result
 
 REPORT_FILE = "report.html"
 
 
-def write_trace_of(folder: Path, recorder: Recorder, *, engine: str) -> list[str]:
-    """The trace of a run that has released; the names of the files written."""
-    recorder(RunEnded(outcome="released", reason=None))
-    write_trace(folder / TRACE_FILE, recorder, engine=engine)
-    return [TRACE_FILE]
-
-
 def write_report_of(
     folder: Path,
+    *,
     name: str,
     document: dict[str, object],
-    *,
     result: Result,
     loaded: Loaded,
     recorder: Recorder,

@@ -129,7 +129,7 @@ class TestTheResultFolder:
             with file_size_limit(100):
                 real(*arguments)  # type: ignore[arg-type]  # passed on as they come
 
-        monkeypatch.setattr("fedhist.simulations.run_command.write_results", write_on_a_full_disk)
+        monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_on_a_full_disk)
         ledger = tmp_path / "l.db"
         code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
         assert code == 1
@@ -211,7 +211,7 @@ class TestTheLedger:
             real(*arguments)  # type: ignore[arg-type]  # passed on as they come
             fill(disk)
 
-        monkeypatch.setattr("fedhist.simulations.run_command.write_results", write_and_fill)
+        monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_and_fill)
         with small_disk(disk, 128):
             ledger = disk / "l.db"
             code, said = fedhist(capsys, *RUN, "--out", str(out), "--ledger", str(ledger))

@@ -103,10 +103,10 @@ def without_threshold(line: dict[str, Any], *, tables: bool = False) -> dict[str
 
 def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is worth something: with simulated traces the same two runs differ."""
-    from fedhist.server import app, observation, trace_file
+    from fedhist.server import app, observation, recorded_run
 
-    tell_states = observation.tell_states
-    monkeypatch.setattr(app, "Recorder", lambda plan, simulated: trace_file.Recorder(plan, simulated=True))
+    tell_states, recorder = observation.tell_states, recorded_run.Recorder
+    monkeypatch.setattr(recorded_run, "Recorder", lambda plan, simulated: recorder(plan, simulated=True))
     monkeypatch.setattr(app, "tell_states", lambda observe, simulated: tell_states(observe, simulated=True))
     here = trace_of(lab.grid(lab.population()), tmp_path / "here")
     there = trace_of(lab.grid(other_people()), tmp_path / "there")

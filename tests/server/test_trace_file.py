@@ -23,14 +23,7 @@ from fedhist.protocol.events import (
     StateEntered,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.server.trace_file import (
-    MESSAGES_KEPT,
-    TRACE_FILE,
-    Recorder,
-    kept_if_failed,
-    read_trace,
-    write_trace,
-)
+from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, write_trace
 
 CLOSED = Plan(users=10, items=3)
 OPEN = Plan(users=10, domain="open")
@@ -227,22 +220,3 @@ class TestStrictReading:
         (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
         with pytest.raises(InvalidFile, match="not UTF-8"):
             read_trace(tmp_path / "bytes.jsonl")
-
-
-class TestAFailedRun:
-    def test_its_trace_lies_beside_the_folder_that_was_not_written(self, tmp_path: Path) -> None:
-        for name in ("run.failed-trace.jsonl", "run.failed-2-trace.jsonl"):
-            recorder = Recorder(CLOSED, simulated=True)
-            recorder(answer(1))
-            with pytest.raises(RuntimeError), kept_if_failed(recorder, tmp_path / "run", engine="x"):
-                raise RuntimeError("the text may hold data")
-            events = read_trace(tmp_path / name).events
-            assert events == [answer(1), RunEnded("failed", "RuntimeError")]
-            assert "may hold data" not in (tmp_path / name).read_text()
-
-    def test_without_a_folder_nothing_is_written(self, tmp_path: Path) -> None:
-        recorder = Recorder(CLOSED, simulated=True)
-        recorder(answer(1))
-        with pytest.raises(RuntimeError), kept_if_failed(recorder, None, engine="x"):
-            raise RuntimeError
-        assert list(tmp_path.iterdir()) == []

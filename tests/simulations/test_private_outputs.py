@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 
 from fedhist.client.populations import SHARD_NONZEROS
-from fedhist.simulations import run_command
+from fedhist.server import recorded_run
 
 Fedhist = Callable[..., Any]
 OPEN = ("--domain", "open", "--max-threshold", 50, "--seed", 1)
@@ -71,7 +71,7 @@ def test_the_room_for_a_result_does_not_tell_how_many_names_there_are(
     fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(run_command, "check_room", lambda target, plan, labels: asked.append(labels))
+    monkeypatch.setattr(recorded_run, "check_room", lambda target, plan, labels: asked.append(labels))
     data = people(tmp_path / "a.csv", "mine", "mine too")
     assert fedhist("run", "--data", data, *OPEN, "--no-truth", "--out", "a").code == 0
     assert fedhist("run", "--data", data, *OPEN, "--out", "b").code == 0

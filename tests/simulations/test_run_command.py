@@ -19,6 +19,7 @@ import pytest
 import scipy.sparse
 
 from fedhist.protocol.plan import Plan
+from fedhist.server import recorded_run
 from fedhist.server.budget_file import BudgetFile
 from fedhist.simulations import cli, run_command
 
@@ -387,7 +388,7 @@ class TestLedger:
         def fail(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device", "result.json")
 
-        monkeypatch.setattr(run_command, "write_results", fail)
+        monkeypatch.setattr(recorded_run, "write_results", fail)
         outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
         assert outcome.code == 1
         assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")

@@ -1,0 +1,44 @@
+"""What a failed run leaves; whole runs are in tests/simulations/test_run_command.py and tests/scenarios/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhist.protocol.events import RunEnded, StateEntered
+from fedhist.protocol.plan import Plan
+from fedhist.server.recorded_run import recorded_run
+from fedhist.server.trace_file import read_trace
+
+BEGUN = StateEntered("planned", None)
+
+
+def fail(target: Path | None) -> None:
+    with recorded_run(
+        Plan(users=10, items=3),
+        target=target,
+        labels=None,
+        ledger=None,
+        label="",
+        trace=True,
+        engine="x",
+        simulated=True,
+    ) as run:
+        run.recorder(BEGUN)
+        raise RuntimeError("the text may hold data")
+
+
+def test_its_trace_lies_beside_the_folder_that_was_not_written(tmp_path: Path) -> None:
+    for name in ("run.failed-trace.jsonl", "run.failed-2-trace.jsonl"):
+        with pytest.raises(RuntimeError):
+            fail(tmp_path / "run")
+        assert read_trace(tmp_path / name).events == [BEGUN, RunEnded("failed", "RuntimeError")]
+        assert "may hold data" not in (tmp_path / name).read_text()
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError):
+        fail(None)
+    assert list(tmp_path.iterdir()) == []
