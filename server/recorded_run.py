@@ -109,6 +109,9 @@ def recorded_run(
             yield RecordedRun(recorder, journal, engine, trace)
     except BaseException as error:
         if trace and target is not None and recorder.lines:
+            if isinstance(recorder.lines[-1][1], RunEnded):
+                # It had released, and then the folder could not be written: a trace has one end.
+                recorder.lines.pop()
             recorder(RunEnded(outcome="failed", reason=type(error).__name__))
             with undisturbed(), suppress(OSError):
                 path = failed_trace(target)

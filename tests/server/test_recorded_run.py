@@ -10,6 +10,8 @@ from fedhist.protocol.events import RunEnded, StateEntered
 from fedhist.protocol.plan import Plan
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.trace_file import read_trace
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.simulation import simulate
 
 BEGUN = StateEntered("planned", None)
 
@@ -35,6 +37,32 @@ def test_its_trace_lies_beside_the_folder_that_was_not_written(tmp_path: Path) -
             fail(tmp_path / "run")
         assert read_trace(tmp_path / name).events == [BEGUN, RunEnded("failed", "RuntimeError")]
         assert "may hold data" not in (tmp_path / name).read_text()
+
+
+def test_a_folder_that_could_not_be_finished_leaves_a_trace_with_one_end(tmp_path: Path) -> None:
+    plan = Plan(users=10, items=3, selector="fixed", threshold=2.0)
+    release = simulate(HeavyTailedPopulation(users=10, items=3, seed=1), plan, seed=1).release
+
+    def full(folder: Path) -> list[str]:
+        raise OSError("no room for the report")
+
+    with (
+        pytest.raises(OSError, match="no room"),
+        recorded_run(
+            plan,
+            target=tmp_path / "run",
+            labels=None,
+            ledger=None,
+            label="",
+            trace=True,
+            engine="x",
+            simulated=True,
+        ) as run,
+    ):
+        run.recorder(BEGUN)
+        run.write(tmp_path / "run", {}, release, None, also=[full])
+    (left,) = tmp_path.iterdir()
+    assert read_trace(left).events == [BEGUN, RunEnded("failed", "OSError")]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

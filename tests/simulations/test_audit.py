@@ -175,7 +175,7 @@ CAUGHT = [
     ("a sum over buckets that wraps around", "others send anything, many buckets", 1),
     ("the table's salt known before the data", "tables, fresh salts", 1),
     ("a table's room tested without noise", "tables, too full or not", 200),
-    ("the test of a table's room not charged", "tables, too full or not", 4_000),
+    ("the test of a table's room not charged", "tables, too full or not", 1_000),
     ("a table with too little room", "tables, at their room", 1),
 ]
 
