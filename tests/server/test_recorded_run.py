@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedhist.protocol.errors import NotWritten
 from fedhist.protocol.events import RunEnded, StateEntered
 from fedhist.protocol.plan import Plan
 from fedhist.server.recorded_run import recorded_run
@@ -47,7 +48,7 @@ def test_a_folder_that_could_not_be_finished_leaves_a_trace_with_one_end(tmp_pat
         raise OSError("no room for the report")
 
     with (
-        pytest.raises(OSError, match="no room"),
+        pytest.raises(NotWritten),
         recorded_run(
             plan,
             target=tmp_path / "run",
@@ -62,7 +63,7 @@ def test_a_folder_that_could_not_be_finished_leaves_a_trace_with_one_end(tmp_pat
         run.recorder(BEGUN)
         run.write(tmp_path / "run", {}, release, None, also=[full])
     (left,) = tmp_path.iterdir()
-    assert read_trace(left).events == [BEGUN, RunEnded("failed", "OSError")]
+    assert read_trace(left).events == [BEGUN, RunEnded("failed", "NotWritten")]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
