@@ -287,11 +287,11 @@ RUN = [
 ]
 
 
-def started(tmp_path: Path) -> subprocess.Popen[bytes]:
+def started(tmp_path: Path, *more: str) -> subprocess.Popen[bytes]:
     """A run of two workers whose journal has begun to fill."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [*RUN, "--workers", "2", "--out", "run"], cwd=tmp_path, stdout=pipe, stderr=pipe
+        [*RUN, "--workers", "2", "--out", "run", *more], cwd=tmp_path, stdout=pipe, stderr=pipe
     )
     journal = tmp_path / "run/journal.jsonl"
     while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
@@ -325,7 +325,8 @@ class TestGoingOn:
         assert not any(Path(f"/proc/{number}").exists() for number in workers)
 
     def test_ctrl_c_says_how_to_go_on(self, tmp_path):
-        process = started(tmp_path)
+        # More than it can do before the signal comes.
+        process = started(tmp_path, "--trials", "500")
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 130
