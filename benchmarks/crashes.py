@@ -36,7 +36,7 @@ from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.codec import encode
 from fedhist.protocol.envelope import Envelope, Status, new_run_name
-from fedhist.protocol.errors import FedhistError, Refused
+from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
@@ -57,6 +57,7 @@ STORAGE = ("charged_run.py", "budget_file.py", "ledger_database.py", "result_fol
 MOST_VISITS = 3
 LIMIT_SECONDS = 120.0
 ANNOUNCED = "written"
+REFUSED = "all devices refused"
 VISITS = "visits="
 
 
@@ -219,7 +220,8 @@ class Scene:
         faults += run_faults(record, self.out, announced=announced)
         if len(new) > 1:
             faults.append(f"{len(new)} runs in the ledger where one began")
-        if victim.died and record is not None and record.status == "failed":
+        by_itself = REFUSED in victim.said
+        if victim.died and record is not None and record.status == "failed" and not by_itself:
             faults.append(f"run {record.id} was killed and is shown as failed")
         what = ["runs", "no entry" if record is None else record.status]
         what += ["killed"] * victim.died + ["folder"] * self.out.exists() + ["announced"] * announced
@@ -307,7 +309,12 @@ class Devices:
             data = encode(answer_population(request, population, source=SystemSource()), request, None)
             say(f"answer {number} {self.run}/{request.round.value}")
             collector.add(envelope.reply_fields(Status.ANSWER), data)
-        return collector.total()
+        try:
+            return collector.total()
+        except RoundFailed:
+            # Said before the ledger is: a kill that comes later finds a run that failed by itself.
+            say(REFUSED)
+            raise
 
 
 def kill_coordinator(scene: Scene, kills: int) -> None:
