@@ -2,7 +2,7 @@
 
 A server that unmasks a sum can't tell what the participants put in. One of them may have added anything, so that the
 sum has wrapped around, or is about to: then one honest unit more or less turns the largest number into the smallest.
-Whoever looks at such a number before there is noise on it looks at an exact comparison. So there are two ways to use
+To look at such a number before there is noise on it is to look at an exact comparison. So there are two ways to use
 one, and no third:
 
 - **Noise first.** (x + noise) mod 2^width, then `signed`. It is a function of x + noise alone, so the mechanism is a

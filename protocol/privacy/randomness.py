@@ -114,7 +114,7 @@ class KeyedSource:
     """Draws that depend on a secret and on what they are for: the same again for the same, and for nobody else.
 
     A device that is asked the same request twice draws the same from it, and another request gets independent draws.
-    It is not for keys or noise: whoever learns the secret later could compute them.
+    It is not for keys or noise: somebody who learns the secret later could compute them.
 
     Args:
         secret: SECRET_BYTES of the operating system's.

@@ -21,7 +21,7 @@ from fedhist.protocol.privacy.randomness import SystemSource
 
 LOCAL = "local"
 MARKER = "marker.bin"
-"""A file of random bytes beside the users: whoever knows its digest has read the same folder."""
+"""A file of random bytes beside the users: a machine that knows its digest has read the same folder."""
 
 _ADDRESS = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
