@@ -291,7 +291,12 @@ def started(tmp_path: Path, *more: str) -> subprocess.Popen[bytes]:
     """A run of two workers whose journal has begun to fill."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [*RUN, "--workers", "2", "--out", "run", *more], cwd=tmp_path, stdout=pipe, stderr=pipe
+        [*RUN, "--workers", "2", "--out", "run", *more],
+        cwd=tmp_path,
+        stdout=pipe,
+        stderr=pipe,
+        # A shell's background job ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
     journal = tmp_path / "run/journal.jsonl"
     while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
