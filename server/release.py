@@ -255,7 +255,7 @@ def _table_charges(plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...
     if not is_tested(plan):
         return (decoding,)
     if noise is not None:
-        parameters |= {"scale": float(noise.scale), "largest_noise": noise.bar}
+        parameters = parameters | {"scale": float(noise.scale), "largest_noise": noise.bar}
     assert plan.delta_select is not None  # noqa: S101 - filled in by Plan
     fit = replace(
         decoding,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from fedhist.protocol.errors import NotWritten
 from fedhist.protocol.events import RunEnded, StateEntered
 from fedhist.protocol.plan import Plan
-from fedhist.server.recorded_run import recorded_run
+from fedhist.server.recorded_run import RecordedRun, recorded_run
 from fedhist.server.trace_file import read_trace
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.simulation import simulate
@@ -17,17 +18,14 @@ from fedhist.simulations.simulation import simulate
 BEGUN = StateEntered("planned", None)
 
 
+def traced(plan: Plan, target: Path | None) -> AbstractContextManager[RecordedRun]:
+    return recorded_run(
+        plan, target=target, labels=None, ledger=None, label="", trace=True, engine="x", simulated=True
+    )
+
+
 def fail(target: Path | None) -> None:
-    with recorded_run(
-        Plan(users=10, items=3),
-        target=target,
-        labels=None,
-        ledger=None,
-        label="",
-        trace=True,
-        engine="x",
-        simulated=True,
-    ) as run:
+    with traced(Plan(users=10, items=3), target) as run:
         run.recorder(BEGUN)
         raise RuntimeError("the text may hold data")
 
@@ -47,19 +45,7 @@ def test_a_folder_that_could_not_be_finished_leaves_a_trace_with_one_end(tmp_pat
     def full(folder: Path) -> list[str]:
         raise OSError("no room for the report")
 
-    with (
-        pytest.raises(NotWritten),
-        recorded_run(
-            plan,
-            target=tmp_path / "run",
-            labels=None,
-            ledger=None,
-            label="",
-            trace=True,
-            engine="x",
-            simulated=True,
-        ) as run,
-    ):
+    with pytest.raises(NotWritten), traced(plan, tmp_path / "run") as run:
         run.recorder(BEGUN)
         run.write(tmp_path / "run", {}, release, None, also=[full])
     (left,) = tmp_path.iterdir()
