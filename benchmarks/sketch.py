@@ -15,7 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.sketch.iblt import HASHES, TableNotDecoded, TableShape, decode_table, encode_table
+from fedhist.protocol.table_terms import table_room, table_shape
 
 SIZES = (16_384, 200_000)
 LABEL_BYTES = 32
@@ -75,6 +77,15 @@ def failures(capacity: int, items: int, tables: int) -> None:
     )
 
 
+def rooms() -> None:
+    """How long tables get by the private test for room, at a plan's defaults."""
+    plan = Plan(users=50_000, domain="open", masking="secagg", participants=100)
+    print(f"\n{'threshold':>9}{'2A':>10}{'MB':>8}")
+    for steps in (5, 20, 100, 1_500):
+        more = table_room(plan, steps) - plan.table_capacity
+        print(f"{steps:>9,}{more:>10,}{8e-6 * table_shape(plan, steps).length:>8.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
@@ -90,6 +101,7 @@ def main() -> None:
     )
     for capacity, share, thousandths in FAILURES:
         failures(capacity, round(capacity * share), max(arguments.tables * thousandths // 1000, 1))
+    rooms()
 
 
 if __name__ == "__main__":
