@@ -75,13 +75,14 @@ BUGS = (
     bug("Gaussian noise halved", (_GAUSSIAN, _VARIANCE, f"{_VARIANCE} / 4")),
     bug("Laplace noise 5 % low", (_LAPLACE, _SCALE, f"{_SCALE} * Fraction(95, 100)")),
     bug("Gaussian noise 5 % low", (_GAUSSIAN, _VARIANCE, f"{_VARIANCE} * Fraction(95, 100) ** 2")),
-    bug("clip forgotten, closed", ("protocol.clipping:sum_clipped", "if clipped.any():", "if False:")),
+    bug("clip forgotten, closed", ("protocol.clips.clipping:sum_clipped", "if clipped.any():", "if False:")),
     bug(
-        "clip forgotten, open", ("protocol.random_clip:sum_random_clipped", "if clipped.any():", "if False:")
+        "clip forgotten, open",
+        ("protocol.clips.random_clip:sum_random_clipped", "if clipped.any():", "if False:"),
     ),
     bug(
         "weight not cut to sqrt(s)",
-        ("protocol.statistics:binned_users", "weights = np.minimum(scaled, cap)", "weights = scaled"),
+        ("protocol.measurements.tail:binned_users", "weights = np.minimum(scaled, cap)", "weights = scaled"),
     ),
     bug(
         "1 where sqrt(s) belongs (weighted quantile)",
@@ -97,7 +98,7 @@ BUGS = (
     ),
     bug(
         "sqrt(d) where d belongs (items one by one)",
-        ("server.release:_item_sensitivity", "else (items * steps) ** 2", "else items * steps**2"),
+        ("server.releases.release:_item_sensitivity", "else (items * steps) ** 2", "else items * steps**2"),
     ),
     bug(
         "bar 10 % low",
@@ -122,7 +123,7 @@ BUGS = (
         "noise on the unclipped support",
         ("client.device:_support", "np.flatnonzero(counts)", "np.arange(len(counts))"),
         (
-            "server.release:_open_release",
+            "server.releases.release:_open_release",
             "keys, counts = keys[counts > 0], counts[counts > 0]",
             "pass",
         ),
@@ -174,7 +175,7 @@ BUGS = (
     bug(
         "shares of noise: twice as many counted on",
         (
-            "protocol.masking_terms:noise_shares",
+            "protocol.plan.masking_terms:noise_shares",
             "return minimum_survivors(plan)",
             "return 2 * minimum_survivors(plan)",
         ),
@@ -182,7 +183,7 @@ BUGS = (
     bug(
         "shares of noise: corrupt participants counted on",
         (
-            "protocol.masking_terms:noise_shares",
+            "protocol.plan.masking_terms:noise_shares",
             "return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)",
             "return minimum_survivors(plan)",
         ),
@@ -223,7 +224,7 @@ BUGS = (
     bug(
         "a masked sum read before its noise",
         (
-            "server.release:build_release",
+            "server.releases.release:build_release",
             "signed(total.values + noise.draw(len(total.values), source=source), total.width)",
             "signed(total.values, total.width) + noise.draw(len(total.values), source=source)",
         ),
@@ -231,7 +232,7 @@ BUGS = (
     bug(
         "items one by one read before their noise",
         (
-            "server.release:_item_release",
+            "server.releases.release:_item_release",
             "signed(total.values[chosen] + drawn, total.width)",
             "signed(total.values[chosen], total.width) + drawn",
         ),
@@ -246,7 +247,7 @@ BUGS = (
     ),
     bug(
         "open scores that are no distances on the circle",
-        ("protocol.open_statistics:read_bucketed", "size(overflow, mass, width)", "overflow"),
+        ("protocol.measurements.open_statistics:read_bucketed", "size(overflow, mass, width)", "overflow"),
     ),
     bug(
         "a sum over buckets that wraps around",
@@ -286,16 +287,16 @@ BUGS = (
     ),
     bug(
         "a table's room tested without noise",
-        ("server.release:_check_fits", "total.keyed.length + drawn >", "total.keyed.length >"),
+        ("server.releases.release:_check_fits", "total.keyed.length + drawn >", "total.keyed.length >"),
     ),
     bug(
         "the test of a table's room not charged",
-        ("server.release:_table_charges", "return fit, decoding", "return (decoding,)"),
+        ("server.releases.release:_table_charges", "return fit, decoding", "return (decoding,)"),
     ),
     bug(
         "a table with too little room",
         (
-            "protocol.table_terms:table_room",
+            "protocol.plan.table_terms:table_room",
             "plan.table_capacity + 2 * noise.bar",
             "plan.table_capacity // 16 + 1",
         ),

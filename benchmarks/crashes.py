@@ -34,20 +34,20 @@ from fedhist.client.device import answer_population
 from fedhist.client.memory_file import admit_in_file, read_memory
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.codec import encode
-from fedhist.protocol.envelope import Envelope, Status, new_run_name
+from fedhist.commands import run as run_command  # noqa: F401 - loaded once, for all forks
+from fedhist.commands.cli import main as fedhist
 from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Threshold, Total
-from fedhist.server.budget_file import BudgetFile, RunRecord
+from fedhist.protocol.wire.codec import encode
+from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import release_document
-from fedhist.simulations import run_command  # noqa: F401 - loaded once, for all forks
-from fedhist.simulations.cli import main as fedhist
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 
@@ -405,7 +405,7 @@ def kill_flower_simulation(scene: Scene, kills: int) -> None:
     known = 0
     for turn in range(kills):
         scene.number += 1
-        command = [sys.executable, "-c", "from fedhist.simulations.cli import main; main()", "run"]
+        command = [sys.executable, "-c", "from fedhist.commands.cli import main; main()", "run"]
         command += [
             "--engine",
             "flower-simulation",

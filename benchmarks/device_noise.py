@@ -16,9 +16,9 @@ from time import perf_counter
 
 import numpy as np
 
-from fedhist.protocol.clipping import user_squares, user_totals
+from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Histograms, Integers
-from fedhist.protocol.noisy_tail import (
+from fedhist.protocol.measurements.noisy_tail import (
     COLUMNS,
     NoisyTail,
     noisy_tail_vector,
@@ -28,13 +28,13 @@ from fedhist.protocol.noisy_tail import (
     tail_measurement,
     toeplitz_sensitivity,
 )
+from fedhist.protocol.measurements.tail import read_tail, tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 from fedhist.protocol.privacy.shares import Share
-from fedhist.protocol.statistics import read_tail, tail_vector
 from fedhist.server.selection import selector_for
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
 

@@ -40,10 +40,10 @@ from flwr.simulation import run_simulation  # noqa: E402
 
 from fedhist.client.app import mount  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
-from fedhist.protocol.envelope import ANSWER, RECORD, Envelope, Status, items_digest  # noqa: E402
 from fedhist.protocol.grid import Threshold  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest  # noqa: E402
+from fedhist.protocol.wire.envelope import ANSWER, RECORD, Envelope, Status, items_digest  # noqa: E402
 from fedhist.server.app import run_on_grid  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedhist.client.matrix_files import write_matrix
+from fedhist.client.files.matrix_files import write_matrix
 from fedhist.simulations.importing.reading import import_population
 
 Read = Callable[[Path], object]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedhist.client.records import read_population
+from fedhist.client.files.records import read_population
 from fedhist.protocol.histograms import Floats, Population
-from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail, read_bucketed, read_plain
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail, read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, SelectRequest

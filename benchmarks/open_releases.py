@@ -15,7 +15,7 @@ from pathlib import Path
 from open_selectors import outcomes, real, synthetic
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.plan_checks import OPEN_RELEASES
+from fedhist.protocol.plan.checks import OPEN_RELEASES
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 

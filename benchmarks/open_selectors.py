@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_population
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger

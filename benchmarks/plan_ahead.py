@@ -27,10 +27,10 @@ from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Total
-from fedhist.simulations.ahead import CURVE_SHARES, Outlook, curve
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.prediction import Predictor
+from fedhist.simulations.prediction.ahead import CURVE_SHARES, Outlook, curve
+from fedhist.simulations.prediction.prediction import Predictor
 from fedhist.simulations.simulation import simulate
 
 OPEN: dict[str, Any] = {"domain": "open", "max_threshold": 500}

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import scipy.sparse
 
-from fedhist.client.records import read_population
+from fedhist.client.files.records import read_population
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 

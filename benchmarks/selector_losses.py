@@ -11,8 +11,8 @@ import math
 import sys
 from pathlib import Path
 
+from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_population
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.simulation import simulate
 

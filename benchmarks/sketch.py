@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import table_room, table_shape
 from fedhist.protocol.sketch.iblt import HASHES, TableNotDecoded, TableShape, decode_table, encode_table
-from fedhist.protocol.table_terms import table_room, table_shape
 
 SIZES = (16_384, 200_000)
 LABEL_BYTES = 32

@@ -21,6 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
+from fedhist.client.files.records import read_items, read_node_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import (
     MAX_ANSWERS,
@@ -32,8 +33,16 @@ from fedhist.client.memory_file import (
 )
 from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
-from fedhist.client.records import read_items, read_node_population
-from fedhist.protocol.envelope import (
+from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Population, labels_of
+from fedhist.protocol.labels.item_origin import origin_of
+from fedhist.protocol.masking.device_states import DeviceState
+from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
+from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
+from fedhist.protocol.rounds import Round
+from fedhist.protocol.wire.envelope import (
     ANSWER,
     ENVELOPE_VERSION,
     MASKED_STAGES,
@@ -46,15 +55,6 @@ from fedhist.protocol.envelope import (
     Status,
     items_digest,
 )
-from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Population, labels_of
-from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
-from fedhist.protocol.item_origin import origin_of
-from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
-from fedhist.protocol.rounds import Round
 
 log = logging.getLogger("fedhist")
 Load = Callable[[Context], Population]

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedhist.protocol.clipping import sum_clipped
-from fedhist.protocol.codec import encode
-from fedhist.protocol.envelope import Envelope
+from fedhist.protocol.clips.clipping import sum_clipped
+from fedhist.protocol.clips.random_clip import sum_random_clipped
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.noisy_tail import noisy_tail_vector
-from fedhist.protocol.open_statistics import bucketed_statistic, plain_statistic
-from fedhist.protocol.per_item import item_tail_vector, sum_clipped_items
+from fedhist.protocol.measurements.item_tail import item_tail_vector, sum_clipped_items
+from fedhist.protocol.measurements.noisy_tail import noisy_tail_vector
+from fedhist.protocol.measurements.open_statistics import bucketed_statistic, plain_statistic
+from fedhist.protocol.measurements.tail import tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import KeyedSource, Source
-from fedhist.protocol.random_clip import sum_random_clipped
 from fedhist.protocol.rounds import Contribution, ReleaseRequest, Request, SelectRequest
 from fedhist.protocol.sketch.buckets import bucket_numbers
-from fedhist.protocol.statistics import tail_vector
+from fedhist.protocol.wire.codec import encode
+from fedhist.protocol.wire.envelope import Envelope
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 

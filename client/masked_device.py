@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.client.device import add_noise_share, answer_population
-from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
 from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
+from fedhist.protocol.wire.envelope import Envelope, Refusal
 
 
 def participant_vector(request: Request, population: Population, *, source: Source, own: Source) -> Integers:

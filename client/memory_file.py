@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
-from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import InvalidFile, Refused
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
+from fedhist.protocol.wire.envelope import Envelope, Refusal
 
 _BUSY_SECONDS = 30.0
 _APPLICATION_ID = int.from_bytes(b"fdhm", "big")

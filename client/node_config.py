@@ -16,7 +16,7 @@ from typing import Any
 
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking_terms import MASKINGS
+from fedhist.protocol.plan.masking_terms import MASKINGS
 
 
 class Kind(StrEnum):

@@ -13,13 +13,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fedhist.protocol.envelope import Envelope, Refusal
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
-from fedhist.protocol.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import MASKINGS, MAX_PARTICIPANTS, MAX_SHARE
+from fedhist.protocol.plan.table_terms import most_of_table
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
-from fedhist.protocol.table_terms import most_of_table
+from fedhist.protocol.wire.envelope import Envelope, Refusal
 
 # Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12

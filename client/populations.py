@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
-from fedhist.protocol.item_origin import ItemOrigin
+from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.validation import checked, user_blocks, whole_counts
 
 if TYPE_CHECKING:

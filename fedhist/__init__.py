@@ -21,17 +21,17 @@ if not (_here / "protocol").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from fedhist.client.files.records import read_population
     from fedhist.client.populations import SparsePopulation
-    from fedhist.client.records import read_population
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
     from fedhist.protocol.histograms import Histograms, Population
     from fedhist.protocol.plan import Plan
     from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
     from fedhist.protocol.privacy.neighbours import Neighbours
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-    from fedhist.server.budget_file import BudgetFile
     from fedhist.server.coordinator import Transport, run_rounds
-    from fedhist.server.release import Release
+    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.server.releases.release import Release
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
 
@@ -40,14 +40,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "protocol.errors": ("BudgetExceeded", "FedhistError", "InvalidInput", "RoundFailed"),
     "protocol.histograms": ("Histograms", "Population"),
-    "protocol.plan": ("Plan",),
+    "protocol.plan.plan": ("Plan",),
     "protocol.privacy.ledger": ("Charge", "Cost", "Ledger"),
     "protocol.privacy.neighbours": ("Neighbours",),
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
-    "server.budget_file": ("BudgetFile",),
+    "server.ledger.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
-    "server.release": ("Release",),
-    "client.records": ("read_population",),
+    "server.releases.release": ("Release",),
+    "client.files.records": ("read_population",),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.simulation": ("Diagnostics", "Result", "simulate", "true_histogram"),

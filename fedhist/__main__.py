@@ -1,5 +1,5 @@
 """`python -m fedhist` is the command `fedhist`."""
 
-from fedhist.simulations.cli import main
+from fedhist.commands.cli import main
 
 main()

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.device_noise import release_share
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.noisy_tail import noisy_tail_length, tail_measurement
-from fedhist.protocol.open_statistics import bucketed_length, plain_header_length
-from fedhist.protocol.per_item import item_tail_length
+from fedhist.protocol.measurements.item_tail import item_tail_length
+from fedhist.protocol.measurements.noisy_tail import noisy_tail_length, tail_measurement
+from fedhist.protocol.measurements.open_statistics import bucketed_length, plain_header_length
+from fedhist.protocol.measurements.tail import tail_length
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.shares import Share
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.protocol.statistics import tail_length
 
 Labels = Sequence[str | int]
 

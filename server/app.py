@@ -16,7 +16,15 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.envelope import (
+from fedhist.protocol.errors import MaskingFailed, RoundFailed
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.masking.masked_vector import terms_of, to_total
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.rounds import Labels, Request, Round, Total
+from fedhist.protocol.wire.envelope import (
     ANSWER,
     MASKING,
     PARTICIPANT_BYTES,
@@ -25,14 +33,6 @@ from fedhist.protocol.envelope import (
     items_digest,
     new_run_name,
 )
-from fedhist.protocol.errors import MaskingFailed, RoundFailed
-from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.masked_vector import terms_of, to_total
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Labels, Request, Round, Total
-from fedhist.protocol.table_terms import table_notes
 from fedhist.protocol.withholding import length_tells
 from fedhist.server.collection import (
     Collector,
@@ -51,7 +51,7 @@ from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_target
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
@@ -307,7 +307,7 @@ def run_on_grid(
         node_timeout: for how many seconds; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
         observe: called with each event of the run, see `fedhist.protocol.events`; charges are told by the ledger.
-        directory: for signed masking, the participants' public keys, see `fedhist.protocol.identities`.
+        directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
     """
     transport = GridTransport(
         grid=grid,

@@ -9,14 +9,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from fedhist.protocol.bounds import check_contribution
-from fedhist.protocol.codec import bins_per_item, decode
-from fedhist.protocol.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.wire.codec import bins_per_item, decode
+from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.protocol.withholding import shared_time
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
-from fedhist.protocol.noisy_tail import read_noisy_tail
-from fedhist.protocol.open_statistics import read_bucketed, read_plain
-from fedhist.protocol.per_item import read_item_tail
+from fedhist.protocol.measurements.item_tail import read_item_tail
+from fedhist.protocol.measurements.noisy_tail import read_noisy_tail
+from fedhist.protocol.measurements.open_statistics import read_bucketed, read_plain
+from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.protocol.statistics import read_tail
-from fedhist.server.release import Release, build_release, charged_ahead, release_charges
+from fedhist.server.releases.release import Release, build_release, charged_ahead, release_charges
 from fedhist.server.selection import Selection, selector_for
 from fedhist.server.selection.contract import Statistic
 

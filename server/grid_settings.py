@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.identities import MAX_KEY_FILE_BYTES, parse_directory
-from fedhist.protocol.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 
 Value = bool | float | int | str

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedhist.protocol.masking_terms import masking_graph
+from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import masking_graph
+from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
-from fedhist.protocol.table_terms import table_notes
-from fedhist.protocol.visible_text import is_formula, is_hidden
 from fedhist.protocol.withholding import shared_times
 from fedhist.server.collection import RoundReport
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 
 
 def release_document(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.events import (
     TO_DEVICE,
     TO_SERVER,
@@ -18,6 +17,7 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 
 DIGEST_SHOWN = 16

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.client.device import answer, bucket_table
-from fedhist.protocol.clipping import entry_counts, entry_items, user_totals
-from fedhist.protocol.codec import bins_per_item
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
 from fedhist.protocol.events import Viewed
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request
+from fedhist.protocol.wire.codec import bins_per_item
 
 VALUES_SHOWN = 12
 """How many values of a message a view shows."""

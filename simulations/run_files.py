@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedhist.server.trace_file import Recorder
-from fedhist.simulations.loading import Loaded
+from fedhist.simulations.datasets.loading import Loaded
 from fedhist.simulations.simulation import Result
 
 REPORT_FILE = "report.html"

@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
+from fedhist.display.html_table import html_table
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
-from fedhist.protocol.html_table import html_table
-from fedhist.protocol.item_origin import check_public, origin_of
-from fedhist.protocol.keyed_codec import label_bytes
-from fedhist.protocol.masking_terms import UNMASKED
-from fedhist.protocol.open_statistics import read_bucketed, read_plain
+from fedhist.protocol.labels.item_origin import check_public, origin_of
+from fedhist.protocol.measurements.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round, SelectRequest, Total
+from fedhist.protocol.wire.keyed_codec import label_bytes
 from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
-from fedhist.server.release import ItemRelease, Release
+from fedhist.server.releases.release import ItemRelease, Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.simulations.device_view import device_view

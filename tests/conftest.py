@@ -1,14 +1,18 @@
-"""Shared builders: small populations written as plain lists."""
+"""Shared builders: small populations written as plain lists, and the command, called in this process."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedhist.protocol.clipping import entry_counts, entry_items
+from fedhist.commands import cli
+from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
 
 # A busy machine is no failure: no test has a limit of milliseconds.
@@ -53,3 +57,30 @@ def parts_of_a_sum(
 @pytest.fixture(scope="session")
 def by_user() -> Callable[..., Integers]:
     return parts_of_a_sum
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def document(self) -> dict[str, Any]:
+        assert self.code == 0, self.err
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+Fedhist = Callable[..., Outcome]
+
+
+@pytest.fixture
+def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedhist:
+    """The command, run in this process and in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = cli._run([str(argument) for argument in arguments])
+        return Outcome(code, *capsys.readouterr())
+
+    return call

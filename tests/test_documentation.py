@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES
-from fedhist.protocol.plan_checks import OPEN_RELEASES
+from fedhist.commands.cli import cli
+from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 from fedhist.server.selection import SELECTORS
-from fedhist.simulations.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -20,10 +20,10 @@ import fedhist
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
-    "protocol": {"protocol"},
-    "client": {"protocol", "client"},
-    "server": {"protocol", "server"},
-    "simulations": {"protocol", "client", "server", "simulations"},
+    "protocol": {"display", "protocol"},
+    "client": {"display", "protocol", "client"},
+    "server": {"display", "protocol", "server"},
+    "simulations": {"display", "protocol", "client", "server", "simulations"},
 }
 FOLDERS = ("fedhist", *LAYERS)
 HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray", "matplotlib")
@@ -61,7 +61,7 @@ def import_faults(source: str, place: str) -> list[str]:
     for name in imported(source):
         head, _, rest = name.partition(".")
         wrong_layer = head == "fedhist" and rest.split(".")[0] not in LAYERS.get(layer, set())
-        # The command line prints the version, which lives at the top.
+        # Experiments and deployments write the version down, which lives at the top.
         if wrong_layer and not (layer == "simulations" and name == "fedhist.__version__"):
             faults.append(name)
         if head == "" or head in LAYERS:
@@ -121,20 +121,20 @@ class TestImports:
     @pytest.mark.parametrize(
         ("place", "source"),
         [
-            ("protocol/plan.py", "from fedhist.server.release import Release"),
-            ("protocol/plan.py", "def f():\n    import fedhist.client.device"),
-            ("protocol/plan.py", "import fedhist"),
-            ("protocol/plan.py", "from fedhist import Plan"),
-            ("protocol/plan.py", "import flwr.app"),
-            ("protocol/plan.py", "import ray"),
-            ("protocol/plan.py", "from pathlib import Path"),
+            ("protocol/plan/plan.py", "from fedhist.server.releases.release import Release"),
+            ("protocol/plan/plan.py", "def f():\n    import fedhist.client.device"),
+            ("protocol/plan/plan.py", "import fedhist"),
+            ("protocol/plan/plan.py", "from fedhist import Plan"),
+            ("protocol/plan/plan.py", "import flwr.app"),
+            ("protocol/plan/plan.py", "import ray"),
+            ("protocol/plan/plan.py", "from pathlib import Path"),
             ("client/device.py", "from fedhist.server import coordinator"),
-            ("server/release.py", "from fedhist.client.device import answer"),
-            ("server/release.py", "from fedhist.simulations.cli import main"),
-            ("server/release.py", "from flwr.server import Grid"),
-            ("server/release.py", "from . import coordinator"),
-            ("simulations/cli.py", "from server.release import Release"),
-            ("simulations/cli.py", "from fedhist import simulate"),
+            ("server/releases/release.py", "from fedhist.client.device import answer"),
+            ("server/releases/release.py", "from fedhist.commands.cli import main"),
+            ("server/releases/release.py", "from flwr.server import Grid"),
+            ("server/releases/release.py", "from . import coordinator"),
+            ("simulations/x.py", "from server.release import Release"),
+            ("simulations/x.py", "from fedhist import simulate"),
         ],
     )
     def test_the_check_sees_a_wrong_one(self, place: str, source: str) -> None:
@@ -142,7 +142,6 @@ class TestImports:
 
     def test_the_check_lets_a_right_one_pass(self) -> None:
         assert import_faults("from fedhist.protocol.plan import Plan\nimport numpy", "server/x.py") == []
-        assert import_faults("from fedhist import __version__", "simulations/cli.py") == []
 
 
 class TestModules:
@@ -174,7 +173,9 @@ class TestPackage:
     def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
         tool = settings()["tool"]["setuptools"]
         on_disk = {
-            "fedhist" if folder == Path("fedhist") else "fedhist." + ".".join(folder.parts): str(folder)
+            ".".join(folder.parts if folder.parts[0] == "fedhist" else ("fedhist", *folder.parts)): str(
+                folder
+            )
             for folder in {path.relative_to(ROOT).parent for path in modules()}
         }
         assert set(tool["packages"]) == set(on_disk)
@@ -199,7 +200,7 @@ class TestPackage:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         code = (
-            "import fedhist, fedhist.protocol, fedhist.server.coordinator, fedhist.simulations.cli\n"
+            "import fedhist, fedhist.protocol, fedhist.server.coordinator, fedhist.commands.cli\n"
             "print(fedhist.__file__, fedhist.protocol.__file__, fedhist.server.coordinator.__file__)\n"
             "print(fedhist.Plan(users=1, items=1).selector)"
         )
@@ -237,7 +238,7 @@ class TestLoading:
         assert self.loaded_by("import fedhist", tmp_path) == []
 
     def test_help_loads_nothing_heavy(self, tmp_path: Path) -> None:
-        code = "from fedhist.simulations import cli\nassert cli._run(['--help']) == 0"
+        code = "from fedhist.commands import cli\nassert cli._run(['--help']) == 0"
         assert self.loaded_by(code, tmp_path) == []
 
     def test_the_check_sees_what_is_loaded(self, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
+from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
-from fedhist.protocol.html_table import html_table
 
 _NEIGHBOURS = ("add-remove", "replace")
 

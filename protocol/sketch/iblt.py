@@ -37,7 +37,7 @@ in the end, in all columns, is refused: nothing is returned in part.
 
 **Privacy.** The shape is public. The server reads every item and its exact clipped count from the sum, before noise
 and bar: masks hide from it who has what, and nothing else. This is central privacy. That a table did not decode can be
-seen too. For items that devices *hold*, this is charged to the ledger (`protocol/table_terms.py`). Against devices
+seen too. For items that devices *hold*, this is charged to the ledger (`protocol/plan/table_terms.py`). Against devices
 that *send* what the protocol does not allow it is not private, and can't be: such a device can add numbers to a few
 cells that make decoding depend on one item of others.
 """
@@ -54,9 +54,9 @@ import numpy.typing as npt
 
 from fedhist.protocol.errors import DecodeError, InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
 from fedhist.protocol.histograms import Flags, Integers, Words
-from fedhist.protocol.keyed_codec import MAX_LABEL_BYTES, Label, label_bytes, read_labels
 from fedhist.protocol.sketch.decoding_bound import failure_bound
 from fedhist.protocol.sketch.table_hash import CHECK_WORDS, HASHES, TableHash
+from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, Label, label_bytes, read_labels
 
 MAX_LENGTH = 2**26
 """The longest vector of a device: half a gigabyte."""

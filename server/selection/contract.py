@@ -11,15 +11,15 @@ from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.noisy_tail import NoisyTail
-from fedhist.protocol.open_statistics import OpenTail
-from fedhist.protocol.per_item import ItemTail
+from fedhist.protocol.measurements.item_tail import ItemTail
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.open_statistics import OpenTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.statistics import Tail
 
 Mode = tuple[str, str]
 CLOSED_GAUSSIAN: Mode = ("closed", "gaussian")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import Neighbours

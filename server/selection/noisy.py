@@ -13,14 +13,14 @@ import numpy as np
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats
-from fedhist.protocol.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.releases.share_charges import select_shares_charge
 from fedhist.server.selection.contract import Mode, Selection, Selector, Statistic
 from fedhist.server.selection.dpsgd import descend
 from fedhist.server.selection.output_perturbation import minimiser
-from fedhist.server.share_charges import select_shares_charge
 
 CAUTION = {"gaussian": 0.5, "laplace": 1.0}
 """kappa: how many standard deviations of the noise count in the level that the tail has to fall to.

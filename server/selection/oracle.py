@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source

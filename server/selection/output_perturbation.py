@@ -47,8 +47,8 @@ class OutputPerturbation:
     """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'.
 
     The proof of `minimiser_sensitivity` needs a W(C) that falls, as any sum of users' tails does. Without masks the
-    server sees to that (`protocol/bounds.py`). Under masks it can't, so there this selector needs noise from
-    devices.
+    server sees to that (`protocol/measurements/bounds.py`). Under masks it can't, so there this selector needs noise
+    from devices.
     """
 
     name: str = "output-perturbation"

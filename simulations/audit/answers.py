@@ -14,12 +14,12 @@ import numpy as np
 
 from fedhist.client.device import answer_population, clear_answer
 from fedhist.client.policy import Memory, Policy, admit, round_cost
-from fedhist.protocol.codec import encode
-from fedhist.protocol.envelope import Envelope, Status, new_run_name
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
+from fedhist.protocol.wire.codec import encode
+from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import Crafted, crafted

@@ -15,14 +15,14 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
-from fedhist.protocol.envelope import Envelope, new_run_name
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
-from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.masking.graph import share_of
+from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.coordinator import run_rounds
 from fedhist.simulations.audit.findings import Finding, Setting
 from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_scores, coins, judge

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhist.protocol.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masked_vector import terms_of
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_states import Advertised
 from fedhist.protocol.masking.encoding import read_residues, to_residues, width_for
+from fedhist.protocol.masking.masked_vector import terms_of
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.wire.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.server.masked_round import masked_sum
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import crafted

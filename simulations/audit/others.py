@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masked_vector import vector_width
-from fedhist.protocol.open_statistics import SHARE_BITS
+from fedhist.protocol.masking.masked_vector import vector_width
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
 from fedhist.server.coordinator import read_statistic
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.contract import (
     ScoringSelector,

@@ -13,12 +13,12 @@ import numpy as np
 from fedhist.protocol.errors import FedhistError, TableTooSmall
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.sketch.iblt import decode_table, encode_table
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.protocol.table_terms import fit_noise, table_shape
 from fedhist.server.coordinator import Begin, Planned, Releasing, advance, run_rounds
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, exact

@@ -10,13 +10,13 @@ import numpy as np
 from fedhist.client.device import add_noise_share
 from fedhist.protocol.circle import signed
 from fedhist.protocol.histograms import Histograms, Integers, Population
-from fedhist.protocol.masked_vector import to_total, vector_width
+from fedhist.protocol.masking.masked_vector import to_total, vector_width
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 from fedhist.simulations.engines.in_process import exact_total
 
 User = Sequence[tuple[int, int]]

@@ -17,7 +17,7 @@ from fedhist.client.policy import Policy, round_cost
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
-from fedhist.server.budget_file import BudgetFile, RunRecord
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
 _NEAR = 1e-9
 

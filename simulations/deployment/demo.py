@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking_terms import MIN_PARTICIPANTS
+from fedhist.protocol.plan.masking_terms import MIN_PARTICIPANTS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.deployment.certificates import make_identity
 from fedhist.simulations.deployment.federation import Value, open_federation, write_app

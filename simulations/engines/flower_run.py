@@ -24,8 +24,8 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.simulations.datasets.loading import DEFAULT_ITEMS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.loading import DEFAULT_ITEMS
 
 
 def load(context: Context) -> Population:

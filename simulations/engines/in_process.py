@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from fedhist.client.device import answer, answer_population, bucket_table
-from fedhist.protocol.codec import encode
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.wire.codec import encode
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import masked_round
 from fedhist.simulations.engines.process_watch import ProcessWatch

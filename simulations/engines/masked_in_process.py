@@ -12,15 +12,15 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
-from fedhist.protocol.envelope import Envelope, new_run_name
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
-from fedhist.protocol.identities import participant_number
-from fedhist.protocol.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.masking.graph import share_of
+from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
+from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.collection import RoundReport, numbered
 from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch

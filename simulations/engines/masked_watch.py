@@ -6,7 +6,6 @@ from time import perf_counter
 
 import numpy as np
 
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.events import (
     TO_DEVICE,
     DroppedOut,
@@ -22,6 +21,7 @@ from fedhist.protocol.masking.encoding import read_residues, to_integers
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, ReleaseRequest
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
 from fedhist.simulations.engines.masked_cohort import CohortRun

@@ -6,8 +6,6 @@ the data.
 
 from __future__ import annotations
 
-from fedhist.protocol.codec import encode
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.events import (
     TO_DEVICE,
     TO_SERVER,
@@ -18,6 +16,8 @@ from fedhist.protocol.events import (
     ignore,
 )
 from fedhist.protocol.rounds import Contribution, Request, Total
+from fedhist.protocol.wire.codec import encode
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import RoundReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_round
 

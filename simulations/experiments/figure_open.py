@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.open_statistics import SHARE_BITS, read_plain
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS, read_plain
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest
 from fedhist.server.selection.exponential_v import error_bound

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fedhist.client.files.records import read_items, read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_items, read_population
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import check_different, drawn_digest, drawn_once, names_of
+from fedhist.simulations.experiments.counting import Counting
 from fedhist.simulations.experiments.journal import fingerprint
 from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.verdicts import Claim
-from fedhist.simulations.progress import Counting
 from fedhist.simulations.simulation import check_not_empty
 
 SENTIMENT140_AUTHORS = 659_775

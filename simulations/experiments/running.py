@@ -10,16 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedhist import __version__
-from fedhist.client.new_files import new_file, why_refused
+from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
+from fedhist.simulations.experiments.counting import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
 from fedhist.simulations.experiments.summaries import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, CellTrials, run_cells
 from fedhist.simulations.experiments.user_sets import Store, UserSet
 from fedhist.simulations.experiments.workers import Task, run_tasks
-from fedhist.simulations.progress import Counting
 
 STORE = ".users"
 Done = Mapping[tuple[str, int], Mapping[str, float]]

@@ -15,17 +15,17 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.clipping import user_squares, user_totals
+from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, labels_of
+from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
-from fedhist.protocol.statistics import read_tail
 from fedhist.server.coordinator import read_statistic, run_rounds
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import open_tail
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range

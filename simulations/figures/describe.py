@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fedhist.simulations.description import Description
+from fedhist.simulations.datasets.description import Description
 from fedhist.simulations.figures.style import styled
 
 FIGURE_SUFFIXES = (".svg", ".png")

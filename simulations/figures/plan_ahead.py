@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
-from fedhist.simulations.ahead import FLATNESS, Split, Target
 from fedhist.simulations.figures.style import styled
-from fedhist.simulations.prediction import Prediction
+from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target
+from fedhist.simulations.prediction.prediction import Prediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.client.new_files import new_file
-from fedhist.protocol.visible_text import LONGEST_LABEL, visible
+from fedhist.client.files.new_files import new_file
+from fedhist.display.visible_text import LONGEST_LABEL, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

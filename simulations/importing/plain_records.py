@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedhist.client.native_errors import unheard
-from fedhist.client.record_tables import parquet_table
+from fedhist.client.files.native_errors import unheard
+from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
 from fedhist.simulations.importing.text_lines import Encoding

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhist.client.files.tabulation import tabulated
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.tabulation import tabulated
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed
 from fedhist.simulations.importing.movielens import MovieLens

@@ -8,9 +8,9 @@ from typing import Any
 
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.withholding import length_tells
-from fedhist.simulations.narration import STAGES, request_words
 from fedhist.simulations.report.charts import NOT_PRIVATE, number
 from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.narration import STAGES, request_words
 from fedhist.simulations.report.run_data import RunData
 
 DEVICES, SERVER = "devices", "server"

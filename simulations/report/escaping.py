@@ -6,7 +6,7 @@ import html
 import json
 from typing import Any
 
-from fedhist.protocol.visible_text import LONGEST_LABEL, visible
+from fedhist.display.visible_text import LONGEST_LABEL, visible
 
 
 def text(value: object, most: int = LONGEST_LABEL) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedhist.simulations import cli
+from fedhist.commands import cli
 
 pytestmark = pytest.mark.timeout(180)
 EVIL = "<script>alert(1)</script>"

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fedhist.client.masked_device import begin, proceed, resume
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masked_vector import terms_of
+from fedhist.protocol.masking.masked_vector import terms_of
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest
+from fedhist.protocol.wire.envelope import Envelope
 
 PLAN = Plan(users=50, items=3, candidates=4, masking="secagg", participants=5, dropout_share=0.2)
 

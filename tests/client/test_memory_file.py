@@ -18,10 +18,10 @@ from fedhist.client.memory_file import (
     take_session,
 )
 from fedhist.client.policy import Memory, Policy, admit
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import DecodeError, InvalidFile, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import SelectRequest
+from fedhist.protocol.wire.envelope import Envelope
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 

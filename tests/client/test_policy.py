@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhist.client.policy import Memory, Policy, admit, round_cost
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest
+from fedhist.protocol.wire.envelope import Envelope
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 

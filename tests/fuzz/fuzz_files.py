@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from fuzz_mutations import mutated
 
-from fedhist.client.matrix_files import write_matrix
+from fedhist.client.files.matrix_files import write_matrix
+from fedhist.client.files.records import read_items, read_population
 from fedhist.client.memory_file import admit_in_file
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.client.records import read_items, read_population
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import (
     BudgetExceeded,
     DecodeError,
@@ -30,12 +29,13 @@ from fedhist.protocol.errors import (
     InvalidInput,
     Refused,
 )
-from fedhist.protocol.identities import parse_directory, parse_identity
+from fedhist.protocol.masking.identities import parse_directory, parse_identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import SelectRequest
-from fedhist.server.budget_file import BudgetFile
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.coordinator import planned_charges
+from fedhist.server.ledger.budget_file import BudgetFile
 
 Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)

@@ -19,25 +19,25 @@ from fuzz_mutations import document_text, mutated, mutated_document, odd_value
 from fedhist.client.device import answer_population
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.bounds import check_contribution
-from fedhist.protocol.codec import decode, encode
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.keyed_codec import decode_keyed
-from fedhist.protocol.masked_vector import to_total, vector_length
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.masked_vector import to_total, vector_length
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind
+from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
+from fedhist.protocol.wire.codec import decode, encode
+from fedhist.protocol.wire.envelope import Envelope
+from fedhist.protocol.wire.keyed_codec import decode_keyed
 from fedhist.server.coordinator import run_rounds
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pytest
 from scipy import integrate, special, stats
 
-from fedhist.protocol.clipping import sum_clipped
+from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.measurements.tail import Tail, read_tail, tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.statistics import Tail, read_tail, tail_vector
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.selection.contract import best_candidate
 from fedhist.simulations.engines.in_process import InProcess

@@ -18,14 +18,14 @@ from fedhist.client.masked_device import participant_vector
 from fedhist.client.policy import Memory, round_cost
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.masked_vector import to_total
+from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import numbered
 from fedhist.server.coordinator import planned_charges, run_rounds
-from fedhist.server.release import Release
+from fedhist.server.releases.release import Release
 
 if TYPE_CHECKING:
     from whole_system import Device, Outcome

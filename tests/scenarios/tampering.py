@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from fuzz_mutations import mutated
 
-from fedhist.protocol.envelope import MASKING, RECORD
+from fedhist.protocol.wire.envelope import MASKING, RECORD
 
 REFUSED_FIELDS = {
     "version": 9,

@@ -14,7 +14,6 @@ from test_flower_device import message_of, outcome
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.masking.device_session import advance, start
@@ -25,6 +24,7 @@ from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.rounds import ReleaseRequest
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 

@@ -19,7 +19,7 @@ import pytest
 
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
-from fedhist.server.budget_file import BudgetFile
+from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())
@@ -30,7 +30,7 @@ import sys
 from datetime import UTC, datetime
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
-from fedhist.server.budget_file import BudgetFile
+from fedhist.server.ledger.budget_file import BudgetFile
 
 NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
 STEP = Charge("select", "laplace", {}, 1.0, "l1", "add-remove", 0.01, 0.0, PureLoss())

@@ -221,7 +221,7 @@ START = """
 import signal, sys
 # A child inherits ignored signals, as under nohup.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from fedhist.simulations.cli import main
+from fedhist.commands.cli import main
 from fedhist.simulations.deployment import demo
 """
 STINGY_NODES = "demo._NODE_LIMIT = 0.5\n"

@@ -11,13 +11,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedhist.client import app as client_app
+from fedhist.client.files.records import read_node_population
 from fedhist.client.policy import Policy
-from fedhist.client.records import read_node_population
-from fedhist.protocol.codec import decode
-from fedhist.protocol.envelope import Envelope, items_digest
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
+from fedhist.protocol.wire.codec import decode
+from fedhist.protocol.wire.envelope import Envelope, items_digest
 
 PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
 PRIVATE_TEXT = "alice-visited-the-clinic"

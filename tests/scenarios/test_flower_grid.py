@@ -19,8 +19,8 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.server.app import app as server_app
 from fedhist.server.app import run_on_grid
-from fedhist.server.budget_file import BudgetFile
 from fedhist.server.collection import RoundReport
+from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.simulation import simulate
 
 HEADER = 45

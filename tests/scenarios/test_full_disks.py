@@ -19,15 +19,16 @@ import pytest
 
 from fedhist.client.memory_file import admit_in_file, read_memory
 from fedhist.client.policy import Policy
-from fedhist.protocol.envelope import Envelope
+from fedhist.commands import cli
+from fedhist.commands import compare as compare_command
 from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import SelectRequest
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server import result_folder
-from fedhist.server.budget_file import BudgetFile
-from fedhist.server.charged_run import charged
+from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.ledger.charged_run import charged
 from fedhist.server.result_folder import check_room, new_folder
-from fedhist.simulations import cli, compare_command
 from fedhist.simulations.engines import masked_in_process
 
 PLAN = Plan(users=10, items=2)
@@ -282,7 +283,7 @@ class TestADevicesMemory:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: Path) -> None:
-    code = "from fedhist.simulations.cli import main; main()"
+    code = "from fedhist.commands.cli import main; main()"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code, *RUN, "--out", "r"],

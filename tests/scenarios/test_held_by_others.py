@@ -10,15 +10,15 @@ from collisions import colliding_name, old_coefficients, old_sums
 from scipy.sparse import csr_array
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.errors import RoundFailed, TableTooSmall
-from fedhist.protocol.masked_vector import shape_of, terms_of, to_total
+from fedhist.protocol.masking.masked_vector import shape_of, terms_of, to_total
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import TABLE_TRUST, table_room
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 from fedhist.protocol.rounds import ReleaseRequest, Round, Total
 from fedhist.protocol.sketch.iblt import encode_table
-from fedhist.protocol.table_terms import TABLE_TRUST, table_room
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
 from fedhist.server.coordinator import Releasing, run_rounds
 from fedhist.simulations.engines.contract import engine_named

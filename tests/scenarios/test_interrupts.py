@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.server.budget_file import BudgetFile, RunRecord
-from fedhist.simulations import cli
+from fedhist.commands import cli
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
 # A child inherits ignored signals, as under nohup: there Ctrl-C would be meant to do nothing. The alarm ends a
 # child that waits for something that never comes, so that a mistake here is a failure and not a hang.
@@ -28,7 +28,7 @@ import select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.alarm(60)
 from fedhist.server import result_folder
-from fedhist.simulations import cli
+from fedhist.commands import cli
 
 def say(word):
     print(word, flush=True)

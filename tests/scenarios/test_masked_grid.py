@@ -14,17 +14,17 @@ from flwr.clientapp import ClientApp
 from fedhist.client.app import mount, recall
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.envelope import MASKED_STAGES, MASKING
 from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
 from fedhist.protocol.events import DroppedOut, Event
-from fedhist.protocol.identities import participant_number
 from fedhist.protocol.masking.boxes import BOX_BYTES
+from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.wire import HEADER_BYTES, VERSION, Kind
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, SelectRequest
+from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import numbered_identities

@@ -24,11 +24,11 @@ from fedhist.client import app as client_app
 from fedhist.client.memory_file import MAX_ANSWERS, read_memory
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.codec import decode
-from fedhist.protocol.envelope import Envelope
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import ReleaseRequest
+from fedhist.protocol.wire.codec import decode
+from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
 
 OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)

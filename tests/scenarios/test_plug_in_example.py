@@ -16,7 +16,7 @@ from local_grid import RUN_ID
 from fedhist.client.app import mount
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
-from fedhist.server.budget_file import BudgetFile
+from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.simulation import true_histogram
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"

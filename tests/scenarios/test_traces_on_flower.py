@@ -196,7 +196,7 @@ class TestSettings:
 class TestTheReportOfADeployment:
     @pytest.mark.parametrize("mode", ["gaussian", "open", "masked", "debiased"])
     def test_it_shows_what_is_released_and_nothing_else(self, lab: Any, tmp_path: Path, mode: str) -> None:
-        from fedhist.simulations import cli
+        from fedhist.commands import cli
 
         trace_of(lab.grid(lab.population()), tmp_path / "run", **MODES[mode])
         assert cli._run(["report", str(tmp_path / "run"), "--quiet"]) == 0

@@ -26,16 +26,16 @@ from tampering import corrupted_bytes, corrupted_request, reply_bytes, status, w
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
-from fedhist.protocol.envelope import RECORD, Envelope
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
+from fedhist.protocol.wire.envelope import RECORD, Envelope
 from fedhist.server.app import run_settings
-from fedhist.server.budget_file import BudgetFile, RunRecord
 from fedhist.server.grid_settings import GridSettings
-from fedhist.server.release import Release
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.server.releases.release import Release
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
 

@@ -14,18 +14,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedhist.client.device import answer
-from fedhist.protocol.codec import largest_noise
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.masked_vector import vector_width
+from fedhist.protocol.masking.masked_vector import vector_width
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest, Total
-from fedhist.protocol.statistics import Tail
+from fedhist.protocol.wire.codec import largest_noise
 from fedhist.server.coordinator import read_statistic
-from fedhist.server.release import build_release
+from fedhist.server.releases.release import build_release
 from fedhist.server.selection import SELECTORS, Selection, selector_for
 from fedhist.server.selection.contract import ScoringSelector, mode_of
 from fedhist.simulations.audit.worlds import Replay, crafted, release_of

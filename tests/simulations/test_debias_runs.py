@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.clips.poisson import clipped_mean, debias_poisson
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.poisson import clipped_mean, debias_poisson
 from fedhist.simulations.datasets.synthetic import PoissonPopulation
 from fedhist.simulations.simulation import simulate
 

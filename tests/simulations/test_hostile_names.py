@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedhist.protocol.visible_text import is_formula, is_hidden, visible
+from fedhist.display.visible_text import is_formula, is_hidden, visible
 
 Fedhist = Callable[..., Any]
 NAMES = [

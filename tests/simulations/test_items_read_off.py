@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedhist.client.records import read_population
+from fedhist.client.files.records import read_population
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.item_origin import ItemOrigin
+from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
-from fedhist.server.budget_file import BudgetFile
+from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.simulation import simulate
 
 Fedhist = Callable[..., Any]

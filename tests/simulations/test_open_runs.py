@@ -19,8 +19,8 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan_checks import OPEN_RELEASES
-from fedhist.server.budget_file import BudgetFile
+from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
 

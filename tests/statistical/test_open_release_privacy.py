@@ -24,7 +24,7 @@ from fedhist.protocol.privacy.bars import (
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.noise import uniform_below
 from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.simulations.noise_expectations import LaplaceTails
+from fedhist.simulations.prediction.noise_expectations import LaplaceTails
 
 PASSES = 1e-3  # seeds are fixed: what is right passes always or never, and these pass
 REJECTS = 1e-9

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.envelope import MASKED_STAGES
 from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
 from fedhist.protocol.histograms import Integers, Words
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.wire.envelope import MASKED_STAGES
 from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
 
 LENGTH = 7

@@ -13,16 +13,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from fedhist.protocol.device_noise import growth_of_mean
-from fedhist.protocol.noisy_tail import running_sum_root, toeplitz_sensitivity
+from fedhist.protocol.clips.poisson import inverse_clipped_mean
+from fedhist.protocol.measurements.noisy_tail import running_sum_root, toeplitz_sensitivity
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.poisson import inverse_clipped_mean
+from fedhist.protocol.plan.device_noise import growth_of_mean
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, PrivacyLoss
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.shares import Share
-from fedhist.server.release import release_noise
+from fedhist.server.releases.release import release_noise
 
 GRID = [(epsilon, delta) for epsilon in (0.01, 0.1, 1.0, 4.0, 20.0) for delta in (1e-12, 1e-6, 1e-2, 0.4)]
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fedhist.client.device import answer, bucket_table
-from fedhist.protocol.open_statistics import SHARE_BITS
+from fedhist.protocol.measurements.open_statistics import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedhist.client.device import answer
+from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
-from fedhist.protocol.statistics import read_tail
 from fedhist.server.selection.contract import price_in_weights
 from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
 

@@ -1,0 +1,1 @@
+"""Data files, read on the device that holds them."""

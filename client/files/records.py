@@ -1,0 +1,211 @@
+"""Populations from files: sparse matrices of scipy, and tables of user, item and count.
+
+| file | what it holds | item labels |
+|---|---|---|
+| .npz | a matrix of users by items, from `scipy.sparse.save_npz` | none: columns keep their numbers |
+| .npz of `fedhist data import` | the same with labels (`matrix_files`) | as imported |
+| .csv, .tsv, also with .gz | columns user, item and maybe count; UTF-8 | text, as written: 007 stays 007 |
+| .jsonl, .jsonl.gz | a JSON object a line with keys user, item and maybe count | text; numbers as written |
+| .parquet | the same columns; users and items are strings or integers | strings or integers, as stored |
+
+In a table one row is one observation, or as many as its count says (`tabulation`). Packed files (.npz, .gz, .parquet)
+are refused when they would unpack to more than a limit (`unpacked`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.client.files.matrix_files import has_labels, read_matrix
+from fedhist.client.files.record_tables import json_table, parquet_table, text_table
+from fedhist.client.files.tabulation import tabulated, usable_rows
+from fedhist.client.files.unpacked import PACKED
+from fedhist.client.populations import Label, SparsePopulation
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.labels.item_origin import ItemOrigin
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_GZIP = b"\x1f\x8b"
+_SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+_MAGIC = {".npz": b"PK", ".parquet": b"PAR1", ".csv.gz": _GZIP, ".tsv.gz": _GZIP, ".jsonl.gz": _GZIP}
+_NOT_TEXT = (b"PK\x03\x04", b"PAR1", b"\x93NUMPY", *PACKED)
+_LOOK_BYTES = 4096
+
+
+def read_population(
+    path: Path, *, top_items: int | None = None, items: Sequence[Label] | None = None
+) -> SparsePopulation:
+    """The population in a file.
+
+    Args:
+        path: a .npz, .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file.
+        top_items: keep this many of the most frequent items, numbered by falling total. It looks at the data,
+            so the choice itself is not private: for simulations.
+        items: the public list of the closed domain. Exactly these items are kept, in this order; one that the
+            file does not have is there and empty. Labels are compared as text. The columns of a .npz
+            without labels are called by their numbers, from 0.
+
+    Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
+    say how much was left out, and `item_origin` whether the list of items was read off the data.
+    """
+    wanted = _check_choice(top_items, items)
+    path = Path(path)
+    suffix = _suffix(path)
+    _check_content(path, suffix)
+    population = read_matrix(path) if suffix == ".npz" else tabulated(_table(path, suffix))
+    if wanted is not None:
+        return _over(population, wanted, labels=items)
+    return population if top_items is None else population.keep_top_items(top_items)
+
+
+def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
+    """What decides the items of a file when no list is given, without reading the file in full."""
+    if top_items is not None:
+        return ItemOrigin.TOP
+    named = _suffix(path) != ".npz" or has_labels(path)
+    return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
+
+
+def read_node_population(path: Path, *, items: Sequence[Label] | None = None) -> tuple[SparsePopulation, int]:
+    """A node's users in a file as `read_population` reads it, and how many rows of a table were left out.
+
+    One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
+    whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left
+    out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
+    node without users.
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if suffix == ".npz":
+        return read_population(path, items=items), 0
+    wanted = _check_choice(None, items)
+    _check_content(path, suffix)
+    table = _table(path, suffix)
+    usable = usable_rows(table)
+    if usable.height == 0:
+        population = _nobody(items or ())
+    else:
+        population = tabulated(usable)
+        population = population if wanted is None else _over(population, wanted, labels=items)
+    users = table["user"].drop_nulls().n_unique()
+    return _with_empty_users(population, users), table.height - usable.height
+
+
+def read_items(path: Path) -> list[str]:
+    """A public list of items from a UTF-8 text file, one item a line."""
+    try:
+        with path.open("rb") as file:
+            data = read_list(file)
+    except OSError:
+        raise unreadable(str(path)) from None
+    return parse_items(data, name=str(path))
+
+
+def _table(path: Path, suffix: str) -> pl.DataFrame:
+    if suffix == ".parquet":
+        return parquet_table(path)
+    if suffix.startswith(".jsonl"):
+        return json_table(path)
+    return text_table(path, separator="\t" if suffix.startswith(".tsv") else ",")
+
+
+def _nobody(labels: Sequence[Label]) -> SparsePopulation:
+    nothing = np.zeros(0, dtype=np.int32)
+    rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
+    return SparsePopulation(rows, labels=list(labels))
+
+
+def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:
+    """The population with empty users at its end, so that there are `users` in all."""
+    rows = population.histograms
+    offsets = np.pad(rows.offsets, (0, users - rows.users), mode="edge")
+    return replace(population, histograms=replace(rows, offsets=offsets))
+
+
+def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[str] | None:
+    """The wanted items as text."""
+    if top_items is not None and items is not None:
+        raise InvalidInput(
+            "both top_items and items were given", allowed="one of the two", advice="leave one out"
+        )
+    if top_items is not None and top_items < 1:
+        raise InvalidInput(
+            f"top_items is {top_items}", allowed="1 or more", advice="leave it out to keep all items"
+        )
+    if items is None:
+        return None
+    wanted = [str(label) for label in items]
+    if isinstance(items, str) or not wanted or len(set(wanted)) < len(wanted):
+        raise InvalidInput(
+            "the list of items is empty, names an item twice or is a single text",
+            allowed="a list of one or more different labels",
+            advice="pass each item of the domain once",
+        )
+    return wanted
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower()
+    # The longest match, so that .csv.gz is not taken for .gz alone.
+    matches = [suffix for suffix in _SUFFIXES if name.endswith(suffix)]
+    if not matches:
+        raise InvalidFile(
+            f"{path.name} has a suffix that is not known",
+            allowed=", ".join(_SUFFIXES),
+            advice="convert the file, with fedhist data import if it can, or correct its name",
+        )
+    return max(matches, key=len)
+
+
+def _check_content(path: Path, suffix: str) -> None:
+    """Refuse what is not a readable file, and a file that begins like another kind than its name says."""
+    try:
+        if not path.is_file():
+            problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+            raise InvalidFile(problem, allowed="a file that exists", advice="check the path")
+        with path.open("rb") as file:
+            beginning = file.read(_LOOK_BYTES)
+    except OSError as error:
+        raise InvalidFile(
+            f"{path} can't be opened ({error.strerror})",
+            allowed="a file you may read",
+            advice="check its permissions",
+        ) from None
+    if not beginning:
+        raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
+    magic = _MAGIC.get(suffix)
+    is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
+    if beginning.startswith(magic) if magic else is_text:
+        return
+    raise InvalidFile(
+        f"{path} does not hold what its suffix {suffix} says",
+        allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),
+        advice="correct the suffix or convert the file",
+    )
+
+
+def _over(
+    population: SparsePopulation, wanted: list[str], *, labels: Sequence[Label] | None
+) -> SparsePopulation:
+    """The population over the wanted items, in their order."""
+    if population.labels is None:
+        # A list of names for a file without names is a mistake that would otherwise drop everything.
+        if not all(label.isascii() and label.isdigit() for label in wanted):
+            raise InvalidInput(
+                "the list of items has names, but the columns of this .npz have only numbers",
+                allowed="column numbers from 0",
+                advice="pass the numbers of the columns",
+            )
+        numbers = {str(number): number for number in range(population.domain_size)}
+    else:
+        numbers = {str(label): number for number, label in enumerate(population.labels)}
+    return population.select_items([numbers.get(label, -1) for label in wanted], labels=labels)

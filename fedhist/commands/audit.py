@@ -1,0 +1,90 @@
+"""`fedhist audit`: run the installed mechanisms against worst-case neighbours and compare with what they claim."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedhist.commands.cli import EXIT_AUDIT_FAILED
+from fedhist.commands.summary import stdout_console
+from fedhist.protocol.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fedhist.simulations.audit.findings import Finding
+    from fedhist.simulations.audit.registry import Audit
+
+
+@click.command("audit", context_settings={"show_default": True})
+@click.option("--deep", is_flag=True, help="Draw about thirty times as much: an hour on two cores.")
+@click.option("--only", metavar="TEXT", help="Run the checks whose names contain this text.")
+@click.option(
+    "--seed", type=int, help="Repeatable; without it the mechanisms draw from the operating system."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
+    """Run the installed mechanisms end to end against worst-case neighbours.
+
+    Each check gives a lower confidence bound of epsilon, at the delta that the ledger claims, and fails when the bound
+    is above the claimed epsilon. An audit of mechanisms that keep their promises fails once in a thousand times. It can
+    show that a promise is broken, never that it is kept.
+    """
+    from fedhist.simulations.audit.findings import DEEP, QUICK  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.audit.registry import all_checks, run_audit  # noqa: PLC0415 - loads numpy and scipy
+
+    checks = [check for check in all_checks() if only is None or only in check.name]
+    if not checks:
+        raise InvalidInput(
+            f"no check has {only!r} in its name", allowed="; ".join(check.name for check in all_checks())
+        )
+    result = run_audit(
+        DEEP if deep else QUICK,
+        seed=seed,
+        checks=checks,
+        on_finding=lambda finding: click.echo(_progress(finding), err=True),
+    )
+    if as_json:
+        click.echo(json.dumps(audit_document(result, seed=seed), indent=2))
+    else:
+        _print(result)
+    return 0 if result.passed else EXIT_AUDIT_FAILED
+
+
+def audit_document(result: Audit, *, seed: int | None) -> dict[str, Any]:
+    """The audit as one JSON document."""
+    return {
+        "passed": result.passed,
+        "false_alarm_level": result.level,
+        "seed": seed,
+        "seconds": round(result.seconds, 1),
+        "checks": [finding.to_json() for finding in result.findings],
+    }
+
+
+def _progress(finding: Finding) -> str:
+    return f"{'passed' if finding.passed else 'FAILED'}  {finding.name} ({finding.seconds:.1f} s)"
+
+
+def _print(result: Audit) -> None:
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("check")
+    for name in ("claimed", "delta", "at least"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    table.add_column("seen", overflow="fold")
+    for finding in result.findings:
+        numbers = ["", "", ""]
+        if finding.claimed is not None and finding.delta is not None and finding.observed is not None:
+            numbers = [f"{finding.claimed:.3f}", f"{finding.delta:.2g}", f"{finding.observed:.3f}"]
+        table.add_row(finding.name, *numbers, "passed" if finding.passed else "FAILED", finding.detail)
+    console = stdout_console()
+    console.print(table)
+    failed = sum(not finding.passed for finding in result.findings)
+    verdict = "all passed" if failed == 0 else f"{failed} FAILED"
+    console.print(
+        f"{len(result.findings)} checks, {verdict}, {result.seconds:.0f} s. Mechanisms that keep their promises fail "
+        f"an audit with probability {result.level:g} at most."
+    )

@@ -1,0 +1,154 @@
+"""The command `fedhist`.
+
+Only click is loaded here; a command loads what it needs when it runs, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from fedhist import __version__
+
+EXIT_AUDIT_FAILED = 5
+EXIT_INTERRUPTED = 130
+EPILOG = (
+    "Exit codes: 0 done, 1 not finished because of the system (a full disk, no memory), 2 bad input, 3 refused by a "
+    "budget limit, 4 a round failed, 5 an audit failed, 130 interrupted."
+)
+
+COMMANDS = {
+    "run": ("run:run", "Choose a contribution bound privately and release a private histogram."),
+    "plan": (
+        "plan:plan",
+        "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
+    ),
+    "demo-deployment": (
+        "demo:demo_deployment",
+        "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
+    ),
+    "data": ("data:data", "Populations: import published files, look at them, list synthetic ones."),
+    "compare": (
+        "compare:compare",
+        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+    ),
+    "paper": (
+        "paper:paper",
+        "Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.",
+    ),
+    "report": ("report:report", "Write a result folder as one self-contained HTML page."),
+    "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
+    "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
+    "audit": (
+        "audit:audit",
+        "Run the installed mechanisms end to end against worst-case neighbours.",
+    ),
+    "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
+}
+"""Each command's module and function, and the line that the list of commands shows for it."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules that are imported when they are called, not when listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of a user's first day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        from importlib import import_module  # noqa: PLC0415 - one of several, when called
+
+        module, name = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(import_module(f"fedhist.commands.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fedhist")
+def cli() -> None:
+    """User-level private histograms from data that stays on devices.
+
+    Two rounds: the contribution bound is chosen privately, then the clipped histogram is released with noise.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        code = cli.main(args=arguments, prog_name="fedhist", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        code = _report(error)
+        if code is None:
+            raise
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: BaseException) -> int | None:
+    """Tell the user in one sentence; the exit code, or None for what is a bug and wants its traceback."""
+    from fedhist.protocol import errors  # noqa: PLC0415 - kept out of the import of this module
+
+    match error:
+        case click.ClickException():
+            return _misused(error)
+        case click.Abort() | KeyboardInterrupt():
+            code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
+        case BrokenPipeError():
+            # The reader of our output has gone; keep the interpreter from complaining about it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        case errors.InvalidInput():
+            code, text = 2, f"error: {error}"
+        case errors.BudgetExceeded():
+            code, text = 3, f"error: {error}"
+        case errors.RoundFailed():
+            code, text = 4, f"error: {error}"
+        case errors.FedhistError():
+            code, text = 1, f"error: {error}"
+        case MemoryError():
+            code, text = 1, "error: not enough memory for this population; use fewer users or items"
+        case OSError():
+            # The files that we write have names; what is printed goes somewhere without one.
+            what, where = error.strerror or "input/output error", error.filename or "standard output"
+            code, text = 1, f"error: {what}: {where}"
+        case _:
+            return None
+    from fedhist.commands.terminal import block, line  # noqa: PLC0415 - kept out of the import of this module
+
+    click.echo(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
+    return code
+
+
+def _misused(error: click.ClickException) -> int:
+    """One sentence as for every other mistake, where click would print the usage too."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        error.show()
+        return error.exit_code
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = "fedhist" if context is None else context.command_path
+    from fedhist.commands.terminal import echo  # noqa: PLC0415 - kept out of the import of this module
+
+    # Click lists choices on lines of their own.
+    message = " ".join(part.strip() for part in error.format_message().split("\n\t"))
+    echo(f"error: {message} See '{command} --help'.", err=True)
+    return error.exit_code
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt

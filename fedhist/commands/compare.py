@@ -1,0 +1,424 @@
+"""`fedhist compare`: selectors side by side, over data sets, settings and trials."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedhist.client.files.new_files import why_refused
+from fedhist.client.files.records import read_population
+from fedhist.client.populations import SparsePopulation
+from fedhist.commands.progress import counting_on
+from fedhist.commands.terminal import echo
+from fedhist.protocol.errors import InvalidInput, NotWritten
+from fedhist.protocol.plan import DEFAULT_MECHANISM
+from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.simulations.datasets.registry import is_synthetic
+from fedhist.simulations.experiments.comparison import (
+    NOT_PRIVATE,
+    Lists,
+    cells_of,
+    check_different,
+    check_selectors,
+    checked_plans,
+    default_selectors,
+    drawn_digest,
+    drawn_once,
+    names_of,
+    rows_of,
+)
+from fedhist.simulations.experiments.journal import JOURNAL
+from fedhist.simulations.experiments.running import (
+    Experiment,
+    Group,
+    run_experiment,
+    working_folder,
+)
+from fedhist.simulations.experiments.tables import Row, interval_text, print_rows, write_csv, write_parquet
+from fedhist.simulations.experiments.trials import PAPER_DELTA
+from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
+from fedhist.simulations.experiments.workers import check_workers
+from fedhist.simulations.simulation import check_not_empty
+
+EXIT_INTERRUPTED = 130
+MAX_TRIALS = 100_000
+SHOWN = {
+    "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
+    "delta": "delta", "epsilon_select": "eps'", "delta_select": "delta'", "max_threshold": "C_m",
+    "loss_mean": "loss", "interval": "95 % interval", "threshold_mean": "C", "epsilon_total": "total eps",
+    "seconds_mean": "seconds",
+}  # fmt: skip
+"""Headings of the printed table. Of those that are settings, the ones that vary are shown."""
+
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    # Not a generic class before click 8.2.
+    ParamType = click.ParamType
+
+
+class ListOf(ParamType):
+    """Values with commas between them."""
+
+    name = "list"
+
+    def __init__(self, convert: Callable[[str], Any], what: str) -> None:
+        self._convert, self._what = convert, what
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        """Each part on its own, repeats left out."""
+        if not isinstance(value, str):
+            return tuple(value)
+        try:
+            return tuple(dict.fromkeys(self._convert(part.strip()) for part in value.split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is not {self._what} with commas between them.", param, ctx)
+
+
+def _delta(text: str) -> float | str:
+    if text.replace(" ", "").replace("(", "").replace(")", "") == PAPER_DELTA:
+        return PAPER_DELTA
+    return float(text)
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("empty")
+    return text
+
+
+NUMBERS = ListOf(float, "numbers")
+WHOLE = ListOf(int, "whole numbers")
+NAMES = ListOf(_name, "names")
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--data",
+    "data",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Population as for 'fedhist run', the same in every trial; may be given several times.",
+)
+@click.option(
+    "--synthetic",
+    multiple=True,
+    type=click.Choice(list(SYNTHETIC)),
+    help="Population made from the seed, anew for each trial; may be given several times. "
+    "[default: heavy-tailed, without --data]",
+)
+@click.option(
+    "--users",
+    type=int,
+    metavar="N",
+    help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]",
+)
+@click.option(
+    "--items",
+    type=WHOLE,
+    metavar="D,...",
+    help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]",
+)
+@click.option(
+    "--top-items",
+    type=WHOLE,
+    metavar="D,...",
+    help="Keep the D most frequent items of each population, or all if it has no more. [default: all]",
+)
+@click.option(
+    "--selectors",
+    type=NAMES,
+    metavar="NAME,...",
+    help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
+)
+@click.option(
+    "--domain", type=click.Choice(["closed", "open"]), default="closed", help="As in 'fedhist run'."
+)
+@click.option("--mechanism", type=click.Choice(["gaussian", "laplace"]), help="As in 'fedhist run'.")
+@click.option(
+    "--release",
+    type=NAMES,
+    metavar="NAME,...",
+    help=f"Releases of an open domain: {', '.join(OPEN_RELEASES)}. [default: truncated-laplace]",
+)
+@click.option("--epsilon", type=NUMBERS, default=(1.0,), metavar="E,...", help="Budgets of the histogram.")
+@click.option(
+    "--delta",
+    type=ListOf(_delta, "numbers or 1/2n"),
+    metavar="D,...",
+    help="Budgets of the histogram; 1/2n is one over twice the users. [default: 1e-6; 0 for laplace]",
+)
+@click.option(
+    "--epsilon-select", type=NUMBERS, default=(0.1,), metavar="E,...", help="Budgets of the choice."
+)
+@click.option(
+    "--delta-select",
+    type=ListOf(_delta, "numbers or 1/2n"),
+    metavar="D,...",
+    help="Budgets of the choice. [default: 1e-6]",
+)
+@click.option(
+    "--max-threshold",
+    type=NUMBERS,
+    default=(1500.0,),
+    metavar="CM,...",
+    help="Largest thresholds considered.",
+)
+@click.option("--threshold", type=NUMBERS, metavar="C,...", help="Thresholds of the selector fixed.")
+@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
+@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
+@click.option("--sparsity", type=int, metavar="S", help="As in 'fedhist run'.")
+@click.option(
+    "--neighbours",
+    type=click.Choice(["add-remove", "replace"]),
+    default="add-remove",
+    help="As in 'fedhist run'.",
+)
+@click.option(
+    "--calibration",
+    type=click.Choice(["analytic", "classic"]),
+    default="analytic",
+    help="As in 'fedhist run'.",
+)
+@click.option(
+    "--statistic", type=click.Choice(["plain", "bucketed"]), default="plain", help="As in 'fedhist run'."
+)
+@click.option("--buckets", type=int, default=4096, metavar="B", help="As in 'fedhist run'.")
+@click.option(
+    "--score-sensitivity", type=click.Choice(["range", "paper"]), default="range", help="As in 'fedhist run'."
+)
+@click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
+@click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
+@click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the journal, table.csv, table.parquet and the figure; the same command with the same folder goes "
+    "on where it was stopped. [default: fedhist-compare-TIME; none with --json]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the rows as a JSON array on stdout and nothing else."
+)
+def compare(**flags: Any) -> None:
+    """Compare selectors over data sets, settings and trials, with intervals and a figure.
+
+    An experiment on data that you may look at: it reads the truth, charges no ledger, and is NOT private. Every
+    combination of the lists is a row. Trial i of a row depends on --seed, the row and i alone.
+    """  # fmt: skip
+    run_comparison(flags)
+
+
+def run_comparison(flags: dict[str, Any]) -> None:
+    """Check everything, run what is left, write and print."""
+    workers = check_workers(flags.pop("workers"))
+    trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
+    if not 1 <= trials <= MAX_TRIALS:
+        raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+    out: Path | None = flags.pop("out")
+    if out is None and not as_json:
+        out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
+    sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
+    lists = _lists(flags)
+    loaded = _load(sources, seed)
+    cells = cells_of(lists, loaded.sets)
+    plans = checked_plans(cells, loaded.sizes)
+    experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
+    for note in loaded.notes:
+        echo(f"note: {note}", err=True)
+    with working_folder(out) as folder, resumable(out):
+        with counting_on(sys.stderr, "trials") as counting:
+            results = run_experiment(
+                experiment, folder, loaded.populations, workers=workers, counting=counting
+            )
+        rows = rows_of(cells, plans, results, loaded.sizes)
+        if out is not None:
+            _write(folder, rows)
+    if as_json:
+        click.echo(json.dumps(rows, allow_nan=False))
+    else:
+        _print(rows, trials, out)
+
+
+class resumable:  # noqa: N801 - reads as a phrase in a with statement
+    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on.
+
+    Without a folder that was asked for, what a disk refuses is the affair of `working_folder`.
+    """
+
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
+
+    def __enter__(self) -> None:
+        """Nothing to set up."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and self._out is not None:
+            raise NotWritten(
+                f"{self._out} can't be written ({why_refused(error)}); finished trials are kept: make room and give "
+                "the same command again, or name another folder with --out"
+            ) from None
+        if isinstance(error, NotWritten) and self._out is not None:
+            raise NotWritten(f"{error}; finished trials are kept, and the same command goes on") from None
+        if not isinstance(error, KeyboardInterrupt):
+            return
+        if self._out is None:
+            click.echo("interrupted; nothing is kept without --out", err=True)
+        else:
+            echo(
+                f"interrupted; finished trials are kept: to go on, give the same command with --out {self._out}",
+                err=True,
+            )
+        click.get_current_context().exit(EXIT_INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """All sets, the users of those that are the same in every trial, users and items by key, and what to say."""
+
+    sets: list[UserSet] = field(default_factory=list)
+    populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, users: UserSet, size: tuple[int, int], whole: SparsePopulation | None = None) -> None:
+        """A set with its numbers of users and items; twice the same is one."""
+        if users.key in self.sizes:
+            return
+        self.sets.append(users)
+        self.sizes[users.key] = size
+        if whole is not None:
+            self.populations[users] = (
+                whole if users.top_items is None else whole.keep_top_items(users.top_items)
+            )
+
+    def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
+        """How many items to keep of so many: more than there are is all, as in a run, and is told."""
+        for top in wanted or ():
+            if top > items:
+                self.notes.append(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
+        return list(dict.fromkeys(min(top, items) for top in wanted)) if wanted else [None]
+
+
+def _lists(flags: dict[str, Any]) -> Lists:
+    mechanism = flags.pop("mechanism")
+    domain = flags["domain"]
+    if mechanism is None and domain == "closed" and flags["delta"] == (0.0,):
+        mechanism = "laplace"
+    mechanism = mechanism or DEFAULT_MECHANISM[domain]
+    selectors = flags.pop("selectors") or default_selectors(domain=domain, mechanism=mechanism)
+    check_selectors(selectors, domain=domain, mechanism=mechanism)
+    if "fixed" in selectors and not flags["threshold"]:
+        raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
+    if flags["threshold"] and "fixed" not in selectors:
+        raise InvalidInput(
+            "--threshold without the selector fixed", allowed="--threshold with --selectors fixed,..."
+        )
+    for name in flags["release"] or ():
+        if domain != "open" or name not in OPEN_RELEASES:
+            raise InvalidInput(
+                f"the release {name} over {domain} domains",
+                allowed=f"--domain open with {', '.join(OPEN_RELEASES)}",
+            )
+    varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
+    fixed = {name: value for name, value in flags.items() if name not in varied and value is not None}
+    return Lists(selectors=selectors, varied=varied, fixed=fixed | {"mechanism": mechanism})
+
+
+def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
+    """All sets; a file is read once, whatever is kept of it."""
+    paths = list(dict.fromkeys(sources["data"]))
+    files = [path for path in paths if not is_synthetic(str(path))]
+    kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
+    _check_sizes(sources, any_synthetic=bool(kinds) or len(files) < len(paths))
+    digests = {path: file_digest(path) for path in files}
+    check_different(digests)
+    names = names_of(paths, taken=kinds)
+    loaded = _Loaded()
+    sizes, wanted = sources["items"] or (None,), sources["top_items"]
+    for path, name in names.items():
+        for items in (None,) if path in digests else sizes:
+            if path in digests:
+                population, content, called = read_population(path), digests[path], name
+            else:
+                size = {"users": sources["users"], "items": items}
+                population, content = (
+                    drawn_once(str(path), seed, **size),
+                    drawn_digest(str(path), seed, **size),
+                )
+                called = _with_items(name, items, sources)
+            check_not_empty(population)
+            for top in loaded.tops(called, population.domain_size, wanted):
+                users = UserSet(kind=FILE, name=called, content=content, top_items=top)
+                loaded.add(users, (population.users, top or population.domain_size), population)
+    count = DEFAULT_USERS if sources["users"] is None else sources["users"]
+    for kind in kinds:
+        for items in sources["items"] or (DEFAULT_ITEMS,):
+            called = _with_items(kind, items, sources)
+            for top in loaded.tops(called, items, wanted):
+                users = UserSet(kind=kind, name=called, users=count, items=items, top_items=top)
+                loaded.add(users, (count, top or items))
+    return loaded
+
+
+def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
+    if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
+        raise InvalidInput(
+            "--users and --items shape the synthetic population and --data names a file",
+            allowed="one or the other",
+            advice="keep part of a file's items with --top-items",
+        )
+    for flag, values in (("--items", sources["items"] or ()), ("--top-items", sources["top_items"] or ())):
+        if min(values, default=1) < 1:
+            raise InvalidInput(f"{flag} holds {min(values)}", allowed="whole numbers of at least 1")
+
+
+def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
+    """The name; with the number of items where as many may be kept of several numbers."""
+    several = sources["top_items"] and len(sources["items"] or ()) > 1
+    return f"{name}, {items:,} items" if several else name
+
+
+def _write(folder: Path, rows: Sequence[Row]) -> None:
+    from fedhist.simulations.figures.comparison import draw_comparison  # noqa: PLC0415 - loads matplotlib
+
+    write_csv(folder / "table.csv", rows)
+    write_parquet(folder / "table.parquet", rows)
+    draw_comparison(rows, folder / "figure")
+
+
+def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:
+    always = (
+        "data",
+        "items",
+        "selector",
+        "loss_mean",
+        "interval",
+        "threshold_mean",
+        "epsilon_total",
+        "seconds_mean",
+    )
+    shown = {
+        name: heading
+        for name, heading in SHOWN.items()
+        if name in always or len({row[name] for row in rows}) > 1
+    }
+    title = f"mean relative loss over {trials} trials with its 95 % interval"
+    printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in rows]
+    print_rows(title, printed, shown, text=("data", "selector", "release"))
+    click.echo("a row without total eps reads the exact data")
+    click.echo(NOT_PRIVATE)
+    if out is not None:
+        echo(f"written: {out}/table.csv, table.parquet, figure.svg, figure.png, {JOURNAL}")

@@ -1,0 +1,99 @@
+"""`fedhist demo-deployment`: a real Flower deployment on this machine, from certificates to the release."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedhist.commands.summary import epsilon_text, stdout_console
+from fedhist.commands.terminal import echo
+from fedhist.display.visible_text import visible
+from fedhist.server.result_folder import check_target
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from fedhist.simulations.deployment.demo import Outcome
+
+
+@click.command("demo-deployment", context_settings={"show_default": True})
+@click.option("--nodes", type=int, default=3, help="SuperNodes to start.")
+@click.option("--users", type=int, default=2000, help="Synthetic users on each node.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A new folder for the result. Without it, the release is only printed.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
+)
+@click.option(
+    "--masking",
+    type=click.Choice(["none", "secagg", "secagg-signed"]),
+    default="none",
+    help="Let the nodes mask what they send, so that the server learns sums only.",
+)
+@click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
+def demo_deployment(  # noqa: PLR0917 - one for each option
+    nodes: int, users: int, out: Path | None, keep: Path | None, masking: str, time_limit: float
+) -> None:
+    """Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.
+
+    Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
+    interface, on free ports, and sends no telemetry. Each node reads example data from a file of its own.
+    """
+    from fedhist.simulations.deployment.demo import Demo, run_demo  # noqa: PLC0415 - loads numpy
+
+    demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
+    for target in (out, keep):
+        check_target(target)
+    with _workspace(keep) as name:
+        folder = Path(name).resolve()
+        outcome = run_demo(
+            demo,
+            folder,
+            out=folder / "result" if out is None else out.resolve(),
+            tell=lambda text: echo(text, err=True),
+        )
+    _print(outcome)
+
+
+def _workspace(keep: Path | None) -> AbstractContextManager[str]:
+    if keep is None:
+        return tempfile.TemporaryDirectory(prefix="fedhist-demo-", ignore_cleanup_errors=True)
+    # It holds private keys.
+    keep.mkdir(mode=0o700)
+    return nullcontext(str(keep))
+
+
+def _print(outcome: Outcome) -> None:
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.text import Text  # noqa: PLC0415
+
+    document = outcome.document
+    console = stdout_console()
+    for name, report in document["rounds"].items():
+        console.print(
+            f"round {name}: {report['answered']} of {report['nodes']} nodes, "
+            f"{report['users']:,} of {document['plan']['users']:,} users"
+        )
+    console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
+    table = Table(title="released histogram", title_justify="left")
+    table.add_column("item")
+    table.add_column("value", justify="right")
+    table.add_column("standard error of the noise", justify="right")
+    for row in outcome.rows:
+        table.add_row(
+            Text(visible(row["item"])), f"{float(row['value']):,.1f}", f"{float(row['standard_error']):,.1f}"
+        )
+    console.print(table)
+    total = document["total"]
+    console.print(f"cost: epsilon {epsilon_text(total['epsilon'])}, delta {total['delta']:.3g}")

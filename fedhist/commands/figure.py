@@ -1,0 +1,56 @@
+"""`fedhist figure`: a chart of a report as SVG or PNG, for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.commands.terminal import echo
+from fedhist.protocol.errors import InvalidInput
+
+FORMATS = ("svg", "png")
+_WITHHELD = {
+    "bytes": "over an open domain the bytes depend on the data, and are withheld where the truth is",
+    "seconds": "times depend on the data, and are withheld where the truth is",
+}
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("name")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new .svg or .png file."
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+def figure(folder: Path, name: str, out: Path, force: bool) -> None:
+    """Draw one chart of a run as SVG or PNG, for a paper.
+
+    NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
+    truth, and only a simulation has them. So do the seconds, and the bytes over an open domain, unless the rounds are
+    masked.
+    """
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise InvalidInput(f"a figure named {out.name}", allowed="a file name that ends in .svg or .png")
+    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
+
+    if name not in CHART_NAMES:
+        raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
+    charts = run_charts(read_run(folder))
+    if name not in charts:
+        raise InvalidInput(
+            f"this run has nothing to show in the chart {name!r}",
+            allowed=", ".join(charts),
+            advice=_WITHHELD.get(
+                name, "curve, scores and users need a simulation with the truth and its simulation.json"
+            ),
+        )
+    check_new_file(out, force=force)
+    from fedhist.simulations.figures.run_figures import draw_chart  # noqa: PLC0415 - loads matplotlib
+
+    with new_file(out, force=force) as file:
+        file.write(draw_chart(charts[name], kind))
+    echo(f"written: {out}")

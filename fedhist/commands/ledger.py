@@ -1,0 +1,136 @@
+"""`fedhist ledger`: what was spent on some data, by which plans, and how much is left."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedhist.commands.summary import epsilon_text, stdout_console
+from fedhist.commands.terminal import echo, line
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+@click.group()
+def ledger() -> None:
+    """Persistent privacy ledgers: one file for each set of people whose data is used.
+
+    Every run with --ledger FILE is added up there. A limit, set once, refuses the run that would pass it.
+    """
+
+
+@ledger.command()
+@FILE
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def show(file: Path, as_json: bool) -> None:
+    """Tell what was spent, by which plan and when."""
+    budget = BudgetFile.open(file, create=False)
+    runs, limit = budget.runs(), budget.limit
+    spent, reserved, tight = budget.spent(), budget.reserved(), budget.tight()
+    total = spent + reserved
+    if as_json:
+        document = {
+            "limit": None if limit is None else limit.to_json(),
+            "spent": spent.to_json(),
+            "reserved": reserved.to_json(),
+            "total": total.to_json(),
+            "tight": tight.to_json(),
+            "runs": [_run_document(one) for one in runs],
+        }
+        click.echo(json.dumps(document, allow_nan=False))
+        return
+    console = stdout_console()
+    console.print(_run_table(file.name, runs))
+    console.print(f"spent: {_text(spent)}")
+    if reserved != Cost(0, 0):
+        console.print(
+            f"held:  {_text(reserved)}, by runs that did not end; 'fedhist ledger close FILE RUN' "
+            "gives back what such a run did not charge",
+            soft_wrap=True,
+        )
+    console.print(f"total: {_text(total)} (basic composition)")
+    console.print(f"       {_text(tight)} (tight composition)")
+    console.print(f"limit: {'none' if limit is None else _text(limit)}")
+    if limit is not None:
+        left = Cost(max(limit.epsilon - total.epsilon, 0.0), max(limit.delta - total.delta, 0.0))
+        console.print(f"left:  {_text(left)}")
+
+
+@ledger.command("limit")
+@FILE
+@click.option("--epsilon", type=float, required=True, help="Largest total epsilon.")
+@click.option("--delta", type=float, required=True, help="Largest total delta.")
+@click.option("--replace", is_flag=True, help="Change a limit that is set already.")
+def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
+    """Set the limit of a ledger, made if missing."""
+    # Before the file is made: a mistake leaves nothing behind.
+    if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):
+        raise InvalidInput(
+            f"the limit is epsilon {epsilon:g}, delta {delta:g}",
+            allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
+        )
+    wanted = Cost(epsilon, delta)
+    BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
+    echo(f"limit of {file.name}: {_text(wanted)}")
+
+
+@ledger.command()
+@FILE
+@click.argument("run", type=int)
+def close(file: Path, run: int) -> None:
+    """End a run whose process died: from then on it counts what it charged, not what it reserved."""
+    BudgetFile.open(file, create=False).close(run)
+    echo(f"run {run} of {file.name} is closed")
+
+
+def _run_table(name: str, runs: Iterable[RunRecord]) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=f"ledger {escape(line(name))}", title_justify="left")
+    for heading in ("run", "when", "plan", "data", "selector", "status"):
+        table.add_column(heading, justify="right" if heading == "run" else "left", overflow="fold")
+    for heading in ("epsilon", "delta"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in runs:
+        table.add_row(
+            str(one.id),
+            f"{one.time:%Y-%m-%d %H:%M:%S}",
+            escape(line(one.plan_hash[:8])),
+            escape(line(one.label)),
+            escape(line(one.plan.get("selector", ""))),
+            escape(line(one.status)),
+            epsilon_text(one.charged.epsilon),
+            f"{one.charged.delta:.3g}",
+        )
+    return table
+
+
+def _run_document(run: RunRecord) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "time": run.time.isoformat(),
+        "plan_digest": run.plan_hash,
+        "plan": dict(run.plan),
+        "data": run.label,
+        "status": run.status,
+        "reason": run.reason,
+        "charged": run.charged.to_json(),
+        "reserved": run.reserved.to_json(),
+        "charges": [charge.to_json() for charge in run.charges],
+    }
+
+
+def _text(cost: Cost) -> str:
+    return f"epsilon {epsilon_text(cost.epsilon)}, delta {cost.delta:.3g}"

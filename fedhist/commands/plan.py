@@ -1,0 +1,386 @@
+"""`fedhist plan`: what a run will be like, before any budget is spent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from click.core import ParameterSource
+
+from fedhist.client.files.new_files import new_file
+from fedhist.commands.plan_summary import (
+    PUBLIC_ONLY,
+    print_answer,
+    print_curve,
+    row_of,
+    split_document,
+    split_words,
+    target_document,
+    target_words,
+)
+from fedhist.commands.progress import progress_on
+from fedhist.commands.run import run
+from fedhist.commands.summary import print_notes, stdout_console
+from fedhist.commands.terminal import line
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan import Plan
+from fedhist.server.coordinator import check_runnable
+from fedhist.simulations.datasets.guessed import (
+    DEFAULT_MEAN_TOTAL,
+    DEFAULT_TAIL_INDEX,
+    GuessedPopulation,
+)
+from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
+from fedhist.simulations.figures.plan_ahead import FORMATS, draw_plan_ahead, write_figure
+from fedhist.simulations.prediction.ahead import (
+    Outlook,
+    Split,
+    Target,
+    curve,
+    epsilon_for,
+    round_digits,
+    split_total,
+)
+from fedhist.simulations.prediction.prediction import Prediction, Predictor
+from fedhist.simulations.simulation import check_labels, check_not_empty
+
+MAX_POINTS = 200
+DEFAULT_POINTS = 20
+
+_FROM_RUN = (
+    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release", "statistic",
+    "buckets", "score_sensitivity", "selector", "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
+    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
+)  # fmt: skip
+_POPULATION = ("data", "items_file", "users", "items", "top_items", "normalise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line says that is neither the plan nor the population."""
+
+    epsilon: str
+    best_split: bool
+    target_error: float | None
+    total_epsilon: float | None
+    total_delta: float | None
+    mean_total: float | None
+    distinct_items: float | None
+    tail_index: float | None
+    seed: int
+    figure: Path | None
+    csv: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All that was predicted."""
+
+    epsilons: list[float]
+    rows: list[Prediction]
+    target: Target | None
+    split: Split | None
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--epsilon",
+    metavar="RANGE",
+    default="0.1:10",
+    help=f"Budgets of the histogram: LOW:HIGH, LOW:HIGH:POINTS ({DEFAULT_POINTS} points unless told, evenly on a "
+    "logarithmic scale) or values with commas. With --best-split, of both rounds together.",
+)
+@click.option(
+    "--best-split",
+    is_flag=True,
+    help="Take each epsilon as a total and split it between the rounds at its best.",
+)
+@click.option(
+    "--target-error", type=float, metavar="E", help="Which epsilon gives this relative error, e.g. 0.05?"
+)
+@click.option(
+    "--total-epsilon", type=float, metavar="E", help="How should this budget be split between the rounds?"
+)
+@click.option(
+    "--total-delta",
+    type=float,
+    metavar="D",
+    help="Delta of both rounds together, for all answers; all of it goes to the histogram unless the selector spends "
+    "delta too.",
+)
+@click.option(
+    "--mean-total",
+    type=float,
+    metavar="M",
+    help=f"A guess, for a model population: the mean of users' totals. [default: {DEFAULT_MEAN_TOTAL:g}]",
+)
+@click.option(
+    "--distinct-items",
+    type=float,
+    metavar="K",
+    help="A guess: how many different items a user has on average. [default: mean total to the power of 0.6]",
+)
+@click.option(
+    "--tail-index",
+    type=float,
+    metavar="A",
+    help="A guess: the share of users with a total above x falls like x^-A. 1.2 is very uneven, 3 tame. "
+    f"[default: {DEFAULT_TAIL_INDEX:g}]",
+)
+@click.option("--seed", type=int, default=0, metavar="S", help="Of synthetic and model populations.")
+@click.option(
+    "--figure", type=click.Path(path_type=Path), metavar="FILE", help="Draw the curves as .svg or .png."
+)
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+@click.pass_context
+def plan(context: click.Context, /, **flags: Any) -> None:
+    """Predict error and threshold of a run over a range of epsilon, before any budget is spent.
+
+    Computed from a public population (--data), a synthetic one, or one made from your guesses (--users, --items,
+    --mean-total, --distinct-items, --tail-index). Nothing is charged. Predictions are not private: the data
+    must be public, or a past release.
+    """
+    options = Options(**{f.name: flags.pop(f.name) for f in fields(Options)})
+    epsilons = _epsilons(options.epsilon)
+    given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    wanted = Wanted(**{name: flags.pop(name) for name in _POPULATION}, open_domain=flags["domain"] == "open")
+    _check(options, wanted, given)
+    if flags["mechanism"] is None and flags["domain"] == "closed" and flags["delta"] == 0:
+        flags["mechanism"] = "laplace"
+    with progress_on(sys.stderr) as progress:
+        progress.phase("population")
+        loaded = _population(options, wanted)
+        items = None if wanted.open_domain else loaded.population.domain_size
+        settings = flags | {"users": loaded.population.users, "items": items}
+        outlook = Outlook(
+            Predictor(progress.watch(loaded.population), seed=options.seed), settings, options.total_delta
+        )
+        first = outlook.plan(epsilons[0])
+        check_runnable(first, simulated=True)
+        check_labels(loaded.population, first)
+        check_not_empty(loaded.population)
+        progress.phase("predict")
+        answers = _answer(options, outlook, epsilons)
+        document = _document(options, loaded, first, answers)
+        if options.csv is not None:
+            _write_csv(options.csv, document["rows"])
+        if options.figure is not None:
+            progress.phase("write")
+            drawn = draw_plan_ahead(
+                answers.epsilons,
+                answers.rows,
+                totals=options.best_split,
+                target=answers.target,
+                split=answers.split,
+            )
+            with new_file(options.figure, force=True) as file:
+                write_figure(drawn, file, options.figure.suffix.lower().removeprefix("."))
+    if options.as_json:
+        click.echo(json.dumps(document, allow_nan=False))
+    else:
+        _print(options, loaded, first, answers, document["notes"])
+
+
+# The same options as `fedhist run` has, with the same words: a plan that was predicted is run by the same flags.
+plan.params += [parameter for parameter in run.params if parameter.name in _FROM_RUN]
+
+
+def _answer(options: Options, outlook: Outlook, epsilons: list[float]) -> Answers:
+    totals = options.best_split
+    split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
+    rows = curve(outlook, epsilons, totals=totals)
+    target = None
+    if options.target_error is not None:
+        target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
+    return Answers(epsilons=epsilons, rows=rows, target=target, split=split)
+
+
+def _epsilons(text: str) -> list[float]:
+    """The values that a range stands for, rising."""
+    wrong = InvalidInput(
+        f"--epsilon is {text!r}",
+        allowed="LOW:HIGH or LOW:HIGH:POINTS with 0 < LOW < HIGH and 2 points or more, or values above 0 with commas",
+        advice="for example 0.1:10, 0.5:4:8 or 0.5,1,2",
+    )
+    count = 0
+    try:
+        if ":" not in text:
+            values = sorted({float(part) for part in text.split(",")})
+        else:
+            low, high, *points = text.split(":")
+            (count,) = map(int, points or [str(DEFAULT_POINTS)])
+            if not (0 < float(low) < float(high) < math.inf and count >= 2):
+                raise wrong
+            asked = np.geomspace(float(low), float(high), min(count, MAX_POINTS + 1))
+            values = sorted({round_digits(value, 3) for value in asked})
+    except ValueError:
+        raise wrong from None
+    if not all(0 < value < math.inf for value in values):
+        raise wrong
+    if max(count, len(values)) > MAX_POINTS:
+        raise InvalidInput(
+            f"--epsilon asks for {max(count, len(values))} points", allowed=f"up to {MAX_POINTS}"
+        )
+    return values
+
+
+def _check(options: Options, wanted: Wanted, given: set[str]) -> None:
+    guesses = _guesses(options)
+    if wanted.data is not None and (wanted.users is not None or wanted.items is not None or guesses):
+        raise InvalidInput(
+            "guesses (--users, --items, --mean-total, --distinct-items, --tail-index) shape a made-up population and "
+            "--data names a file",
+            allowed="one or the other",
+        )
+    if guesses and wanted.top_items is not None:
+        raise InvalidInput(
+            "--top-items with guesses",
+            allowed="--top-items with --data",
+            advice="guess fewer --items instead",
+        )
+    if wanted.data is None and (wanted.items_file is not None or wanted.normalise is not None):
+        raise InvalidInput(
+            "--items-file or --normalise without --data", allowed="those with a data file that has names"
+        )
+    if wanted.items_file is not None and wanted.top_items is not None:
+        raise InvalidInput("--items-file with --top-items", allowed="one or the other")
+    for flag, value in (
+        ("--users", wanted.users),
+        ("--items", wanted.items),
+        ("--top-items", wanted.top_items),
+    ):
+        if value is not None and value < 1:
+            raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
+    for flag, number in (
+        ("--target-error", options.target_error),
+        ("--total-epsilon", options.total_epsilon),
+    ):
+        if number is not None and not 0 < number < math.inf:
+            raise InvalidInput(f"{flag} is {number:g}", allowed="a finite number above 0")
+    if options.total_delta is not None and given & {"delta", "delta_select"}:
+        raise InvalidInput(
+            "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
+        )
+    if options.best_split and "epsilon_select" in given:
+        raise InvalidInput(
+            "--best-split with --epsilon-select",
+            allowed="one or the other: --best-split chooses the budget of the threshold",
+        )
+    _check_files(options, wanted)
+
+
+def _check_files(options: Options, wanted: Wanted) -> None:
+    """Before anything is computed: files that can't be written, or that would take the place of the data."""
+    if options.figure is not None and options.figure.suffix.lower() not in FORMATS:
+        raise InvalidInput(
+            f"--figure is {options.figure.name!r}", allowed=f"a name ending in {' or '.join(FORMATS)}"
+        )
+    for flag, path in (("--figure", options.figure), ("--csv", options.csv)):
+        if path is None:
+            continue
+        if not path.parent.is_dir() or path.is_dir():
+            raise InvalidInput(
+                f"{flag} {path.name} can't be written there", allowed="a file in a folder that exists"
+            )
+        if any(
+            read is not None and path.resolve() == read.resolve() for read in (wanted.data, wanted.items_file)
+        ):
+            raise InvalidInput(f"{flag} names a file that is read", allowed="another file")
+
+
+def _guesses(options: Options) -> dict[str, float]:
+    named = {
+        "mean_total": options.mean_total,
+        "distinct_items": options.distinct_items,
+        "tail_index": options.tail_index,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _population(options: Options, wanted: Wanted) -> Loaded:
+    guesses = _guesses(options)
+    if not guesses:
+        return load(wanted, options.seed)
+    model = GuessedPopulation(
+        users=wanted.users or DEFAULT_USERS, items=wanted.items or DEFAULT_ITEMS, seed=options.seed, **guesses
+    )
+    made = (
+        f"model population: Pareto totals of mean {model.mean_total:g} and tail index {model.tail_index:g}, "
+        f"{model.wanted_items:.3g} different items a user, popularity 1/(rank + 2). Real users differ: "
+        "try other guesses"
+    )
+    return Loaded(model, "model of your guesses", notes=(made,))
+
+
+def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -> dict[str, Any]:
+    totals = options.best_split
+    # The notes of a file on what is not private are said of everything here by the last one.
+    kept = [note for note in loaded.notes if "not private" not in note]
+    drawn = answers.rows[0].draws
+    if drawn is not None:
+        kept.append(
+            f"the selector {first.selector} has no closed form: it was drawn {drawn} times for each row"
+        )
+    return {
+        "private": False,
+        "population": {
+            "name": loaded.name,
+            "users": loaded.population.users,
+            "items": loaded.population.domain_size,
+        },
+        "plan": {
+            name: value
+            for name, value in first.to_json().items()
+            if name not in ("epsilon", "epsilon_select")
+        },
+        "epsilon_is": "total" if totals else "histogram",
+        "rows": [row_of(row) for row in answers.rows],
+        "target": None if answers.target is None else target_document(answers.target, totals=totals),
+        "split": None if answers.split is None else split_document(answers.split),
+        "notes": [*kept, PUBLIC_ONLY],
+    }
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with new_file(path, force=True) as file:
+        file.write(text.getvalue().encode())
+
+
+def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:
+    console = stdout_console()
+    items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.is_open else "")
+    mechanism = f"random clip, {first.release}" if first.is_open else str(first.mechanism)
+    chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
+    facts = (
+        f"population  {loaded.population.users:,} users x {items} ({line(loaded.name)})\n"
+        f"mechanism   {mechanism}, neighbours {first.neighbours.value}, threshold {chosen} "
+        f"from {first.min_threshold:g} to {first.max_threshold:g}"
+    )
+    console.print(facts, markup=False, soft_wrap=True)
+    print_curve(
+        console, answers.epsilons, answers.rows, totals=options.best_split, target=options.target_error
+    )
+    if answers.target is not None:
+        question = f"Which epsilon gives an error of {answers.target.error:g}?"
+        print_answer(console, question, target_words(answers.target, totals=options.best_split))
+    if answers.split is not None:
+        question = f"How should epsilon {answers.split.total:g} be split between the rounds?"
+        print_answer(console, question, split_words(answers.split))
+    print_notes(console, notes)
+    written = [str(path) for path in (options.figure, options.csv) if path is not None]
+    if written:
+        console.print(line(f"written: {', '.join(written)}"), markup=False, soft_wrap=True)

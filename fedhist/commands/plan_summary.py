@@ -1,0 +1,228 @@
+"""Predictions as a person reads them, and as rows for a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedhist.commands.summary import epsilon_text
+from fedhist.protocol.plan import Plan
+from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target, round_digits
+from fedhist.simulations.prediction.prediction import Prediction
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PUBLIC_ONLY = (
+    "a prediction is computed from the exact data that it is given and is not private: that data must be public, or a "
+    "past release. Nothing was charged"
+)
+
+_CURVE_WIDTH, _LEAST_CURVE = 32, 10
+# Terminals narrower than this do without some columns.
+_WIDE = 112
+_LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
+
+
+def row_of(prediction: Prediction) -> dict[str, Any]:
+    """One prediction, flat: the budget, the expected errors and thresholds, and the cost of both rounds together."""
+    plan, total, tight = prediction.plan, prediction.total, prediction.tight
+    return {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "epsilon_select": plan.epsilon_select if len(prediction.charges) > 1 else 0.0,
+        "delta_select": sum(charge.delta for charge in prediction.charges[:-1]),
+        "relative_loss": prediction.relative_loss,
+        "relative_loss_error": prediction.sampling_error,
+        "clipping_error": prediction.clipping_error,
+        "noise_error": prediction.noise_error,
+        "threshold": prediction.threshold,
+        "threshold_low": prediction.threshold_low,
+        "threshold_high": prediction.threshold_high,
+        "clipped_users": prediction.clipped_users,
+        "released_items": prediction.released_items,
+        "recall": prediction.recall,
+        "selector_draws": prediction.draws,
+        "total_epsilon": _or_none(total.epsilon),
+        "total_delta": total.delta,
+        "tight_epsilon": _or_none(tight.epsilon),
+        "tight_delta": tight.delta,
+    }
+
+
+def target_document(target: Target, *, totals: bool) -> dict[str, Any]:
+    """The answer to the first question."""
+    return {
+        "error": target.error,
+        "epsilon": target.epsilon,
+        "epsilon_is": "total" if totals else "histogram",
+        "at_start_of_range": target.at_start,
+        "row": row_of(target.prediction),
+        "words": target_words(target, totals=totals),
+    }
+
+
+def split_document(split: Split) -> dict[str, Any]:
+    """The answer to the second question."""
+    return {
+        "total_epsilon": split.total,
+        "best_share": split.best_share,
+        "flat_from": split.flat_low,
+        "flat_to": split.flat_high,
+        "flat_within": FLATNESS,
+        "tried": [
+            {"share": share, "relative_loss": loss}
+            for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
+        ],
+        "row": row_of(split.best),
+        "words": split_words(split),
+    }
+
+
+def target_words(target: Target, *, totals: bool) -> str:
+    """The answer to: which epsilon gives this error."""
+    plan = target.prediction.plan
+    what = "a total epsilon of" if totals else "epsilon"
+    if target.at_start:
+        beginning = f"{what} {target.epsilon:.4g}, the smallest of the range, is already enough"
+    else:
+        beginning = f"{what} {target.epsilon:.4g}"
+    return (
+        f"{beginning}: predicted error {target.prediction.relative_loss:.4f}, threshold about "
+        f"{_counts(target.prediction.threshold, 3)}. Run with {budget_flags(plan, target.prediction)}; "
+        f"{_cost_words(target.prediction)}."
+    )
+
+
+def split_words(split: Split) -> str:
+    """The answer to: how to split a budget between the rounds."""
+    plan = split.best.plan
+    return (
+        f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for the "
+        f"histogram: predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} "
+        f"Run with {budget_flags(plan, split.best)}; {_cost_words(split.best)}."
+    )
+
+
+def _flatness_words(split: Split) -> str:
+    ratio = split.flat_high / split.flat_low
+    kind = "flat" if ratio > 4 else "sharp" if ratio < 2 else "rather flat"
+    tried = f"of {len(split.shares)} splits tried"
+    if split.best.sampling_error > 0:
+        tried = f"up to twice the sampling error of {split.best.sampling_error:.2g}, {tried}"
+    if split.flat_low == split.flat_high:
+        return f"The optimum is {kind}: {tried}, no other comes within {FLATNESS:.0%} of that error."
+    return (
+        f"The optimum is {kind}: {tried}, all that give the threshold {split.flat_low:.1%} to {split.flat_high:.1%} "
+        f"come within {FLATNESS:.0%} of that error."
+    )
+
+
+def budget_flags(plan: Plan, prediction: Prediction) -> str:
+    """The budget as flags of `fedhist run`."""
+    flags = f"--epsilon {plan.epsilon:.6g}"
+    if not plan.is_pure:
+        flags += f" --delta {plan.delta:.6g}"
+    if len(prediction.charges) > 1:
+        flags += f" --epsilon-select {plan.epsilon_select:.6g}"
+    if any(charge.delta > 0 for charge in prediction.charges[:-1]):
+        flags += f" --delta-select {plan.delta_select:.6g}"
+    return flags
+
+
+def _cost_words(prediction: Prediction) -> str:
+    total, tight = prediction.total, prediction.tight
+    if math.isinf(total.epsilon):
+        return f"the selector {prediction.plan.selector} is not private"
+    return (
+        f"the whole run costs epsilon {total.epsilon:.4g} by basic and {tight.epsilon:.4g} by tight composition, "
+        f"delta {total.delta:.3g}"
+    )
+
+
+def print_curve(
+    console: Console,
+    epsilons: Sequence[float],
+    rows: Sequence[Prediction],
+    *,
+    totals: bool,
+    target: float | None,
+) -> None:
+    """A row for each epsilon, with the curve at the right; a narrow terminal gets fewer columns."""
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    narrow = console.width < _WIDE
+    columns = [_columns(row, narrow=narrow) for row in rows]
+    told = [f"{epsilon:.4g}" for epsilon in epsilons]
+    heading = "total" if totals else "epsilon"
+    taken = max(map(len, [heading, *told])) + 3
+    taken += sum(max(len(name), *(len(row[name]) for row in columns)) + 3 for name in columns[0])
+    width = min(_CURVE_WIDTH, console.width - taken - 4)
+    table = Table(
+        title="predicted relative error of a run, its parts, and its threshold", title_justify="left"
+    )
+    for name in (heading, *columns[0]):
+        table.add_column(name, justify="right", no_wrap=True)
+    low, high = _axis([row.relative_loss for row in rows])
+    if width >= _LEAST_CURVE:
+        table.add_column(f"{low:g}" + f"{high:g}".rjust(width - len(f"{low:g}")), no_wrap=True)
+    for epsilon, row, cells in zip(told, rows, columns, strict=True):
+        curve = [_dot(row.relative_loss, low, high, width, target)] if width >= _LEAST_CURVE else []
+        table.add_row(epsilon, *cells.values(), *curve)
+    console.print(table)
+
+
+def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
+    cells = {
+        "choice": f"{row.plan.epsilon_select:.3g}" if len(row.charges) > 1 else "0",
+        "error": f"{row.relative_loss:.4f}",
+        "clipping": f"{row.clipping_error:.4f}",
+        "noise": f"{row.noise_error:.4f}",
+        "threshold": _counts(row.threshold, 4),
+        "9 of 10": f"{_counts(row.threshold_low, 3)}-{_counts(row.threshold_high, 3)}",
+    }
+    if row.recall is not None:
+        cells["keys"] = f"{row.released_items:,.0f}"
+    cells |= {"basic": epsilon_text(row.total.epsilon), "tight": epsilon_text(row.tight.epsilon)}
+    return {name: cell for name, cell in cells.items() if not (narrow and name in _LEFT_OUT)}
+
+
+def print_answer(console: Console, question: str, answer: str) -> None:
+    """A question and what was found."""
+    console.print(question, style="bold", markup=False)
+    console.print(answer, markup=False)
+
+
+def _axis(losses: Sequence[float]) -> tuple[float, float]:
+    """Round numbers around all losses, for a logarithmic axis."""
+    positive = [max(loss, 1e-6) for loss in losses]
+    low, high = (_nice(min(positive), up=False), _nice(max(positive), up=True))
+    return (low, high) if high > low else (low, 2 * low)
+
+
+def _nice(value: float, *, up: bool) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    steps = [power * step for step in (1, 2, 5, 10)]
+    return float(f"{min(s for s in steps if s >= value) if up else max(s for s in steps if s <= value):.3g}")
+
+
+def _dot(loss: float, low: float, high: float, width: int, target: float | None) -> str:
+    def place(value: float) -> int:
+        share = math.log(max(value, 1e-6) / low) / math.log(high / low)
+        return min(max(round(share * (width - 1)), 0), width - 1)
+
+    cells = [" "] * width
+    if target is not None and low <= target <= high:
+        cells[place(target)] = "┊"
+    cells[place(loss)] = "●"
+    return "".join(cells)
+
+
+def _counts(value: float, digits: int) -> str:
+    """So many digits, and never a power of ten."""
+    return f"{round_digits(value, digits):,.12g}"
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isinf(value) else value

@@ -1,0 +1,186 @@
+"""Progress on a terminal, by phase; nothing at all when the output is not one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from fedhist.commands.terminal import echo, line
+from fedhist.protocol.events import Event, Heard
+from fedhist.protocol.histograms import Histograms, Population, labels_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from fedhist.simulations.experiments.counting import Counting
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import ProgressColumn, Task
+
+PHASES = {
+    "population": "reading the population",
+    "engine": "starting or stopping the nodes",
+    "plan": "checking the plan",
+    "select": "round 1: statistics, private choice of the threshold",
+    "release": "round 2: clipped histograms, noise",
+    "account": "composing the privacy ledger",
+    "truth": "measuring against the truth",
+    "write": "writing the result",
+    "report": "writing the report",
+    "predict": "predicting runs",
+}
+
+
+class Progress:
+    """Shows no bar. The form for pipes and files."""
+
+    def trial(self, number: int, trials: int) -> None:
+        """One of several runs begins; the first has number 1."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+
+    def watch(self, population: Population) -> Population:
+        """The population, told as it is read."""
+        return population
+
+    def observe(self, event: Event) -> None:
+        """Something happened in the run."""
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        echo(text, err=True)
+
+
+class TerminalProgress(Progress):
+    """One bar for the phase that runs, gone at the end."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._task = bars.add_task("starting", total=None, unit="")
+        self._prefix = ""
+
+    def trial(self, number: int, trials: int) -> None:
+        """Put the trial before the phase."""
+        self._prefix = f"trial {number} of {trials}, " if trials > 1 else ""
+
+    def phase(self, name: str) -> None:
+        """Start the bar of this phase."""
+        # A new one each time: a bar can't forget what it counted.
+        self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(self._prefix + PHASES.get(name, name), total=None, unit="")
+
+    def watch(self, population: Population) -> Population:
+        """The population, each shard moving the bar on."""
+        return _Watched(population, self)
+
+    def observe(self, event: Event) -> None:
+        """Nodes that have answered move the bar on."""
+        if isinstance(event, Heard):
+            self.count(event.answered, event.asked, unit="nodes")
+
+    def count(self, done: int, total: int, *, unit: str) -> None:
+        """So many of so many; what is complete is shown at once, since the next phase may follow at once."""
+        self._bars.update(self._task, total=total, completed=done, unit=unit, refresh=done == total)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._bars.console.print(line(text), markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    population: Population
+    progress: TerminalProgress
+
+    @property
+    def users(self) -> int:
+        return self.population.users
+
+    @property
+    def domain_size(self) -> int:
+        return self.population.domain_size
+
+    @property
+    def labels(self) -> Sequence[str | int] | None:
+        return labels_of(self.population)
+
+    @property
+    def item_origin(self) -> ItemOrigin:
+        return origin_of(self.population)
+
+    def shards(self) -> Iterator[Histograms]:
+        done = 0
+        for shard in self.population.shards():
+            self.progress.count(done, self.population.users, unit="users")
+            yield shard
+            done += shard.users
+        self.progress.count(done, self.population.users, unit="users")
+
+
+@contextmanager
+def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
+    """A bar on this stream if it is a terminal and nobody asked for quiet."""
+    if quiet or not stream.isatty():
+        yield Progress()
+        return
+    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+        yield TerminalProgress(bars)
+
+
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """What every bar shows: the phase, how much of it is done, at which rate, for how long, and how much longer."""
+    from rich.progress import (  # noqa: PLC0415 - loads for a terminal only
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import ProgressColumn as Column  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    class Rate(Column):
+        """Pieces a second."""
+
+        def render(self, task: Task) -> Text:
+            """Nothing while there is nothing to count."""
+            speed = task.finished_speed or task.speed
+            return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
+
+    left = TimeRemainingColumn(compact=True)
+    what = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
+    return (*what, MofNCompleteColumn(), TextColumn("{task.fields[unit]}"), Rate(), TimeElapsedColumn(), left)
+
+
+class TerminalCounting(Counting):
+    """One bar with the time that is left, gone at the end."""
+
+    def __init__(self, bars: Bars, what: str) -> None:
+        self._bars = bars
+        self._task = bars.add_task(what, total=None, unit="")
+
+    def begin(self, total: int, left: int) -> None:
+        """Show the bar from where an earlier run stopped."""
+        self._bars.reset(self._task, total=total, completed=total - left)
+
+    def advance(self) -> None:
+        """Move the bar on."""
+        self._bars.advance(self._task)
+
+
+@contextmanager
+def counting_on(stream: TextIO, what: str) -> Iterator[Counting]:
+    """A counting bar on this stream if it is a terminal."""
+    if not stream.isatty():
+        yield Counting()
+        return
+    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+        yield TerminalCounting(bars, what)

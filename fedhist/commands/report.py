@@ -1,0 +1,51 @@
+"""`fedhist report`: a result folder as one HTML page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.commands.progress import progress_on
+from fedhist.commands.terminal import echo
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="A new file. [default: FOLDER/report.html]"
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
+    """Write a result folder as one self-contained HTML page.
+
+    FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. What was computed
+    from the truth, which only a simulation knows, is marked; the page of a deployment shows what was released and what
+    it cost, and nothing else.
+    """
+    target = folder / "report.html" if out is None else out
+    with progress_on(sys.stderr, quiet=quiet) as progress:
+        progress.phase("report")
+        if folder.is_dir():
+            check_new_file(target, force=force)
+        page = _page(folder).encode("utf-8")
+        with new_file(target, force=force) as file:
+            file.write(page)
+    if not quiet:
+        echo(f"written: {target} ({len(page):,} bytes)")
+
+
+def _page(folder: Path) -> str:
+    """The page that fits what the folder holds."""
+    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
+    from fedhist.simulations.report.tables_page import (  # noqa: PLC0415
+        experiment_page,
+        is_experiment,
+        read_experiment,
+    )
+
+    return experiment_page(read_experiment(folder)) if is_experiment(folder) else run_page(read_run(folder))

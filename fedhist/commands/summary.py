@@ -1,0 +1,188 @@
+"""A result as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from fedhist.commands.terminal import line
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import masking_graph
+from fedhist.protocol.privacy.ledger import Charge, Cost
+from fedhist.server.releases.release import Release
+from fedhist.simulations.simulation import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+# Wide enough for every table here; a pipe has no width of its own and would get 80.
+_PIPE_WIDTH = 120
+
+
+def stdout_console() -> Console:
+    """Where results are printed: as wide as the terminal, or wide enough for whoever reads a pipe."""
+    from rich.console import Console  # noqa: PLC0415 - loads when something is printed
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def print_result(console: Console, result: Result, *, source_name: str) -> None:
+    """Threshold, quality, cost, bytes and seconds of one run."""
+    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
+
+    release, plan = result.release, result.release.plan
+    table = _plain_table()
+    items = "an open domain" if plan.items is None else f"{plan.items:,} items"
+    table.add_row("population", f"{plan.users:,} users x {items} ({escape(line(source_name))})")
+    if any(users < plan.users for users in result.users.values()):
+        rounds = " · ".join(f"{name} {users:,}" for name, users in result.users.items())
+        table.add_row("answered", f"{rounds} of {plan.users:,} users")
+    table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
+    if plan.is_masked:
+        table.add_row("masking", masking_text(plan))
+    table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
+    if release.bar is not None:
+        table.add_row(
+            "released", f"{len(release.histogram):,} keys above {release.bar:,}{_recall_text(result)}"
+        )
+    if result.diagnostics is not None:
+        known = result.diagnostics
+        table.add_row(
+            "clipped", f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts  (*)"
+        )
+        noise = "noise alone" if release.bar is None else "noise and withheld keys"
+        parts = f"clipping alone {known.clipping_error:.4f}, {noise} {known.noise_error:.4f}"
+        if known.relative_loss_clipped is None:
+            table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
+        else:
+            table.add_row("loss, clipped", f"{known.relative_loss_clipped:.4f} ({parts})  (*)")
+            table.add_row("loss, debiased", f"{known.relative_loss:.4f}  (*)")
+        if known.bucketed_v_error is not None:
+            table.add_row(
+                "buckets",
+                f"V(C) by buckets is off by at most {known.bucketed_v_error:.2%}, "
+                f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
+            )
+    table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
+    sender = "a participant" if plan.is_masked else "a user"
+    table.add_row(f"sent by {sender}", _sent_text(result))
+    table.add_row("seconds", _seconds_text(result))
+    console.print(table)
+    console.print(charge_table(release.charges, result.total, result.tight))
+    if result.diagnostics is not None:
+        console.print("(*) depends on the exact data, which only a simulation may tell: not private")
+    print_notes(console, result.notes)
+
+
+def print_trials(console: Console, results: Sequence[Result]) -> None:
+    """Every trial and the mean over them."""
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(title=f"{len(results)} trials", title_justify="left")
+    for heading in ("seed", "threshold", "relative loss"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(str(result.seed), f"{result.threshold:,.4g}", _loss(result.relative_loss))
+    table.add_section()
+    losses = [r.relative_loss for r in results if r.relative_loss is not None]
+    mean_loss = sum(losses) / len(losses) if losses else None
+    mean_threshold = sum(r.threshold for r in results) / len(results)
+    table.add_row("mean", f"{mean_threshold:,.4g}", _loss(mean_loss))
+    console.print(table)
+
+
+def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
+    """The ledger: an entry a row, then the totals."""
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(title="privacy ledger", title_justify="left")
+    for heading in ("round", "mechanism"):
+        table.add_column(heading)
+    for heading in ("sensitivity", "epsilon", "delta"):
+        table.add_column(heading, justify="right")
+    for charge, equal in groupby(charges):
+        times = len(list(equal))
+        name = charge.name if charge.private else f"{charge.name} (not private)"
+        name = name if times == 1 else f"{name} x {times}"
+        sensitivity = f"{charge.sensitivity:,.4g} {charge.norm}"
+        table.add_row(charge.round, name, sensitivity, epsilon_text(charge.epsilon), f"{charge.delta:.3g}")
+    table.add_section()
+    table.add_row("total", "basic composition", "", epsilon_text(total.epsilon), f"{total.delta:.3g}")
+    table.add_row("total", "tight composition", "", epsilon_text(tight.epsilon), f"{tight.delta:.3g}")
+    return table
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """What the user should know, a line each."""
+    for note in notes:
+        console.print(line(f"note: {note}"), style="yellow", highlight=False, markup=False)
+
+
+def epsilon_text(epsilon: float) -> str:
+    """An epsilon with four digits; an infinite one in words."""
+    return "not private" if epsilon == float("inf") else f"{epsilon:.4g}"
+
+
+def _mechanism_text(plan: Plan) -> str:
+    if plan.is_open:
+        return f"random clip, {plan.release}"
+    return f"{plan.mechanism}, each item by itself" if plan.per_item else str(plan.mechanism)
+
+
+def masking_text(plan: Plan) -> str:
+    """Who is linked to whom, how many hold a secret's shares, and how many have to stay."""
+    links = masking_graph(plan)
+    noise = f", each adds 1/{plan.noise_shares} of the noise" if plan.noise_by_devices else ""
+    return (
+        f"{plan.masking}: {links.devices:,} participants, each linked to {links.neighbours}, "
+        f"{links.threshold} shares open a secret, at least {plan.minimum_survivors:,} must stay{noise}"
+    )
+
+
+def _threshold_text(release: Release) -> str:
+    if release.item_release is None or len(release.item_release.thresholds) == 1:
+        return f"{release.threshold:,.4g}"
+    return f"{release.item_release.thresholds.min():,.4g} to {release.threshold:,.4g}, one an item,"
+
+
+def _recall_text(result: Result) -> str:
+    known = result.diagnostics
+    return "" if known is None or known.recall is None else f", {known.recall:.2%} of all keys  (*)"
+
+
+def _sent_text(result: Result) -> str:
+    sent = " · ".join(result.sent)
+    if None in result.bytes_per_user.values():
+        return f"{sent} (a size that depends on the data)"
+    return f"{sent}  (*)" if "bytes_per_user" in result.sizes_tell else sent
+
+
+def _seconds_text(result: Result) -> str:
+    if result.diagnostics is None:
+        return "withheld (times depend on the data)"
+    return " · ".join(f"{phase} {spent:.2f}" for phase, spent in result.seconds.items()) + "  (*)"
+
+
+def _choice_text(result: Result) -> str:
+    plan = result.release.plan
+    if plan.selector == "fixed":
+        return "fixed by the plan"
+    warning = "" if all(charge.private for charge in result.release.charges) else " (not private)"
+    return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {plan.max_threshold:g}"
+
+
+def _loss(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def _plain_table() -> Table:
+    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    return table

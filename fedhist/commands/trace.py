@@ -1,0 +1,94 @@
+"""`fedhist trace`: what happened in a run, as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedhist.commands.terminal import echo, line
+from fedhist.protocol.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fedhist.protocol.events import Event, Viewed
+    from fedhist.server.trace_file import Trace
+
+_COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "magenta", "view": "magenta"}
+_MARGIN = " " * 14
+
+
+@click.group()
+def trace() -> None:
+    """Show what happened in a run: states, messages, drop-outs, charges."""
+
+
+@trace.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
+@click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
+def show(run: Path, round_: str | None, participant: str | None) -> None:
+    """Print the timeline of a run that was made with --trace.
+
+    RUN is a result folder, or a trace file.
+    """
+    from fedhist.protocol.events import Viewed  # noqa: PLC0415 - loads when a trace is shown
+    from fedhist.server.trace_file import TRACE_FILE, read_trace  # noqa: PLC0415
+    from fedhist.simulations.report.narration import in_words  # noqa: PLC0415
+
+    read = read_trace(run / TRACE_FILE if run.is_dir() else run)
+    wanted = None if participant is None else _participant(read, participant)
+    plan = read.plan
+    echo(
+        f"{run}: plan {plan.digest.hex()[:16]}, {plan.users:,} users, engine {read.engine}, "
+        f"{'simulation' if read.simulated else 'only what is released'}"
+    )
+    shown = 0
+    for number, (at, event) in enumerate(read.lines, start=1):
+        if not _is_asked_for(event, round_, wanted):
+            continue
+        shown += 1
+        when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
+        click.echo(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
+        if isinstance(event, Viewed):
+            for row in _view_lines(event):
+                click.echo(_MARGIN + row)
+    click.echo(f"{shown:,} of {len(read.lines):,} events")
+
+
+def _is_asked_for(event: Event, round_: str | None, participant: str | None) -> bool:
+    from fedhist.protocol.events import Charged  # noqa: PLC0415 - loads when a trace is shown
+
+    of_round = event.charge["round"] if isinstance(event, Charged) else getattr(event, "round", None)
+    if participant is not None and getattr(event, "participant", None) != participant:
+        return False
+    return round_ is None or of_round == round_
+
+
+def _participant(read: Trace, name: str) -> str:
+    """The participant of this name, or of this number."""
+    found = (getattr(event, "participant", None) for event in read.events)
+    known = list(dict.fromkeys(one for one in found if one is not None))
+    for one in known:
+        if name in (one, one.partition(" ")[2]):
+            return str(one)
+    asked = [one for one in known if not one.startswith("user ")]
+    some = f"'{asked[0]}' to '{asked[-1]}'" if asked else "none: it names nobody"
+    raise InvalidInput(
+        f"the trace has no participant {name!r}",
+        allowed=some,
+        advice="of many participants a trace names the first few",
+    )
+
+
+def _view_lines(view: Viewed) -> Iterator[str]:
+    """What the device had and what the server saw, side by side."""
+    from fedhist.display.visible_text import visible  # noqa: PLC0415 - loads when a view is shown
+    from fedhist.simulations.report.charts import number  # noqa: PLC0415
+
+    heads = (["the user has"] if view.data is not None else []) + ["device sends", "server sees"]
+    yield " " * 24 + "".join(f"{head:>15}" for head in heads)
+    for place, name in enumerate(view.places):
+        columns = (view.had, view.seen) if view.data is None else (view.data, view.had, view.seen)
+        yield f"{visible(name, 24):24}" + "".join(f"{number(column[place]):>15}" for column in columns)

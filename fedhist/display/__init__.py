@@ -1,0 +1,1 @@
+"""Text and tables for people, imported by every layer and importing none."""

@@ -1,0 +1,1 @@
+"""How a user's histogram is cut to a bound, and what that does to sums."""

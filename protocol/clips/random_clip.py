@@ -1,0 +1,56 @@
+"""Random clipping: keep at most C of a user's items, drawn without replacement (Liu et al., section 5).
+
+Unlike l1 clipping it bounds the number of distinct items too, and it keeps whole counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhist.protocol.clips.clipping import sum_by_item, sum_items, take_users, user_totals
+from fedhist.protocol.clips.hypergeometric import hypergeometric
+from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.privacy.randomness import Source
+
+
+def sum_random_clipped(histograms: Histograms, threshold: int, *, source: Source) -> Integers:
+    """The sum over users of min(m_i, C) of each one's m_i items, by item. What a device sends in round 2.
+
+    The kept counts are multivariate hypergeometric. What a user draws depends on the source, the user's number and the
+    user's own histogram, not on who else is in the batch.
+    """
+    clipped = user_totals(histograms) > threshold
+    total = sum_items(histograms)
+    if clipped.any():
+        above = take_users(histograms, clipped)
+        kept = _sample(above, threshold, histograms.user_numbers()[clipped], source)
+        total += sum_by_item(kept - above.counts, above.items, above.domain_size)
+    return total
+
+
+def _sample(above: Histograms, threshold: int, users: Integers, source: Source) -> Integers:
+    """How many of each entry are kept when every user keeps `threshold` of their items.
+
+    A user's entries are halved again and again; how many of the kept items fall into the first half is hypergeometric
+    given how many fall into both. All halves of one level, of all users, are one batch. The draw at a place between
+    two entries is the user's draw of that number, so it does not depend on the batch.
+    """
+    counts = above.counts
+    before = np.concatenate([[0], np.cumsum(counts)])
+    kept = np.zeros(len(counts), dtype=np.int64)
+    start, stop = above.offsets[:-1], above.offsets[1:]
+    keep = np.full(above.users, threshold, dtype=np.int64)
+    owner = np.arange(above.users)
+    while len(start):
+        single = stop - start == 1
+        kept[start[single]] = keep[single]
+        wider = ~single & (keep > 0)
+        start, stop, keep, owner = start[wider], stop[wider], keep[wider], owner[wider]
+        middle = (start + stop) // 2
+        left, right = before[middle] - before[start], before[stop] - before[middle]
+        words = source.user_words(users[owner], middle - above.offsets[owner])
+        uniforms = np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+        first = hypergeometric(left, right, keep, uniforms=uniforms)
+        start, stop = np.concatenate([start, middle]), np.concatenate([middle, stop])
+        keep, owner = np.concatenate([first, keep - first]), np.concatenate([owner, owner])
+    return kept

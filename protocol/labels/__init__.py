@@ -1,0 +1,1 @@
+"""What items are called, and where their list came from."""

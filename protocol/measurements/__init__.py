@@ -1,0 +1,1 @@
+"""What devices are asked for, one file each."""

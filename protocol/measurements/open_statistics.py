@@ -1,0 +1,221 @@
+"""Round 1 over an open domain: the expected randomly clipped count of every item at every candidate.
+
+A user with total m keeps each of their items with probability min(1, C/m), so the expected clipped count of item j is
+A_j(C) = sum_i N_ij min(1, C/m_i) (Liu et al., section 5). One number in the bin of the user's total gives it for all
+candidates at once: bin b holds the users whose total is above exactly b candidates, `mass` sums their counts N_ij and
+`share` their shares N_ij/m_i, and A_j(C_k) = mass of the bins up to k + C_k times the share of the bins above k.
+
+Shares are whole multiples of 2^-SHARE_BITS and a user's shares sum to exactly 1, so that a user's part of the A_j(C)
+sums to exactly min(m, C): the sensitivity proofs hold for the rounded statistic as they stand. Totals above C_m count
+as C_m, with the same shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from fedhist.protocol.circle import WIDEST, size
+from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
+
+SHARE_BITS = 16
+_CHUNK_CELLS = 1 << 19
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTail:
+    """What a selector of the open domain reads.
+
+    Args:
+        users_above: how many users have a total above each candidate.
+        overflow: sum of max(m_i - C, 0) at each candidate, totals cut to C_m.
+        expected: A_j(C), piece by piece.
+        users: how many users the sums are over.
+    """
+
+    users_above: Integers
+    overflow: Integers
+    users: int
+    expected: ExpectedCounts = field(repr=False)
+
+
+class ExpectedCounts(Protocol):
+    """The A_j(C_k) in multiples of 2^-SHARE_BITS, some items (or buckets) at a time."""
+
+    def pieces(self) -> Iterator[Integers]:
+        """Arrays of shape (items, candidates); items whose counts are all 0 may be left out."""
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedCounts:
+    """Expected counts from sums by item and bin, for any number of items."""
+
+    keyed: Keyed
+    candidates: Integers
+
+    def pieces(self) -> Iterator[Integers]:
+        """Prefix sums over the bins, for as many items at a time as fit in a cache."""
+        bins = len(self.candidates) + 1
+        items, places = np.divmod(self.keyed.keys, bins)
+        starts = np.flatnonzero(np.concatenate([[True], items[1:] != items[:-1]])) if len(items) else items
+        rank = np.cumsum(np.concatenate([[0], items[1:] != items[:-1]])) if len(items) else items
+        step = max(1, _CHUNK_CELLS // bins)
+        ends = np.append(starts, len(items))
+        for first in range(0, len(starts), step):
+            count = min(step, len(starts) - first)
+            low, high = ends[first], ends[first + count]
+            cells = np.zeros((2, count * bins), dtype=np.int64)
+            where = (rank[low:high] - first) * bins + places[low:high]
+            cells[:, where] = self.keyed.values[low:high].T
+            mass, share = cells.reshape(2, count, bins)
+            up_to = np.cumsum(mass, axis=1)[:, :-1]
+            shares = np.cumsum(share, axis=1)
+            above = shares[:, -1:] - shares[:, :-1]
+            yield (up_to << SHARE_BITS) + above * self.candidates
+
+
+@dataclass(frozen=True, eq=False)
+class BucketedCounts:
+    """Expected counts by bucket, as they came."""
+
+    table: Integers
+
+    def pieces(self) -> Iterator[Integers]:
+        """All buckets at once."""
+        yield self.table
+
+
+def plain_header_length(candidates: int) -> int:
+    """The dense part of the plain form: users and their totals, by bin."""
+    return 2 * (candidates + 1)
+
+
+def plain_statistic(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
+    """The plain form, summed over these users: users and totals by bin, and mass and share by item and bin.
+
+    The key of item j and bin b is j (K + 1) + b.
+    """
+    counts, offsets = entry_counts(histograms), histograms.offsets - histograms.offsets[0]
+    running = np.concatenate([[0], np.cumsum(counts)])
+    totals = np.diff(running[offsets])
+    bins, width = _bins(totals, candidates), len(candidates) + 1
+    header = np.concatenate(
+        [np.bincount(bins, minlength=width), _weighted(bins, np.minimum(totals, cap), width)]
+    )
+    owners = np.repeat(np.arange(histograms.users), np.diff(offsets))
+    entry_bins = bins[owners]
+    # A user above every candidate is never unclipped, one at or below the smallest never clipped.
+    mass = counts * (entry_bins < width - 1)
+    share = _shares(running, offsets, owners) * (entry_bins > 0)
+    keys = entry_items(histograms).astype(np.int64) * width + entry_bins
+    values = np.stack([mass, share]).T
+    space = histograms.domain_size * width
+    keyed = coalesce_dense(keys, values, space) if space <= 4 * len(keys) else coalesce(keys, values)
+    return header, keyed
+
+
+def read_plain(header: Integers, keyed: Keyed, candidates: Integers, *, users: int) -> OpenTail:
+    """The plain form's sum as a selector reads it."""
+    counted, summed = np.split(header, 2)
+    above, above_totals = _above(counted), _above(summed)
+    return OpenTail(
+        users_above=above,
+        overflow=above_totals - candidates * above,
+        expected=BinnedCounts(keyed=keyed, candidates=candidates),
+        users=users,
+    )
+
+
+def bucketed_length(candidates: int, buckets: int) -> int:
+    """The length of the bucketed form: for each candidate the users above, the overflow, and a value a bucket."""
+    return candidates * (buckets + 2)
+
+
+def bucketed_statistic(
+    histograms: Histograms, candidates: Integers, cap: int, *, bucket_of: Integers, buckets: int
+) -> Integers:
+    """The bucketed form, summed over these users: one fixed-length vector, whatever the items are.
+
+    Hashing items into buckets adds up their A_j(C), which is linear, so sensitivities stay as they are.
+    """
+    hashed = Histograms(
+        offsets=histograms.offsets - histograms.offsets[0],
+        items=bucket_of[entry_items(histograms)],
+        counts=entry_counts(histograms),
+        domain_size=buckets,
+        first_user=histograms.first_user,
+    )
+    header, keyed = plain_statistic(hashed, candidates, cap)
+    tail = read_plain(header, keyed, candidates, users=histograms.users)
+    table = np.zeros((buckets, len(candidates)), dtype=np.int64)
+    present = np.unique(keyed.keys // (len(candidates) + 1))
+    pieces = list(tail.expected.pieces())
+    if pieces:
+        table[present] = np.concatenate(pieces)
+    return np.concatenate([tail.users_above, tail.overflow, table.reshape(-1)])
+
+
+def read_bucketed(vector: Integers, candidates: Integers, *, users: int, width: int = WIDEST) -> OpenTail:
+    """The bucketed form's sum as a selector reads it.
+
+    Under masks it is known modulo 2^width only, so every value is read as its distance to 0 on the circle, cut to
+    what these users can add up to: of honest sums that is the value itself, and of any others it still moves by no
+    more than a user moves the sum.
+    """
+    count, mass = len(candidates), users * int(candidates[-1])
+    above, overflow, table = np.split(vector, [count, 2 * count])
+    return OpenTail(
+        users_above=size(above, users, width),
+        overflow=size(overflow, mass, width),
+        expected=BucketedCounts(table=size(table, mass << SHARE_BITS, width).reshape(-1, count)),
+        users=users,
+    )
+
+
+def _bins(totals: Integers, candidates: Integers) -> Integers:
+    """How many candidates each total is above."""
+    largest = int(candidates[-1])
+    if largest >= len(totals):
+        return np.searchsorted(candidates, totals, side="left")
+    # With more users than totals that matter, it is faster to ask for each total once.
+    bin_of = np.searchsorted(candidates, np.arange(largest + 2), side="left")
+    bins: Integers = bin_of[np.minimum(totals, largest + 1)]
+    return bins
+
+
+def _shares(running: Integers, offsets: Integers, owners: Integers) -> Integers:
+    """N_ij/m_i in multiples of 2^-SHARE_BITS, each user's summing to exactly 2^SHARE_BITS.
+
+    Systematic rounding from the middle: q_j = floor((S_j 2^F + m/2)/m) - floor((S_{j-1} 2^F + m/2)/m), where the
+    second part is 0 for a user's first entry. The floors of these quotients are exact in doubles: one that is not
+    whole is at least 1/m > 2^-31 from a whole number, and below 2^17 it is rounded by less than 2^-36.
+
+    Args:
+        running: 0 and the sums of all entries' counts up to each.
+        offsets: where each user's entries begin, from 0.
+        owners: the place of each entry's user.
+    """
+    before = running[offsets]
+    totals = np.maximum(np.diff(before), 1)
+    per_entry = totals[owners]
+    up_to = ((running[1:] - before[owners] << SHARE_BITS) + (per_entry >> 1)) / per_entry
+    whole = up_to.astype(np.int64)
+    shares = np.diff(whole, prepend=0)
+    first = offsets[:-1][offsets[1:] > offsets[:-1]]
+    shares[first] = whole[first]
+    return shares
+
+
+def _weighted(bins: Integers, weights: Integers, width: int) -> Integers:
+    return np.bincount(bins, weights=weights, minlength=width).astype(np.int64)
+
+
+def _above(bins: Integers) -> Integers:
+    """Above candidate k are the bins k + 1 and up."""
+    suffix: Integers = np.cumsum(bins[::-1])[::-1]
+    return suffix[1:]

@@ -1,0 +1,417 @@
+"""What a run is: everything that changes the released value or its privacy, checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, cast
+
+from fedhist.display.html_table import html_table
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan.candidates import geometric_candidates
+from fedhist.protocol.plan.checks import check_domain, check_sizes, check_thresholds
+from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
+from fedhist.protocol.plan.masking_terms import (
+    MASKINGS,
+    NOISE_SOURCES,
+    check_masking,
+    minimum_survivors,
+    noise_shares,
+)
+from fedhist.protocol.plan.table_terms import check_table
+from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
+from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.privacy.neighbours import (
+    WEIGHT_BITS,
+    Neighbours,
+    Norm,
+    Sensitivity,
+    clipped_sum_l1,
+    clipped_sum_l2,
+    weight_cap,
+)
+
+PLAN_VERSION = 1
+DEFAULT_DELTA = 1e-6
+# Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
+_EPSILONS = (1e-15, 1e15)
+_SMALLEST_DELTA = 1e-100
+# The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
+_MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
+
+DOMAINS = ("closed", "open")
+MECHANISMS = ("gaussian", "laplace")
+STATISTICS = ("plain", "bucketed")
+SCORE_SENSITIVITIES = ("range", "paper")
+DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
+DEFAULT_SELECTOR = {
+    ("closed", "gaussian"): "weighted-quantile",
+    ("closed", "laplace"): "weighted-quantile",
+    ("open", "laplace"): "exponential-v",
+}
+_WHOLE_FIELDS = (
+    "users", "items", "candidates", "sparsity", "minimum_cohort", "buckets", "participants", "table_capacity",
+    "label_bytes",
+)  # fmt: skip
+_REAL_FIELDS = (
+    "threshold", "epsilon", "delta", "epsilon_select", "delta_select", "min_threshold", "max_threshold",
+    "corrupt_share", "dropout_share",
+)  # fmt: skip
+_TEXT_FIELDS = (
+    "domain", "mechanism", "selector", "calibration", "release", "statistic", "score_sensitivity", "debias",
+    "masking", "noise_from",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A frozen, validated description of one run. Its digest travels in every message.
+
+    Args:
+        users: n, the public size of the cohort.
+        items: d, the public number of items of a closed domain; None for an open one.
+        domain: "closed", or "open" when nobody can enumerate the items.
+        mechanism: closed: "gaussian" (l2 clip, delta > 0, the default) or "laplace" (l1 clip, delta = 0). Open:
+            "laplace" (random clip, delta > 0).
+        selector: how the threshold is chosen; None takes the mechanism's default.
+        threshold: the bound itself, for the selector "fixed" only.
+        epsilon, delta: what the histogram may cost; delta None is 1e-6 for gaussian and 0 for laplace.
+        epsilon_select, delta_select: what the choice of the threshold may cost; delta_select None is 1e-6, and
+            selectors that need none do not spend it. Over an open domain with masking the test whether the items fit
+            into the table costs as much again.
+        neighbours: "add-remove" or "replace".
+        min_threshold, max_threshold: the public range of the bound, C_min and C_m.
+        candidates: K, how many thresholds round 1 looks at.
+        sparsity: s, the public bound on a user's number of distinct items used in round 1; None is d.
+        calibration: "analytic" or "classic" Gaussian noise.
+        minimum_cohort: with fewer users in either round nothing is released.
+        release: open domain: "truncated-laplace" (default), "laplace-threshold" or "laplace-threshold-paper".
+        statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector, which
+            masking needs); None takes the one that fits.
+        buckets: B, how many buckets the items are hashed into.
+        score_sensitivity: for exponential-v: "range" (of the change of the score) or "paper" (5 C_m/2).
+        debias: closed domain: "poisson" clips each item by itself, with a share of the budget, and inverts what
+            clipping takes from Poisson counts.
+        masking: "none", "secagg" (the server learns sums only) or "secagg-signed" (also if it lies to devices).
+        participants: with masking, how many devices or nodes take part, each with one user or many.
+        corrupt_share, dropout_share: with masking, which share of the participants may collude with the server, and
+            may vanish before the end of a round. Both together bound what each secret is shared to.
+        noise_from: "server", or with masking "devices": they add the noise in shares, and nobody sees an exact sum.
+        table_capacity: open domain with masking: how many distinct items surely fit into the table of round 2.
+        label_bytes: open domain with masking: the length of the longest name.
+    """
+
+    users: int
+    items: int | None = None
+    domain: str = "closed"
+    mechanism: str | None = None
+    selector: str | None = None
+    threshold: float | None = None
+    epsilon: float = 1.0
+    delta: float | None = None
+    epsilon_select: float = 0.1
+    delta_select: float | None = None
+    neighbours: Neighbours = Neighbours.ADD_REMOVE
+    min_threshold: float = 1.0
+    max_threshold: float = 1500.0
+    candidates: int = 128
+    sparsity: int | None = None
+    calibration: Calibration = "analytic"
+    minimum_cohort: int = 1
+    release: str | None = None
+    statistic: str | None = None
+    buckets: int = 4096
+    score_sensitivity: str = "range"
+    debias: str | None = None
+    masking: str = "none"
+    participants: int | None = None
+    corrupt_share: float = 0.05
+    dropout_share: float = 0.10
+    noise_from: str = "server"
+    table_capacity: int = 16_384
+    label_bytes: int = 32
+
+    def __post_init__(self) -> None:
+        for name in _WHOLE_FIELDS:
+            self._make_plain(name, operator.index)
+        for name in _REAL_FIELDS:
+            self._make_plain(name, float)
+        for name in _TEXT_FIELDS:
+            self._check_text(name)
+        # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
+        single = self.debias is not None and self.items == 1
+        self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
+        self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
+        self._check_names()
+        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
+        self._fill_in("selector", by_default)
+        self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
+        self._fill_in("delta_select", DEFAULT_DELTA)
+        check_sizes(self)
+        if self.is_open:
+            self._fill_in("release", "truncated-laplace")
+        else:
+            self._fill_in("sparsity", self.items)
+        check_domain(self)
+        check_masking(self)
+        self._check_budgets()
+        check_thresholds(self)
+        check_device_noise(self)
+        check_table(self)
+
+    def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
+        """Python's own numbers only, so that equal plans have equal names."""
+        value = getattr(self, name)
+        if self._left_out(name):
+            return
+        try:
+            if isinstance(value, str | bool):
+                raise TypeError
+            object.__setattr__(self, name, kind(value))
+        except (TypeError, ValueError, OverflowError):
+            wanted = "a number" if kind is float else "a whole number"
+            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed=wanted) from None
+
+    def _check_text(self, name: str) -> None:
+        value = getattr(self, name)
+        if not (self._left_out(name) or isinstance(value, str)):
+            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed="text")
+
+    def _left_out(self, name: str) -> bool:
+        """Whether the field is None and may be."""
+        return getattr(self, name) is None and getattr(type(self), name, 0) is None
+
+    def _fill_in(self, name: str, default: object) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, default)
+
+    def _check_names(self) -> None:
+        if self.domain not in DOMAINS:
+            raise InvalidPlan(f"unknown domain {self.domain!r}", allowed=", ".join(DOMAINS))
+        if self.mechanism not in MECHANISMS:
+            raise InvalidPlan(f"unknown mechanism {self.mechanism!r}", allowed=", ".join(MECHANISMS))
+        if (self.domain, self.mechanism) not in DEFAULT_SELECTOR:
+            raise InvalidPlan(
+                f"an open domain with the {self.mechanism} mechanism", allowed="an open domain with laplace"
+            )
+        if self.debias not in (None, "poisson"):
+            raise InvalidPlan(f"unknown debiasing {self.debias!r}", allowed="poisson")
+        if self.debias is not None and self.is_open:
+            raise InvalidPlan(
+                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
+            )
+        for name, value, allowed in (
+            ("calibration", self.calibration, ("analytic", "classic")),
+            ("statistic", self.statistic, STATISTICS),
+            ("score sensitivity", self.score_sensitivity, SCORE_SENSITIVITIES),
+            ("masking", self.masking, MASKINGS),
+            ("source of noise", self.noise_from, NOISE_SOURCES),
+        ):
+            if value not in allowed:
+                raise InvalidPlan(f"unknown {name} {value!r}", allowed=", ".join(allowed))
+        try:
+            object.__setattr__(self, "neighbours", Neighbours(self.neighbours))
+        except ValueError:
+            raise InvalidPlan(
+                f"unknown neighbours {self.neighbours!r}", allowed=", ".join(Neighbours)
+            ) from None
+
+    def _check_budgets(self) -> None:
+        for name, value in (("epsilon", self.epsilon), ("epsilon-select", self.epsilon_select)):
+            check_epsilon(value, name)
+            if not _EPSILONS[0] <= value <= _EPSILONS[1]:
+                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
+        for name, delta in (("delta", self.delta), ("delta-select", self.delta_select)):
+            if delta is not None and 0 < delta < _SMALLEST_DELTA:
+                raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
+        assert self.delta is not None and self.delta_select is not None  # noqa: S101 - filled in above
+        if self.mechanism == "gaussian":
+            check_delta(self.delta, "delta")
+            noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+        elif self.is_open:
+            check_delta(self.delta, "delta")
+        elif self.delta != 0:
+            check_delta(self.delta, "delta")
+            object.__setattr__(self, "delta", 0.0)
+        if self.delta_select != 0:
+            check_delta(self.delta_select, "delta-select")
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what is set, by name."""
+        shown = [(name, value) for name, value in self.to_json().items() if value is not None]
+        return html_table(f"Plan {self.digest.hex()[:16]}", shown)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the items can't be enumerated."""
+        return self.domain == "open"
+
+    @property
+    def per_item(self) -> bool:
+        """Whether each item is clipped by itself, as debiasing needs."""
+        return self.debias is not None
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the server learns sums only."""
+        return self.masking != "none"
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether masking withstands a server that lies to devices."""
+        return self.masking == "secagg-signed"
+
+    @property
+    def noise_by_devices(self) -> bool:
+        """Whether the devices add the noise, in shares."""
+        return self.noise_from == "devices"
+
+    @property
+    def has_table(self) -> bool:
+        """Whether round 2 is a sum of tables of keys, under masks."""
+        return self.is_open and self.is_masked
+
+    @property
+    def minimum_survivors(self) -> int:
+        """With fewer participants at the end of a round, masking releases nothing."""
+        return minimum_survivors(self)
+
+    @property
+    def noise_shares(self) -> int:
+        """n_min: how many shares of honest participants are sure to be in a sum, each of 1/n_min of the noise."""
+        return noise_shares(self)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the release spends no delta."""
+        return self.mechanism == "laplace" and not self.is_open
+
+    @property
+    def norm(self) -> Norm:
+        """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace. Random clipping bounds l1."""
+        return Norm.L2 if self.mechanism == "gaussian" else Norm.L1
+
+    @cached_property
+    def unit_noise(self) -> float:
+        """The noise's scale for a threshold of one count: standard deviation (Gaussian) or Laplace scale.
+
+        Includes what the neighbours ask for: sensitivities are C or sqrt(2) C in l2, C or 2 C in l1.
+        """
+        sensitivity = self.item_share if self.per_item else self.release_sensitivity(1).value
+        if self.mechanism == "gaussian":
+            return sensitivity * self.multiplier
+        return sensitivity / self.epsilon
+
+    @cached_property
+    def multiplier(self) -> float:
+        """The Gaussian's standard deviation for each unit of l2 sensitivity."""
+        assert self.delta is not None  # noqa: S101 - filled in on construction
+        return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
+
+    @property
+    def item_share(self) -> float:
+        """By how much an item's noise grows when d items are clipped one by one: d in l1, sqrt(d) in l2.
+
+        Proof sketch: one user moves item j by at most C_j, for either neighbours. With Laplace scales d C_j/eps the
+        privacy loss is at most the sum of C_j/(d C_j/eps) = eps. With Gaussian deviations sqrt(d) sigma C_j the move
+        measured in deviations has l2 norm at most 1/sigma. The same as a budget of eps/d, or about
+        eps/sqrt(d log(1/delta)), for each item alone.
+        """
+        assert self.items is not None  # noqa: S101 - closed domains only
+        return math.sqrt(self.items) if self.mechanism == "gaussian" else float(self.items)
+
+    @cached_property
+    def noise_price(self) -> float:
+        """M: the expected l1 norm of the noise for each count of the threshold; of one item where each has its own.
+
+        d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
+        eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
+        """
+        assert self.items is not None  # noqa: S101 - closed domains only
+        mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
+        if self.noise_by_devices:
+            mean_absolute *= growth_of_mean(self)
+        return (1 if self.per_item else self.items) * self.unit_noise * mean_absolute
+
+    @cached_property
+    def grid_bits(self) -> int:
+        """The grid's step is 2^-grid_bits of one count: as fine as 64-bit sums and the samplers allow.
+
+        Random clipping keeps whole counts, so an open domain's step is one count.
+        """
+        limit = 0 if self.is_open else MAX_GRID_BITS
+        for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
+        for_noise = math.floor(
+            math.log2(_MAX_NOISE_STEPS[str(self.mechanism)] / (self.unit_noise * self.max_threshold))
+        )
+        return min(limit, for_bound, for_noise)
+
+    @cached_property
+    def candidate_steps(self) -> Integers:
+        """The candidates of round 1, in steps, rising from C_min to C_m."""
+        return geometric_candidates(*self.step_range, self.candidates)
+
+    @cached_property
+    def step_range(self) -> tuple[int, int]:
+        """The first and the last step inside [C_min, C_m]."""
+        steps = 1 << self.grid_bits
+        return math.ceil(Fraction(self.min_threshold) * steps), math.floor(
+            Fraction(self.max_threshold) * steps
+        )
+
+    @property
+    def tail_cap(self) -> int:
+        """The largest weight a user may have in the tail: sqrt(s) under l2, one under l1."""
+        assert self.sparsity is not None  # noqa: S101 - filled in on construction
+        return weight_cap(self.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
+
+    def at_steps(self, steps: float) -> Threshold:
+        """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
+        lowest, highest = self.step_range
+        return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
+
+    def release_sensitivity(self, bound: int) -> Sensitivity:
+        """How far one user moves the sum of round 2, for a bound in any unit."""
+        clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
+        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
+
+    def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
+        """The noise and the bar of an open domain's release at each threshold, in counts."""
+        assert self.delta is not None  # noqa: S101 - filled in on construction
+        kind = cast(OpenNoiseKind, self.release)
+        return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field by name, as JSON has it."""
+        return {"version": PLAN_VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` described; anything else is an InvalidPlan."""
+        if not isinstance(document, Mapping):
+            raise InvalidPlan(f"a plan of type {type(document).__name__}", allowed="fields by name")
+        values = dict(document)
+        if values.pop("version", None) != PLAN_VERSION:
+            raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
+        unknown = sorted(set(values) - {f.name for f in fields(cls)})
+        if unknown:
+            raise InvalidPlan(
+                f"the plan has unknown fields {', '.join(unknown)}", allowed="the fields of Plan"
+            )
+        if "users" not in values:
+            raise InvalidPlan("the plan has no users", allowed="the public size of the cohort")
+        return cls(**values)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the plan, which names it in every message."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()

@@ -1,0 +1,367 @@
+"""A ledger that outlives the process: one file, a limit, and every run that spent from it.
+
+It is an SQLite database. Two processes that ask for the last of a budget at once, and a machine that loses
+power between a charge and its noise, are what a database is for; a file format of our own would get one of
+them wrong. Every operation is one connection and one transaction (`ledger_database`), so a `BudgetFile` holds
+no open handle, and threads may share it.
+
+A run reserves its whole cost when it begins, and charges each mechanism before that draws noise. When it has
+ended, what was charged counts. A run that never ended, because its process died, may have drawn noise that
+somebody saw: its whole reservation counts until a person closes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.privacy.composition import basic_total, exact_sum, tight_total
+from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.server.ledger.ledger_database import VERSION, check_place, create_if_empty, damaged, transaction
+
+RunStatus = Literal["open", "released", "failed", "closed"]
+
+# Sums of floats may pass a limit that they exactly meet by this much, relatively.
+_DUST = 1e-12
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run as the file knows it.
+
+    Args:
+        id: its number in the file.
+        time: when it began.
+        plan_hash: which plan it ran.
+        plan: that plan.
+        label: what the user called it.
+        status: open (running, or its process died), released, failed, or closed by a person.
+        charges: what it charged, in order.
+        reserved: what it might charge at most. Counts while the run is open; after that, the charges do.
+        reason: the kind of error that a failed run ended with.
+    """
+
+    id: int
+    time: datetime
+    plan_hash: str
+    plan: Mapping[str, Any]
+    label: str
+    status: RunStatus
+    charges: tuple[Charge, ...]
+    reserved: Cost
+    reason: str | None = None
+
+    @property
+    def charged(self) -> Cost:
+        """What its charges sum to."""
+        return basic_total(self.charges)
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """The right to charge up to what was reserved. `record` is the journal of the run's `Ledger`."""
+
+    path: Path
+    id: int
+    plan_hash: str
+    time: datetime
+    reserved: Cost
+
+    def record(self, charge: Charge) -> None:
+        """Write a charge: on return it is on disk. Beyond the reservation it raises and writes nothing."""
+        if not charge.private:
+            raise _not_private(charge.name)
+        with transaction(self.path) as database:
+            status = self._status(database)
+            if status != "open":
+                raise BudgetExceeded(
+                    f"run {self.id} of {self.path} is {status}: its reservation was given back and nothing "
+                    "more can be charged to it; begin a new run"
+                )
+            charges = _read_charges(database)
+            check_same_neighbours(charge, [entry for _, entry in charges[:1]])
+            earlier = [entry for run_id, entry in charges if run_id == self.id]
+            if not _fits(basic_total([*earlier, charge]), self.reserved):
+                raise BudgetExceeded(
+                    f"run {self.id} reserved {_text(self.reserved)} and has charged "
+                    f"{_text(basic_total(earlier))}; {charge.name} asks for another "
+                    f"{_text(charge.cost)}. Nothing was charged"
+                )
+            database.execute(
+                "INSERT INTO charges (run, charge) VALUES (?, ?)",
+                (self.id, json.dumps(charge.to_json(), allow_nan=False)),
+            )
+
+    def released(self) -> None:
+        """End the run: its result is out, and from now on it counts what it charged."""
+        self._end("released", None)
+
+    def failed(self, reason_kind: str) -> None:
+        """End the run without a result; it counts what it charged.
+
+        Args:
+            reason_kind: the name of the error's class. Never its text, which may hold data.
+        """
+        self._end("failed", reason_kind)
+
+    def _end(self, status: RunStatus, reason: str | None) -> None:
+        with transaction(self.path) as database:
+            before = self._status(database)
+            # A person may have closed a run that was slow and not dead. How it ended is still worth knowing,
+            # and counts the same.
+            if before not in {"open", "closed"}:
+                raise InvalidInput(f"run {self.id} is {before} already", allowed="ending a run once")
+            database.execute("UPDATE runs SET status = ?, reason = ? WHERE id = ?", (status, reason, self.id))
+
+    def _status(self, database: sqlite3.Connection) -> RunStatus:
+        """The status, if it is still this run: a copy put in the file's place may number others alike."""
+        row = database.execute(
+            "SELECT status FROM runs WHERE id = ? AND plan_hash = ? AND begun = ?",
+            (self.id, self.plan_hash, _time_text(self.time)),
+        ).fetchone()
+        if row is None:
+            raise InvalidFile(
+                f"the ledger {self.path} does not know run {self.id} any more",
+                allowed="one file for the whole run",
+                advice="it was replaced while the run was going on; put it back",
+            )
+        return cast(RunStatus, row[0])
+
+
+@dataclass(frozen=True)
+class BudgetFile:
+    """The persistent ledger at `path`. Get one from `open`, which checks the file."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | Path, *, create: bool) -> BudgetFile:
+        """The ledger in this file, once it was found to be one, whole, and writable.
+
+        | what is there                            | create=True  | create=False |
+        |------------------------------------------|--------------|--------------|
+        | a ledger                                 | opened       | opened       |
+        | nothing, or an empty file                | a new ledger | InvalidFile  |
+        | anything else, a newer version, a folder | InvalidFile  | InvalidFile  |
+        """
+        file = cls(Path(path).absolute())
+        check_place(file.path, create=create)
+        if create:
+            create_if_empty(file.path)
+        with transaction(file.path) as database:
+            if database.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+                raise damaged(file.path)
+            _read_runs(database)
+            # A ledger that can't be written must say so now, not after the first round. This touches the
+            # first page, for which a journal must be made in the folder, and is undone.
+            database.execute(f"PRAGMA user_version = {VERSION}")
+            database.execute("ROLLBACK")
+            database.execute("BEGIN")
+        return file
+
+    @property
+    def limit(self) -> Cost | None:
+        """The limit, or None when none was set and runs are only recorded."""
+        with transaction(self.path, write=False) as database:
+            return _read_limit(database)
+
+    def set_limit(self, limit: Cost, *, replace: bool = False) -> None:
+        """Fix what all runs together may spend. Below what is spent already, no further run begins.
+
+        Args:
+            limit: finite. To reach it exactly is not to pass it.
+            replace: needed to change a limit. Raising one weakens a promise made to the users.
+        """
+        if not math.isfinite(limit.epsilon) or limit.delta >= 1:
+            raise InvalidPlan(f"the limit is {_text(limit)}", allowed="a finite epsilon and a delta below 1")
+        with transaction(self.path) as database:
+            earlier = _read_limit(database)
+            if earlier is not None and earlier != limit and not replace:
+                raise InvalidPlan(
+                    f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
+                    allowed="setting a limit once",
+                    advice="ask to replace it if the change is meant",
+                )
+            database.execute(
+                "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
+                (float(limit.epsilon), float(limit.delta)),
+            )
+
+    def begin(
+        self, plan_hash: str, plan: Mapping[str, Any], cost: Cost, label: str, now: datetime
+    ) -> OpenRun:
+        """Reserve the cost of a whole run, or refuse it and write nothing.
+
+        The check and the reservation are one transaction: of two processes that ask for the last of the
+        budget, one gets it. Costs are summed, which also holds for plans chosen in view of earlier results.
+
+        Args:
+            plan_hash: names the plan.
+            plan: the plan itself, as JSON would have it.
+            cost: the most that the run will charge.
+            label: what the user calls the run.
+            now: the time, with its zone.
+        """
+        if not math.isfinite(cost.epsilon):
+            raise _not_private("the run")
+        if now.utcoffset() is None:
+            raise InvalidInput("the time of a run has no zone", allowed="a time such as datetime.now(UTC)")
+        row = (_time_text(now), plan_hash, _plan_text(plan), label, float(cost.epsilon), float(cost.delta))
+        with transaction(self.path) as database:
+            self._check_limit(database, cost)
+            run_id = database.execute(
+                "INSERT INTO runs (begun, plan_hash, plan, label, reserved_epsilon, reserved_delta, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'open')",
+                row,
+            ).lastrowid
+            assert run_id is not None  # noqa: S101 - the INSERT has just set it
+        return OpenRun(path=self.path, id=run_id, plan_hash=plan_hash, time=now, reserved=cost)
+
+    def close(self, run_id: int) -> None:
+        """Give back what an open run reserved and did not charge: for a person who knows its process is gone.
+
+        Should the process live after all, it can charge no more, and so draws no more noise.
+        """
+        with transaction(self.path) as database:
+            row = database.execute("SELECT status FROM runs WHERE id = ?", (run_id,)).fetchone()
+            if row is None or row[0] != "open":
+                raise InvalidInput(
+                    f"run {run_id} is {'not in the ledger' if row is None else row[0] + ' already'}",
+                    allowed="the number of an open run",
+                )
+            database.execute("UPDATE runs SET status = 'closed' WHERE id = ?", (run_id,))
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, in the order in which they began."""
+        with transaction(self.path, write=False) as database:
+            return _read_runs(database)
+
+    def spent(self) -> Cost:
+        """What the runs that have ended charged, summed. The limit applies to `spent() + reserved()`."""
+        return _spent(self.runs())
+
+    def reserved(self) -> Cost:
+        """What the open runs hold, charged or not."""
+        return _reserved(self.runs())
+
+    def tight(self) -> Cost:
+        """`spent() + reserved()` by tight composition: a smaller epsilon at the same delta.
+
+        What open runs reserved and have not charged is added plainly, because nobody knows yet what it will
+        be. For information: limits go by the sum, see `tight_total`.
+        """
+        with transaction(self.path, write=False) as database:
+            runs, charges = _read_runs(database), _read_charges(database)
+        total = tight_total([charge for _, charge in charges])
+        for run in runs:
+            if run.status == "open":
+                total += Cost(
+                    max(run.reserved.epsilon - run.charged.epsilon, 0.0),
+                    max(run.reserved.delta - run.charged.delta, 0.0),
+                )
+        return total
+
+    def _check_limit(self, database: sqlite3.Connection, cost: Cost) -> None:
+        limit, runs = _read_limit(database), _read_runs(database)
+        spent, reserved = _spent(runs), _reserved(runs)
+        if limit is None or _fits(spent + reserved + cost, limit):
+            return
+        held = ", ".join(str(run.id) for run in runs if run.status == "open")
+        advice = f" Open runs: {held}. Close one whose process is gone, and only what it charged counts."
+        raise BudgetExceeded(
+            f"the limit of {self.path} would be passed: {_text(spent)} is spent, {_text(reserved)} is "
+            f"reserved by open runs, {_text(cost)} is asked for, and the limit is {_text(limit)}. "
+            "Nothing was spent." + (advice if held else "")
+        )
+
+
+def _read_limit(database: sqlite3.Connection) -> Cost | None:
+    row = database.execute("SELECT epsilon, delta FROM budget").fetchone()
+    try:
+        return None if row is None else Cost(*row)
+    except InvalidPlan as problem:
+        raise sqlite3.DatabaseError("the limit can't be read") from problem
+
+
+def _read_charges(database: sqlite3.Connection) -> list[tuple[int, Charge]]:
+    """All charges with their runs' numbers, in the order in which they were charged."""
+    rows = database.execute("SELECT run, charge FROM charges ORDER BY id").fetchall()
+    try:
+        return [(run_id, Charge.from_json(json.loads(text))) for run_id, text in rows]
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise sqlite3.DatabaseError("a charge can't be read") from problem
+
+
+def _read_runs(database: sqlite3.Connection) -> list[RunRecord]:
+    charges: dict[int, list[Charge]] = {}
+    for run_id, charge in _read_charges(database):
+        charges.setdefault(run_id, []).append(charge)
+    rows = database.execute(
+        "SELECT id, begun, plan_hash, plan, label, status, reserved_epsilon, reserved_delta, reason "
+        "FROM runs ORDER BY id"
+    ).fetchall()
+    if not charges.keys() <= {row[0] for row in rows}:
+        # It would count for no run, as if it had never been spent.
+        raise sqlite3.DatabaseError("a charge of no run")
+    try:
+        return [
+            RunRecord(
+                id=row[0],
+                time=datetime.fromisoformat(row[1]),
+                plan_hash=row[2],
+                plan=json.loads(row[3]),
+                label=row[4],
+                status=row[5],
+                charges=tuple(charges.get(row[0], ())),
+                reserved=Cost(row[6], row[7]),
+                reason=row[8],
+            )
+            for row in rows
+        ]
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise sqlite3.DatabaseError("a run can't be read") from problem
+
+
+def _spent(runs: list[RunRecord]) -> Cost:
+    return basic_total([charge for run in runs if run.status != "open" for charge in run.charges])
+
+
+def _reserved(runs: list[RunRecord]) -> Cost:
+    held = [run.reserved for run in runs if run.status == "open"]
+    return Cost(exact_sum(cost.epsilon for cost in held), exact_sum(cost.delta for cost in held))
+
+
+def _fits(cost: Cost, bound: Cost) -> bool:
+    return cost.epsilon <= bound.epsilon * (1 + _DUST) and cost.delta <= bound.delta * (1 + _DUST)
+
+
+def _plan_text(plan: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(plan), allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as problem:
+        raise InvalidPlan(
+            "the plan can't be written as JSON", allowed="text, finite numbers, lists"
+        ) from problem
+
+
+def _time_text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat()
+
+
+def _text(cost: Cost) -> str:
+    return f"(epsilon {cost.epsilon:g}, delta {cost.delta:g})"
+
+
+def _not_private(what: str) -> InvalidPlan:
+    return InvalidPlan(
+        f"{what} is not private, and a ledger file has no place for an infinite epsilon",
+        allowed="private mechanisms",
+        advice="run it without a ledger file",
+    )

@@ -1,0 +1,71 @@
+"""One run in a persistent ledger: reserved at the start, released once its result is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedhist.display.visible_text import LONGEST_LINE, visible
+from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
+from fedhist.server.coordinator import planned_charges
+from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
+from fedhist.server.result_folder import undisturbed
+
+
+@contextmanager
+def charged(
+    ledger: Path | None, plan: Plan, *, label: str, trials: int = 1
+) -> Iterator[Callable[[Charge], None] | None]:
+    """The journal of a run in this ledger, or None without a ledger.
+
+    Args:
+        ledger: the file, made if missing.
+        plan: what will be run.
+        label: what the user calls the data.
+        trials: how often.
+    """
+    if ledger is None:
+        yield None
+        return
+    charges = planned_charges(plan)
+    if not all(charge.private for charge in charges):
+        raise InvalidInput(
+            f"the selector {plan.selector} is not private and can't be charged",
+            allowed="private selectors with --ledger",
+        )
+    cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
+    budget = BudgetFile.open(ledger, create=True)
+    # Found out now, not when the first mechanism is charged.
+    check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
+    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    try:
+        yield entry.record
+    except BaseException as error:
+        with undisturbed():
+            _note_failure(entry, error)
+        raise
+    with undisturbed():
+        try:
+            entry.released()
+        except FedhistError as problem:
+            problem.add_note(f"The run itself went well, and a result folder is whole. {_still_open(entry)}")
+            raise
+
+
+def _note_failure(entry: OpenRun, error: BaseException) -> None:
+    """The run has failed; should the ledger fail too, what is told is still why the run did."""
+    try:
+        entry.failed(type(error).__name__)
+    except FedhistError:
+        error.add_note(f"The ledger could not be told. {_still_open(entry)}")
+
+
+def _still_open(entry: OpenRun) -> str:
+    return (
+        f"Run {entry.id} stays open in {visible(entry.path, LONGEST_LINE)}: its whole reservation counts until "
+        f"'fedhist ledger close' closes it."
+    )

@@ -1,0 +1,1 @@
+"""What a run will be like, from public data."""

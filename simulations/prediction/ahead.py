@@ -1,0 +1,249 @@
+"""The questions before a run: which epsilon gives this error, and how to split a budget between the rounds.
+
+All answers are predictions (`prediction`) from public data; nothing is charged and nothing here is private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Floats
+from fedhist.protocol.plan import Plan
+from fedhist.server.selection import selector_for
+from fedhist.simulations.prediction.prediction import Prediction, Predictor
+
+CURVE_SHARES = np.geomspace(0.01, 0.5, 10)
+"""Shares of round 1 that are tried for each total of a curve."""
+
+SPLIT_SHARES = np.geomspace(0.005, 0.8, 25)
+"""Shares of round 1 that are tried when one total is to be split."""
+
+FLATNESS = 0.05
+"""A split within so much of the best error, relative to it, is as good in practice."""
+
+_CLOSER_SPLITS = 6
+
+# An epsilon is found to this ratio, and told with three digits.
+_SEARCH_RATIO = 1.005
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A population to predict from and the settings that all plans share.
+
+    Args:
+        predictor: reads the public population.
+        settings: fields of `Plan`, with the users and items of the population.
+        total_delta: a delta for both rounds together; None leaves the deltas to the settings.
+    """
+
+    predictor: Predictor
+    settings: Mapping[str, Any] = field(repr=False)
+    total_delta: float | None = None
+
+    def plan(self, epsilon: float, epsilon_select: float | None = None) -> Plan:
+        """The plan with this budget of the histogram, and that of the choice if it is not the settings' own."""
+        choice = {} if epsilon_select is None else {"epsilon_select": epsilon_select}
+        plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
+        if self.total_delta is None:
+            return plan
+        share = plan.epsilon_select / (plan.epsilon + plan.epsilon_select)
+        return Plan(**plan_fields(plan) | self._deltas(plan, self.total_delta, share))
+
+    def split(self, total: float, share: float) -> Plan:
+        """The plan that spends this share of a total epsilon on round 1, by basic composition."""
+        choice = round_digits(total * share, 3)
+        plan = self.plan(float(f"{total - choice:.12g}"), choice)
+        selector = selector_for(plan)
+        if not selector.needs_statistic or not selector.private:
+            raise InvalidInput(
+                f"a budget can't be split with the selector {selector.name}, which spends none on round 1",
+                allowed="selectors that choose the threshold privately",
+                advice="leave out --total-epsilon and --best-split, or choose another --selector",
+            )
+        return plan
+
+    @staticmethod
+    def _deltas(plan: Plan, total: float, share: float) -> dict[str, float]:
+        """All for the histogram, unless the selector spends delta too: then in the proportion of the epsilons."""
+        if plan.is_pure:
+            raise InvalidInput(
+                f"--total-delta {total:g} for the laplace mechanism over a closed domain, which spends none",
+                allowed="--total-delta with gaussian, or with an open domain",
+                advice="leave it out",
+            )
+        if any(charge.delta > 0 for charge in selector_for(plan).charges(plan)):
+            return {"delta": total * (1 - share), "delta_select": total * share}
+        return {"delta": total}
+
+
+@dataclass(frozen=True)
+class Target:
+    """The least epsilon of a range that is predicted to reach an error.
+
+    Args:
+        error: what was asked for.
+        epsilon: of the histogram, or the total where the curve is over totals.
+        prediction: at that epsilon.
+        at_start: whether already the smallest epsilon of the range reaches it.
+    """
+
+    error: float
+    epsilon: float
+    prediction: Prediction
+    at_start: bool
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the error depends on the share of a total epsilon that round 1 gets.
+
+    Args:
+        total: epsilon of both rounds together, by basic composition.
+        shares, losses: the splits that were tried and their predicted errors.
+        best: the prediction of the best of them.
+        best_share: its share.
+        flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best, and twice
+            the sampling error if the selector was drawn.
+    """
+
+    total: float
+    shares: Floats = field(repr=False)
+    losses: Floats = field(repr=False)
+    best: Prediction
+    best_share: float
+    flat_low: float
+    flat_high: float
+
+
+def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[Prediction]:
+    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best split of each."""
+    if totals:
+        return [best_split(outlook, epsilon) for epsilon in epsilons]
+    return [outlook.predictor.predict(outlook.plan(epsilon)) for epsilon in epsilons]
+
+
+def best_split(outlook: Outlook, total: float) -> Prediction:
+    """The best of the splits of CURVE_SHARES."""
+    plans = [outlook.split(total, share) for share in CURVE_SHARES]
+    losses = [outlook.predictor.relative_loss(plan) for plan in plans]
+    return outlook.predictor.predict(plans[int(np.argmin(losses))])
+
+
+def split_total(outlook: Outlook, total: float) -> Split:
+    """Try the splits of SPLIT_SHARES, and some more between the neighbours of the best of them."""
+    tried = {
+        share: outlook.predictor.relative_loss(outlook.split(total, share)) for share in SPLIT_SHARES.tolist()
+    }
+    near = int(np.argmin(list(tried.values()))) + np.array([-1, 1])
+    low, high = SPLIT_SHARES[np.clip(near, 0, len(SPLIT_SHARES) - 1)]
+    for share in np.geomspace(low, high, _CLOSER_SPLITS + 2)[1:-1].tolist():
+        tried[share] = outlook.predictor.relative_loss(outlook.split(total, share))
+    plans = [outlook.split(total, share) for share in sorted(tried)]
+    losses = np.array([tried[share] for share in sorted(tried)])
+    best = int(losses.argmin())
+    # The run of good splits around the best one: beyond a bad one others might be good by chance.
+    best_row = outlook.predictor.predict(plans[best])
+    bad = np.flatnonzero(losses > losses[best] * (1 + FLATNESS) + 2 * best_row.sampling_error)
+    first = int(bad[bad < best].max(initial=-1)) + 1
+    last = int(bad[bad > best].min(initial=len(losses))) - 1
+    shares = np.array([plan.epsilon_select / total for plan in plans])
+    return Split(
+        total=total,
+        shares=shares,
+        losses=losses,
+        best=best_row,
+        best_share=float(shares[best]),
+        flat_low=float(shares[first]),
+        flat_high=float(shares[last]),
+    )
+
+
+def epsilon_for(
+    outlook: Outlook, error: float, epsilons: Sequence[float], rows: Sequence[Prediction], *, totals: bool
+) -> Target:
+    """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve.
+
+    Raises:
+        InvalidInput: no epsilon of the range reaches it; the text says what is reached and where.
+    """
+    losses = [row.relative_loss for row in rows]
+    reached = [place for place, loss in enumerate(losses) if loss <= error]
+    if not reached:
+        raise _out_of_reach(outlook, error, epsilons, losses, totals=totals)
+    place = reached[0]
+    if place == 0:
+        return Target(error=error, epsilon=epsilons[0], prediction=rows[0], at_start=True)
+    low, high, found = epsilons[place - 1], epsilons[place], rows[place]
+    while high / low > _SEARCH_RATIO:
+        middle = math.sqrt(low * high)
+        (tried,) = curve(outlook, [middle], totals=totals)
+        if tried.relative_loss <= error:
+            high, found = middle, tried
+        else:
+            low = middle
+    told = min(round_digits(high, 3, up=True), epsilons[place])
+    (prediction,) = curve(outlook, [told], totals=totals)
+    # Rounding up may pass a bend of the curve, where what was found is the safer answer.
+    if prediction.relative_loss > error:
+        told, prediction = high, found
+    return Target(error=error, epsilon=told, prediction=prediction, at_start=False)
+
+
+_PLENTY = 1e6
+"""An epsilon at which a histogram has next to no noise."""
+
+
+def _out_of_reach(
+    outlook: Outlook, error: float, epsilons: Sequence[float], losses: Sequence[float], *, totals: bool
+) -> InvalidInput:
+    best = int(np.argmin(losses))
+    plan = outlook.plan(epsilons[-1])
+    flag, largest = "--threshold", plan.threshold
+    if largest is None:
+        flag, largest = "--max-threshold", math.ldexp(plan.step_range[1], -plan.grid_bits)
+    widest = plan_fields(plan) | {"selector": "fixed", "threshold": largest}
+    floor = outlook.predictor.predict(Plan(**widest)).clipping_error
+    chosen = 0.0
+    if plan.threshold is None and not totals:
+        chosen = outlook.predictor.predict(Plan(**plan_fields(plan) | {"epsilon": _PLENTY})).relative_loss
+    if floor > error:
+        advice = f"clipping at the threshold {largest:g} alone costs {floor:.4f}: raise {flag}"
+    elif chosen > error:
+        advice = (
+            f"no epsilon will do: choosing the threshold with epsilon' = {plan.epsilon_select:g} alone costs "
+            f"{chosen:.4f}; raise --epsilon-select, or let --best-split choose it"
+        )
+    else:
+        advice = "raise the end of --epsilon, or plan for more users or fewer items"
+    return InvalidInput(
+        f"no epsilon from {epsilons[0]:g} to {epsilons[-1]:g} is predicted to reach an error of {error:g}",
+        allowed=f"{_up(losses[best]):g} or more, the least of this range, at epsilon {epsilons[best]:g}",
+        advice=advice,
+    )
+
+
+def plan_fields(plan: Plan) -> dict[str, Any]:
+    """What `Plan` takes, of a plan."""
+    fields = plan.to_json()
+    del fields["version"]
+    return fields
+
+
+def round_digits(value: float, digits: int, *, up: bool = False) -> float:
+    """To so many significant digits."""
+    rounded = float(f"{value:.{digits}g}")
+    if up and rounded < value:
+        step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+        rounded = float(f"{rounded + step:.{digits}g}")
+    return rounded
+
+
+def _up(value: float) -> float:
+    return round_digits(value, 4, up=True)

@@ -1,0 +1,277 @@
+"""What a run will be like before it spends anything: its expected error and its threshold, computed from public data.
+
+The expected relative loss of a release is the mean, over the thresholds that its selector may choose, of
+
+    sum over items of E|clipped sum + noise - true count|  /  all counts,
+
+where a key of an open domain that does not pass the bar counts as shown with 0.
+
+Exact, up to doubles:
+
+- the chances of the thresholds, for selectors that draw by score (`WeightedChoice.probabilities`, from round 1's own
+  sums) and for those that always choose the same (`fixed`, `oracle`, `median`, `p90`);
+- the noise's scale and the bar, which are the release's own, and the mean error under Laplace noise;
+- the cost: the charges of the ledger's own code, by basic and by tight composition.
+
+Approximate:
+
+- `dpsgd`, `output-perturbation` and `m-quantile` have no closed form: the selector alone is drawn `draws` times, from
+  a seed. Where they choose between two candidates, the loss is interpolated between the two.
+- The clipped sum of an item is taken at its mean (`clipped_sums`). How it varies with the draws of rounding (a step of
+  the grid or so) and of random clipping (little beside the noise) is left out.
+- Gaussian noise is taken as continuous: a relative 1/(12 s^2) for a deviation of s steps of the grid.
+- Thresholds whose chances sum to 10^-6 are left out.
+
+So two things make the mean of runs differ from a prediction: these, which are small, and a population that is not the
+one that was predicted from, which may not be.
+
+NOT private: a prediction is a function of the exact data it is given. Give it public data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedhist.client.device import answer_population
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
+from fedhist.protocol.measurements.open_statistics import BinnedCounts, BucketedCounts, OpenTail
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.protocol.privacy.ledger import Charge, Cost
+from fedhist.protocol.privacy.randomness import SeededSource, Source
+from fedhist.protocol.rounds import SelectRequest, Total
+from fedhist.server.coordinator import planned_charges, read_statistic
+from fedhist.server.selection import selector_for
+from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
+from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
+from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
+
+DRAWS = 64
+"""How often a selector is drawn whose chances have no closed form."""
+
+# Thresholds that are chosen less often than this, all together, are left out.
+_UNLIKELY = 1e-6
+_UNPACKED_CELLS = 1 << 27
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What to expect of a run of this plan on this population. Errors are l1 norms over the true total.
+
+    Args:
+        plan: what would be run.
+        relative_loss: expected, of the release.
+        clipping_error: expected, of the clipped sum before noise.
+        noise_error: expected, of the noise alone; over an open domain, with the keys that it withholds.
+        threshold: the mean of the thresholds that may be chosen, in counts.
+        threshold_low, threshold_high: nine choices out of ten lie between them, one in twenty below and one above.
+        clipped_users: expected share of users above the threshold.
+        released_items: expected number of released items.
+        recall: over an open domain, the expected share of the keys that somebody has.
+        draws: how often the selector was drawn; None when its chances were computed.
+        sampling_error: standard error of `relative_loss` from drawing the selector; 0 when nothing was drawn.
+    """
+
+    plan: Plan
+    relative_loss: float
+    clipping_error: float
+    noise_error: float
+    threshold: float
+    threshold_low: float
+    threshold_high: float
+    clipped_users: float
+    released_items: float
+    recall: float | None
+    draws: int | None
+    sampling_error: float
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What a run would charge."""
+        return planned_charges(self.plan)
+
+    @property
+    def total(self) -> Cost:
+        """By basic composition."""
+        return basic_total(self.charges)
+
+    @property
+    def tight(self) -> Cost:
+        """By tight composition."""
+        return tight_total(self.charges)
+
+
+@dataclass(frozen=True)
+class _Chances:
+    """Thresholds in steps, rising, with the chance of each."""
+
+    steps: Integers
+    chances: Floats
+    draws: int | None = None
+
+    def quantile(self, share: float) -> int:
+        up_to = np.cumsum(self.chances)
+        return int(self.steps[min(int(np.searchsorted(up_to, share)), len(self.steps) - 1)])
+
+
+@dataclass
+class Predictor:
+    """Predicts runs of any plan over one public population.
+
+    What is read off the population once and kept: round 1's sums, by all that they depend on (the candidates, the grid,
+    the norm, the cap on weights, and the buckets and their salt), and the clipped sums, by the thresholds, the grid and
+    the norm. So a whole curve of budgets reads the population twice as a rule.
+
+    Args:
+        population: public users.
+        draws: how often a selector is drawn whose chances have no closed form.
+        seed: for these draws.
+    """
+
+    population: Population
+    draws: int = DRAWS
+    seed: int = 0
+    _statistics: dict[tuple[object, ...], Statistic] = field(default_factory=dict, repr=False)
+    _sums: dict[tuple[object, ...], ClippedSums] = field(default_factory=dict, repr=False)
+
+    def predict(self, plan: Plan) -> Prediction:
+        """What to expect of a run; raises what the run would raise for its plan."""
+        chosen, table, errors, places, chances = self._errors(plan)
+        counts = np.ldexp(chosen.steps.astype(np.float64), -plan.grid_bits)
+        shown = float(errors.shown() @ chances)
+        losses = errors.loss() / table.total
+        loss = float(losses @ chances)
+        variance = float((losses - loss) ** 2 @ chances)
+        return Prediction(
+            plan=plan,
+            relative_loss=loss,
+            clipping_error=float(clipping_errors(table, places) @ chances) / table.total,
+            noise_error=float(errors.noise_alone() @ chances) / table.total,
+            threshold=float(counts @ chosen.chances),
+            threshold_low=math.ldexp(chosen.quantile(0.05), -plan.grid_bits),
+            threshold_high=math.ldexp(chosen.quantile(0.95), -plan.grid_bits),
+            clipped_users=float(table.users_above[places] @ chances) / self.population.users,
+            released_items=shown,
+            recall=shown / (len(table.truth) - table.absent_items) if plan.is_open else None,
+            draws=chosen.draws,
+            sampling_error=0.0 if chosen.draws is None else math.sqrt(variance / chosen.draws),
+        )
+
+    def relative_loss(self, plan: Plan) -> float:
+        """The same number as in `predict` without the others: for a search over many plans."""
+        _, table, errors, _, chances = self._errors(plan)
+        return float(errors.loss() / table.total @ chances)
+
+    def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
+        self._check(plan)
+        chosen = self._chances(plan, selector_for(plan))
+        on_table = chosen if plan.selector == "fixed" else _on_candidates(plan, chosen)
+        table = self._table(plan, on_table.steps)
+        places = _likely(on_table.chances)
+        errors = release_errors(plan, table, on_table.steps, places)
+        chances = on_table.chances[places]
+        return chosen, table, errors, places, chances / chances.sum()
+
+    def _check(self, plan: Plan) -> None:
+        if plan.per_item:
+            raise InvalidInput(
+                "debiased counts can't be predicted",
+                allowed="closed domains without debiasing, and open domains",
+                advice="try them with fedhist run --trials on public data",
+            )
+        items = None if plan.is_open else self.population.domain_size
+        if (plan.users, plan.items) != (self.population.users, items):
+            raise InvalidPopulation(
+                f"the population has {self.population.users} users and {self.population.domain_size} items, and the "
+                f"plan {plan.users} and {plan.items}",
+                allowed="a plan made for this population",
+            )
+
+    def _chances(self, plan: Plan, selector: Selector) -> _Chances:
+        statistic = self._statistic(plan) if selector.needs_statistic else None
+        source = SeededSource(self.seed)
+        if isinstance(selector, ScoringSelector):
+            return _Chances(plan.candidate_steps, selector.choice(plan, statistic).probabilities())
+        if not selector.needs_statistic or not selector.private:
+            steps = selector.select(plan, statistic, source=source).threshold.steps
+            return _Chances(np.array([steps]), np.ones(1))
+        return _drawn(plan, selector, statistic, self.draws, source)
+
+    def _statistic(self, plan: Plan) -> Statistic:
+        """Round 1's sums, which a plan changes through nothing but this key."""
+        key: tuple[object, ...] = (plan.domain, plan.candidate_steps.tobytes(), plan.grid_bits, plan.norm)
+        if not plan.is_open:
+            key = (*key, plan.tail_cap)
+        elif plan.statistic == "bucketed":
+            # The salt is the plan's digest: every budget hashes the items anew.
+            key = (*key, plan.buckets, plan.digest)
+        if key not in self._statistics:
+            request = SelectRequest(plan)
+            sent = answer_population(request, self.population, source=SeededSource(self.seed))
+            total = Total(request.round, sent.users, sent.values, sent.keyed, labels_of(self.population))
+            statistic = _unpacked(read_statistic(plan, total))
+            if plan.statistic == "bucketed":
+                return statistic
+            self._statistics[key] = statistic
+        return self._statistics[key]
+
+    def _table(self, plan: Plan, steps: Integers) -> ClippedSums:
+        key = (steps.tobytes(), plan.grid_bits, plan.norm)
+        if key not in self._sums:
+            table = clipped_sums(self.population, steps, bits=plan.grid_bits, norm=plan.norm)
+            if table.total == 0:
+                raise InvalidPopulation(
+                    "no user has any item",
+                    allowed="a population with at least one count",
+                    advice="check the data",
+                )
+            self._sums[key] = table
+        return self._sums[key]
+
+
+def _unpacked(statistic: Statistic) -> Statistic:
+    """The same with an open domain's expected counts as one table, where that is small, instead of made each time."""
+    if not isinstance(statistic, OpenTail) or not isinstance(statistic.expected, BinnedCounts):
+        return statistic
+    if statistic.expected.keyed.length * len(statistic.users_above) > _UNPACKED_CELLS:
+        return statistic
+    pieces = list(statistic.expected.pieces())
+    return replace(statistic, expected=BucketedCounts(table=np.concatenate(pieces))) if pieces else statistic
+
+
+def _drawn(
+    plan: Plan, selector: Selector, statistic: Statistic | None, draws: int, source: Source
+) -> _Chances:
+    thresholds = [
+        selector.select(plan, statistic, source=source.fork(number)).threshold.steps
+        for number in range(draws)
+    ]
+    steps, counts = np.unique(np.array(thresholds, dtype=np.int64), return_counts=True)
+    return _Chances(steps, counts / draws, draws)
+
+
+def _on_candidates(plan: Plan, chosen: _Chances) -> _Chances:
+    """The chance of a threshold between two candidates, shared out so that linear functions keep their mean."""
+    places = plan.candidate_steps
+    if chosen.steps is places:
+        return chosen
+    above = np.clip(np.searchsorted(places, chosen.steps), 1, max(len(places) - 1, 1))
+    if len(places) == 1:
+        return _Chances(places, np.ones(1), chosen.draws)
+    low, high = places[above - 1], places[above]
+    share = (chosen.steps - low) / (high - low)
+    chances = np.zeros(len(places))
+    np.add.at(chances, above - 1, chosen.chances * (1 - share))
+    np.add.at(chances, above, chosen.chances * share)
+    return _Chances(places, chances, chosen.draws)
+
+
+def _likely(chances: Floats) -> Integers:
+    """The places that matter: what is left out has a chance of _UNLIKELY in all."""
+    order = np.argsort(chances)
+    left_out = np.cumsum(chances[order]) <= _UNLIKELY
+    return np.sort(order[~left_out])

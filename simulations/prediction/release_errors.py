@@ -1,0 +1,126 @@
+"""The expected error of a release at each of some thresholds, and its parts, in counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.plan import Plan
+from fedhist.server.releases.release import release_noise
+from fedhist.simulations.prediction.clipped_sums import ClippedSums
+from fedhist.simulations.prediction.noise_expectations import (
+    LaplaceTails,
+    barred_loss,
+    folded_normal,
+    shown_chance,
+)
+
+
+class ReleaseErrors(Protocol):
+    """Expected l1 errors over all items, one number a threshold."""
+
+    def loss(self) -> Floats:
+        """Of the release against the true counts."""
+
+    def noise_alone(self) -> Floats:
+        """Of the release against the clipped sums."""
+
+    def shown(self) -> Floats:
+        """How many items are released."""
+
+
+def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:
+    """The errors at these places of the table, whose thresholds are `steps` of the plan's grid."""
+    return (OpenErrors if plan.is_open else ClosedErrors)(plan, table, steps[places], places)
+
+
+def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
+    """Expected l1 error of the clipped sums against the true counts. Clipping never adds, so it is what is lost."""
+    lost = np.zeros(len(places))
+    for piece in table.pieces():
+        lost += (piece.true[:, np.newaxis] - piece.kept[:, places]).sum(axis=0)
+    return lost
+
+
+@dataclass
+class ClosedErrors:
+    """Every item of the domain is released, also those that nobody has."""
+
+    plan: Plan
+    table: ClippedSums
+    steps: Integers
+    places: Integers
+    _spreads: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        bits = self.plan.grid_bits
+        noises = [release_noise(self.plan, Threshold(steps=int(one), bits=bits)) for one in self.steps]
+        self._spreads = np.array([float(noise.spread) for noise in noises])
+
+    def loss(self) -> Floats:
+        """Sum of E|bias + noise|."""
+        loss = self.table.absent_items * self._distance(np.zeros(len(self.places)))
+        for piece in self.table.pieces():
+            loss += self._distance(piece.true[:, np.newaxis] - piece.kept[:, self.places]).sum(axis=0)
+        return loss
+
+    def noise_alone(self) -> Floats:
+        """Sum of E|noise|."""
+        return len(self.table.truth) * self._distance(np.zeros(len(self.places)))
+
+    def shown(self) -> Floats:
+        """All items."""
+        return np.full(len(self.places), float(len(self.table.truth)))
+
+    def _distance(self, gap: Floats) -> Floats:
+        """E|noise - gap| in counts, from noise in steps."""
+        scale = math.ldexp(1.0, self.plan.grid_bits)
+        if self.plan.mechanism == "gaussian":
+            return folded_normal(gap, np.sqrt(self._spreads) / scale)
+        return LaplaceTails(self._spreads).distance(gap * scale) / scale
+
+
+@dataclass
+class OpenErrors:
+    """A key is released when its noisy count passes the bar; one that is not released counts as 0."""
+
+    plan: Plan
+    table: ClippedSums
+    steps: Integers
+    places: Integers
+    _bars: Floats = field(init=False, repr=False)
+    _tails: LaplaceTails = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        noises = self.plan.open_noises(self.steps)
+        self._bars = np.array([float(noise.bar) for noise in noises])
+        limit = self._bars if self.plan.release == "truncated-laplace" else None
+        self._tails = LaplaceTails(np.array([float(noise.scale) for noise in noises]), limit)
+
+    def loss(self) -> Floats:
+        """Sum over keys of true count times the chance of being withheld, and of the error when shown."""
+        loss = np.zeros(len(self.places))
+        for piece in self.table.pieces():
+            kept = piece.kept[:, self.places]
+            loss += barred_loss(kept, piece.true[:, np.newaxis], self._bars, self._tails).sum(axis=0)
+        return loss
+
+    def noise_alone(self) -> Floats:
+        """The same against the clipped sums: noise and withheld keys."""
+        loss = np.zeros(len(self.places))
+        for piece in self.table.pieces():
+            kept = piece.kept[:, self.places]
+            loss += barred_loss(kept, kept, self._bars, self._tails).sum(axis=0)
+        return loss
+
+    def shown(self) -> Floats:
+        """Sum over keys of the chance of being released."""
+        shown = np.zeros(len(self.places))
+        for piece in self.table.pieces():
+            shown += shown_chance(piece.kept[:, self.places], self._bars, self._tails).sum(axis=0)
+        return shown

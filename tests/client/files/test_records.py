@@ -1,0 +1,535 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedhist.client.files.records import read_population
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPopulation
+from fedhist.protocol.histograms import MAX_USER_TOTAL
+
+Write = Callable[..., Path]
+# A null character is what tells a binary file from text.
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3)
+LABELS = [
+    "007",
+    "7",
+    "07",
+    "é",
+    "e\u0301",
+    "",
+    " ",
+    "x" * 5_000,
+    "😀👍🏽",
+    "a,b",
+    'say "hi"',
+    "two\nlines",
+    "NaN",
+    "null",
+    "1.0",
+    "true",
+    "#1",
+]
+
+
+def dense(population: SparsePopulation) -> list[list[int]]:
+    rows = population.histograms
+    matrix = scipy.sparse.csr_array(
+        (rows.counts, rows.items, rows.offsets), shape=(rows.users, rows.domain_size)
+    )
+    return [[int(count) for count in row] for row in matrix.toarray()]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Write:
+    def write(content: str | bytes, name: str = "rows.csv") -> Path:
+        path = tmp_path / name
+        raw = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") and isinstance(content, str) else raw)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Write:
+    def write(**columns: Any) -> Path:
+        path = tmp_path / "rows.parquet"
+        pl.DataFrame(columns).write_parquet(path)
+        return path
+
+    return write
+
+
+class TestMatrices:
+    @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
+    @pytest.mark.parametrize("number", ["i2", "i8", "f8", "?"])
+    def test_round_trip(self, tmp_path: Path, kind: Any, number: str) -> None:
+        table = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]]).astype(number)
+        path = tmp_path / "matrix.npz"
+        scipy.sparse.save_npz(path, scipy.sparse.coo_array(table).asformat(kind))
+        population = read_population(path)
+        assert dense(population) == table.astype(int).tolist()
+        assert population.labels is None
+
+    def test_old_style_matrices_and_upper_case_suffixes(self, tmp_path: Path) -> None:
+        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_matrix([[0, 2]]))
+        path = (tmp_path / "matrix.npz").rename(tmp_path / "MATRIX.NPZ")
+        assert dense(read_population(path)) == [[0, 2]]
+
+    def test_top_items_and_lists_of_column_numbers(self, tmp_path: Path) -> None:
+        path = tmp_path / "matrix.npz"
+        scipy.sparse.save_npz(path, scipy.sparse.csr_array([[1, 5, 0], [0, 1, 3]]))
+        assert dense(read_population(path, top_items=2)) == [[5, 0], [1, 3]]
+        listed = read_population(path, items=["2", "9", "0"])
+        assert dense(listed) == [[0, 0, 1], [3, 0, 0]]
+        assert (listed.labels, listed.dropped_items, listed.dropped_count) == (("2", "9", "0"), 1, 6)
+
+    def test_names_for_numbered_columns_are_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "matrix.npz"
+        scipy.sparse.save_npz(path, scipy.sparse.csr_array([[1, 5]]))
+        with pytest.raises(InvalidInput, match="only numbers"):
+            read_population(path, items=["apple", "pear"])
+
+    def test_dense_arrays_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "matrix.npz", table=np.ones((2, 2)))
+        with pytest.raises(InvalidFile, match="holds no sparse matrix"):
+            read_population(tmp_path / "matrix.npz")
+
+    @pytest.mark.parametrize("key", ["data", "format"])
+    def test_pickled_objects_are_never_loaded(self, tmp_path: Path, key: str) -> None:
+        class Trap:
+            def __reduce__(self) -> tuple[Any, ...]:
+                return (tmp_path.joinpath("sprung").touch, ())
+
+        parts = {"data": np.ones(1), "indices": np.zeros(1, int), "indptr": np.array([0, 1])}
+        parts |= {"shape": np.array([1, 1]), "format": np.array("csr")}
+        np.savez(tmp_path / "matrix.npz", **(parts | {key: np.array([Trap()], dtype=object)}))  # type: ignore[arg-type]
+        with pytest.raises(InvalidFile):
+            read_population(tmp_path / "matrix.npz")
+        assert not (tmp_path / "sprung").exists()
+
+    @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
+    def test_a_truncated_archive_is_refused(self, tmp_path: Path, kept: float) -> None:
+        path = tmp_path / "matrix.npz"
+        scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.arange(2_500).reshape(50, 50) % 7))
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(kept * len(whole))])
+        with pytest.raises(InvalidFile):
+            read_population(path)
+
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.data())
+    def test_a_damaged_archive_is_an_error_of_ours(self, tmp_path: Path, data: st.DataObject) -> None:
+        path = tmp_path / "matrix.npz"
+        kind: Any = data.draw(st.sampled_from(["csr", "csc", "coo", "dia"]))
+        scipy.sparse.save_npz(
+            path, scipy.sparse.coo_array(np.eye(4, dtype=int)).asformat(kind), compressed=False
+        )
+        raw = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(raw)
+        try:
+            read_population(path)
+        except FedhistError as error:
+            assert "allowed:" in str(error)
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            {"indices": np.array([0, 7])},
+            {"indptr": np.array([0, 2, 1])},
+            {"indptr": np.array([0, 9, 2])},
+            {"indptr": np.array([0, 2])},
+            {"indices": np.array([0.0 + 1j, 1])},
+            {"shape": np.array([2**62, 2**62])},
+            {"format": np.array("xyz")},
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize("kind", ["csr", "csc"])
+    def test_parts_that_contradict_each_other_are_refused(self, tmp_path: Path, kind: str, part: Any) -> None:
+        parts = {"data": np.array([1, 1]), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}
+        parts |= {"shape": np.array([2, 2]), "format": np.array(kind)}
+        np.savez(tmp_path / "matrix.npz", **(parts | part))
+        with pytest.raises((InvalidFile, InvalidPopulation)):
+            read_population(tmp_path / "matrix.npz")
+
+    @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+    def test_no_rows_or_no_columns(self, tmp_path: Path, shape: tuple[int, int]) -> None:
+        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_array(shape, dtype=int))
+        with pytest.raises(InvalidPopulation):
+            read_population(tmp_path / "matrix.npz")
+
+    def test_one_dimension(self, tmp_path: Path) -> None:
+        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.coo_array(np.arange(4)))
+        # Before SciPy 1.17 such a file can be written and not be read.
+        with pytest.raises((InvalidFile, InvalidPopulation), match=r"dimension|no sparse matrix"):
+            read_population(tmp_path / "matrix.npz")
+
+    def test_a_wrong_count_is_named_by_row_and_column(self, tmp_path: Path) -> None:
+        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_array([[0, 1.0], [0, 2.5]]))
+        with pytest.raises(InvalidPopulation, match=r"row 1, column 1 .*not a whole number"):
+            read_population(tmp_path / "matrix.npz")
+
+
+class TestText:
+    def test_rows_become_a_population(self, text: Write) -> None:
+        population = read_population(text("user,item,count\nann,tea,2\nbob,milk,4\nann,milk,1\n"))
+        assert population.labels == ("milk", "tea")
+        assert dense(population) == [[1, 2], [4, 0]]
+
+    def test_without_a_count_each_row_is_one_and_repeats_add_up(self, text: Write) -> None:
+        population = read_population(text("user,item\na,x\nb,x\na,x\na,y\n"))
+        assert dense(population) == [[2, 1], [1, 0]]
+
+    def test_repeated_rows_with_counts_are_summed(self, text: Write) -> None:
+        population = read_population(text("user,item,count\na,x,2\na,y,1\na,x,3\n"))
+        assert population.nonzeros == 2
+        assert dense(population) == [[5, 1]]
+
+    def test_users_in_long_runs_are_the_same_as_scattered_ones(self, text: Write) -> None:
+        runs = ["b"] * 5 + ["a"] * 4 + ["b"] * 3 + ["c"] * 2
+        population = read_population(text("\n".join(["user,item", *(f"{user},x" for user in runs)])))
+        assert dense(population) == [[8], [4], [2]]
+
+    def test_users_keep_the_order_in_which_they_appear(self, text: Write) -> None:
+        assert dense(read_population(text("user,item,count\nz,x,1\nb,x,2\na,x,3\nb,x,4\n"))) == [
+            [1],
+            [6],
+            [3],
+        ]
+
+    def test_equal_items_are_ordered_by_length_then_code_point(self, text: Write) -> None:
+        population = read_population(text("user,item\na,10\na,9\na,b\na,a\na,top\nb,top\n"))
+        assert population.labels == ("top", "9", "a", "b", "10")
+
+    def test_the_order_of_items_does_not_depend_on_the_order_of_rows(self, text: Write) -> None:
+        rows = ["a,x,1", "a,y,1", "b,z,2", "c,y,3", "d,w,1"]
+        there = read_population(text("\n".join(["user,item,count", *rows])))
+        back = read_population(text("\n".join(["user,item,count", *reversed(rows)])))
+        assert there.labels == back.labels == ("y", "z", "w", "x")
+
+    @pytest.mark.parametrize(
+        "name", ["rows.csv", "rows.tsv", "rows.csv.gz", "rows.tsv.gz", "ROWS.CSV", "a[1]*?.csv"]
+    )
+    def test_separators_compression_and_odd_names(self, text: Write, name: str) -> None:
+        content = "user,item,count\nann,tea,2\n"
+        path = text(content.replace(",", "\t") if ".tsv" in name else content, name)
+        assert read_population(path).labels == ("tea",)
+
+    @pytest.mark.parametrize("header", ["USER,Item,cOUNT", "x,count,item,user,y"])
+    def test_columns_are_found_by_name_in_any_case_and_order(self, text: Write, header: str) -> None:
+        values = {"user": "ann", "item": "tea", "count": "3", "x": "9", "y": "-1.5"}
+        row = ",".join(values[name.lower()] for name in header.split(","))
+        assert dense(read_population(text(f"{header}\n{row}\n"))) == [[3]]
+
+    def test_labels_come_back_as_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        pl.DataFrame({"user": ["u"] * len(LABELS), "item": LABELS}).write_csv(path)
+        population = read_population(path)
+        assert set(population.labels or []) == set(LABELS)
+        assert population.totals().tolist() == [1] * len(LABELS)
+
+    def test_users_that_differ_only_in_leading_zeros_are_different(self, text: Write) -> None:
+        assert read_population(text("user,item\n007,x\n7,x\n7.0,x\n")).users == 3
+
+    @pytest.mark.parametrize(
+        "content",
+        ["\ufeffuser,item\na,x\n", "user,item\r\na,x\r\n", "user,item\na,x", '"user","item"\n"a","x"'],
+    )
+    def test_byte_order_mark_line_ends_and_quotes(self, text: Write, content: str) -> None:
+        assert read_population(text(content)).labels == ("x",)
+
+    @pytest.mark.parametrize("count", ["2.0", " 2", "2e0", "+2", '"2"'])
+    def test_whole_counts_in_other_spellings(self, text: Write, count: str) -> None:
+        assert dense(read_population(text(f"user,item,count\na,x,{count}\n"))) == [[2]]
+
+    def test_a_count_of_zero_keeps_its_user_and_item(self, text: Write) -> None:
+        population = read_population(text("user,item,count\na,x,0\nb,y,1\n"))
+        assert (population.users, population.labels) == (2, ("y", "x"))
+
+    @pytest.mark.parametrize(
+        ("wrong", "words"),
+        [
+            ("-1", "negative"),
+            ("1.5", "not a whole number"),
+            ("nan", "not finite"),
+            ("inf", "not finite"),
+            ("", "missing"),
+            ("many", "not a number"),
+            ("99999999999999999999", "above"),
+            (str(MAX_USER_TOTAL + 1), "above"),
+        ],
+    )
+    def test_a_wrong_count_is_named_by_its_first_row(self, text: Write, wrong: str, words: str) -> None:
+        path = text(f"user,item,count\nann,tea,1\nbob,tea,{wrong}\ncid,tea,{wrong}\n")
+        with pytest.raises(InvalidPopulation, match=rf"count .*row 2 .*{words}") as caught:
+            read_population(path)
+        assert "bob" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("row", "column"), [(",x,1", "user"), ("a,,1", "item"), ("", "user"), ("a", "item")]
+    )
+    def test_a_missing_user_or_item_is_named_by_its_row(self, text: Write, row: str, column: str) -> None:
+        with pytest.raises(InvalidPopulation, match=f"the {column} in row 3 .*is missing"):
+            read_population(text(f"user,item,count\na,x,1\nb,x,1\n{row}\nc,x,1\n"))
+
+    def test_a_users_total_is_limited_over_all_rows(self, text: Write) -> None:
+        path = text(f"user,item,count\na,x,1\nb,x,{MAX_USER_TOTAL}\na,y,1\nb,y,1\n")
+        with pytest.raises(InvalidPopulation, match=r"user in row 2 .*add up"):
+            read_population(path)
+
+    @pytest.mark.parametrize(
+        "header", ["user,thing", "item,count", "user;item;count", "user,item,User", "user,item,count,COUNT"]
+    )
+    def test_missing_or_doubled_columns_are_told(self, text: Write, header: str) -> None:
+        known = [name.lower() for name in header.split(",") if name.lower() in ("user", "item", "count")]
+        said = f"columns, and {', '.join(known) or 'none of user, item and count'} among their names"
+        with pytest.raises(InvalidFile, match=f"{said}.*one column user, one column item"):
+            read_population(text(f"{header}\n1,2,3,4\n"))
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "user,item\na,x,extra\n",
+            'user,item\na,"never closed\n',
+            "user,item\na,é\n".encode("latin-1"),
+            "user,item\na,x\n".encode("utf-16"),
+            gzip.compress(b"user,item\na,x\n", mtime=0),
+            b"PK\x03\x04 a zip",
+            b"PAR1 a table PAR1",
+            b"\x93NUMPY",
+        ],
+    )
+    def test_what_is_no_table_in_utf8_is_refused(self, text: Write, content: str | bytes) -> None:
+        with pytest.raises(InvalidFile):
+            read_population(text(content))
+
+    def test_a_damaged_gzip_file_is_refused(self, text: Write) -> None:
+        whole = gzip.compress(b"user,item\n" + b"".join(b"%d,%d\n" % (n, n * n % 97) for n in range(5_000)))
+        for damaged in (whole[: len(whole) // 2], whole[:-8], b"user,item\na,x\n"):
+            with pytest.raises(InvalidFile):
+                read_population(text(damaged, "rows.csv.gz"))
+
+    def test_a_header_without_rows_has_no_users(self, text: Write) -> None:
+        with pytest.raises(InvalidPopulation, match="no rows"):
+            read_population(text("user,item,count\n"))
+
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(st.tuples(st.sampled_from("abc"), TEXT, st.integers(0, 5)), min_size=1, max_size=15))
+    def test_any_table_round_trips(self, tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
+        frame = pl.DataFrame(
+            rows, schema={"user": pl.String, "item": pl.String, "count": pl.Int64}, orient="row"
+        )
+        frame.write_csv(tmp_path / "any.csv")
+        frame.write_parquet(tmp_path / "any.parquet")
+        expected: dict[str, dict[str, int]] = {}
+        for user, item, count in rows:
+            counts = expected.setdefault(user, {})
+            counts[item] = counts.get(item, 0) + count
+        for name in ("any.csv", "any.parquet"):
+            population = read_population(tmp_path / name)
+            found = [dict(zip(population.labels or [], row, strict=True)) for row in dense(population)]
+            wanted = [
+                {label: user.get(str(label), 0) for label in population.labels or []}
+                for user in expected.values()
+            ]
+            assert found == wanted
+            assert set(population.labels or []) == {item for _, item, _ in rows}
+
+
+class TestParquet:
+    def test_integers_stay_integers_and_agree_with_text(self, parquet: Write, text: Write) -> None:
+        users, items, counts = [3, 3, 1, 2], [10, 9, 10, 8], [1, 2, 1, 2]
+        population = read_population(parquet(user=users, item=items, count=counts))
+        assert population.labels == (8, 9, 10)
+        rows = "".join(f"{u},{i},{c}\n" for u, i, c in zip(users, items, counts, strict=True))
+        same = read_population(text("user,item,count\n" + rows))
+        assert same.labels == ("8", "9", "10")
+        assert dense(same) == dense(population) == [[0, 2, 1], [0, 0, 1], [2, 0, 0]]
+
+    @pytest.mark.parametrize("kind", [pl.Int8, pl.UInt16, pl.Int32, pl.Int64, pl.UInt64, pl.Int128])
+    @pytest.mark.parametrize("base", [0, 40])
+    def test_integers_of_any_width_near_or_far_apart(self, parquet: Write, kind: Any, base: int) -> None:
+        users = pl.Series([base + 9, base + 2, base + 9, base + 80], dtype=kind)
+        items = pl.Series([base, base, base, base + 1], dtype=kind)
+        population = read_population(parquet(user=users, item=items))
+        assert population.labels == (base, base + 1)
+        assert dense(population) == [[2, 0], [1, 0], [0, 1]]
+
+    @pytest.mark.parametrize(
+        "users", [[-(2**63), 2**63 - 1, -(2**63)], [-3, -2, -3], [2**31 - 1, -(2**31), 2**31 - 1]]
+    )
+    def test_integers_at_the_ends_of_their_range(self, parquet: Write, users: list[int]) -> None:
+        assert dense(read_population(parquet(user=users, item=["x"] * 3))) == [[2], [1]]
+
+    def test_labels_come_back_as_written(self, parquet: Write) -> None:
+        population = read_population(parquet(user=["u"] * len(LABELS), item=LABELS))
+        assert set(population.labels or []) == set(LABELS)
+
+    @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["x", "y"])])
+    def test_categories_are_text(self, parquet: Write, kind: Any) -> None:
+        population = read_population(
+            parquet(User=pl.Series(["a", "b"]), ITEM=pl.Series(["y", "x"], dtype=kind))
+        )
+        assert population.labels == ("x", "y")
+
+    @pytest.mark.parametrize(
+        "kind", [pl.Int8, pl.UInt64, pl.Float32, pl.Float64, pl.Decimal(10, 2), pl.Int128, pl.String]
+    )
+    def test_counts_of_any_numeric_type(self, parquet: Write, kind: Any) -> None:
+        counts = pl.Series([2, 0]).cast(kind)
+        assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=counts))) == [[2], [0]]
+
+    def test_true_counts_as_one(self, parquet: Write) -> None:
+        assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=[True, False]))) == [
+            [1],
+            [0],
+        ]
+
+    @pytest.mark.parametrize(
+        ("column", "values"),
+        [
+            ("count", [1, None, 2]),
+            ("count", [1.0, float("nan"), 2.0]),
+            ("count", [1.0, float("inf"), 2.0]),
+            ("count", [1.0, 0.5, 2.0]),
+            ("count", [1, -1, 2]),
+            ("user", ["a", None, "c"]),
+            ("item", [1, None, 3]),
+        ],
+    )
+    def test_wrong_values_are_named_by_their_row(
+        self, parquet: Write, column: str, values: list[Any]
+    ) -> None:
+        columns: dict[str, Any] = {"user": ["a", "b", "c"], "item": [1, 2, 3], "count": [1, 1, 1]}
+        with pytest.raises(InvalidPopulation, match=rf"the {column} (in|at) row 2 "):
+            read_population(parquet(**(columns | {column: values})))
+
+    def test_a_column_of_nothing_but_nulls(self, parquet: Write) -> None:
+        with pytest.raises(InvalidPopulation, match=r"the user in row 1 .*missing"):
+            read_population(parquet(user=[None, None], item=["a", "b"]))
+
+    def test_other_types_are_refused(self, parquet: Write) -> None:
+        with pytest.raises(InvalidFile, match=r"column user .* has the type Float64"):
+            read_population(parquet(user=[1.0], item=["x"]))
+        with pytest.raises(InvalidPopulation, match="the counts have the type"):
+            read_population(parquet(user=["a"], item=["x"], count=[[1]]))
+
+    def test_missing_columns_are_named(self, parquet: Write) -> None:
+        with pytest.raises(InvalidFile, match="has 2 columns, and item among their names;"):
+            read_population(parquet(who=["a"], item=["x"]))
+
+    def test_no_rows(self, parquet: Write) -> None:
+        with pytest.raises(InvalidPopulation, match="no rows"):
+            read_population(parquet(user=pl.Series([], dtype=pl.String), item=pl.Series([], dtype=pl.String)))
+
+    def test_a_truncated_file_is_refused(self, parquet: Write) -> None:
+        path = parquet(user=["a"] * 99, item=list(range(99)))
+        whole = path.read_bytes()
+        for length in (4, 10, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:length])
+            with pytest.raises(InvalidFile):
+                read_population(path)
+
+
+class TestChoiceOfItems:
+    CONTENT = "user,item,count\na,x,1\na,y,5\nb,z,3\nb,y,1\nc,x,1\n"
+
+    def test_top_items(self, text: Write) -> None:
+        population = read_population(text(self.CONTENT), top_items=2)
+        assert population.labels == ("y", "z")
+        assert dense(population) == [[5, 0], [1, 3], [0, 0]]
+        assert (population.dropped_items, population.dropped_count) == (1, 2)
+
+    def test_more_top_items_than_there_are_keeps_all(self, text: Write) -> None:
+        population = read_population(text(self.CONTENT), top_items=100)
+        assert (population.domain_size, population.dropped_items) == (3, 0)
+
+    def test_a_public_list_is_the_domain_in_its_order(self, text: Write) -> None:
+        population = read_population(text(self.CONTENT), items=["x", "new", "z"])
+        assert population.labels == ("x", "new", "z")
+        assert dense(population) == [[1, 0, 0], [0, 0, 3], [1, 0, 0]]
+        assert (population.dropped_items, population.dropped_count) == (1, 6)
+
+    def test_a_list_without_any_item_of_the_file_keeps_the_users(self, text: Write) -> None:
+        population = read_population(text(self.CONTENT), items=["q"])
+        assert dense(population) == [[0], [0], [0]]
+        assert (population.dropped_items, population.dropped_count) == (3, 11)
+
+    def test_a_list_of_numbers_or_text_finds_integer_items(self, parquet: Write) -> None:
+        path = parquet(user=["a", "b"], item=[5, 7])
+        for items in ([7, 5], ["7", "5"]):
+            population = read_population(path, items=items)
+            assert dense(population) == [[0, 1], [1, 0]]
+            assert list(population.labels or []) == items
+
+    @pytest.mark.parametrize(
+        "choice",
+        [
+            {"top_items": 0},
+            {"top_items": -1},
+            {"items": []},
+            {"items": ["x", "x"]},
+            {"items": "xy"},
+            {"items": [7, "7"]},
+            {"items": ["x"], "top_items": 1},
+        ],
+    )
+    def test_impossible_choices_are_refused(self, text: Write, choice: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match="allowed"):
+            read_population(text(self.CONTENT), **choice)
+
+
+class TestPaths:
+    @pytest.mark.parametrize("name", ["rows.npz", "rows.csv", "rows.csv.gz", "rows.tsv", "rows.parquet"])
+    def test_missing_empty_and_directory(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / name
+        with pytest.raises(InvalidFile, match="there is no file"):
+            read_population(path)
+        path.touch()
+        with pytest.raises(InvalidFile, match="is empty"):
+            read_population(path)
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(InvalidFile, match="is not a file"):
+            read_population(path)
+
+    @pytest.mark.parametrize("name", ["rows.xlsx", "rows", "rows.gz", "rows.npy", "rows.npz.gz"])
+    def test_unknown_suffixes_are_refused(self, text: Write, name: str) -> None:
+        with pytest.raises(InvalidFile, match=r"suffix that is not known; allowed: \.npz, \.csv"):
+            read_population(text("user,item\na,x\n", name))
+
+    @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv.gz"])
+    def test_text_under_another_suffix_is_refused(self, text: Write, suffix: str) -> None:
+        with pytest.raises(InvalidFile, match=f"does not hold what its suffix {suffix} says"):
+            read_population(text(b"user,item\na,x\n", f"rows{suffix}"))
+
+    def test_a_link_is_followed_and_a_broken_one_is_missing(self, text: Write, tmp_path: Path) -> None:
+        link = tmp_path / "link.csv"
+        link.symlink_to(text("user,item\na,x\n"))
+        assert read_population(link).users == 1
+        (tmp_path / "rows.csv").unlink()
+        with pytest.raises(InvalidFile, match="there is no file"):
+            read_population(link)
+
+
+def test_a_file_without_names_of_columns_is_refused_without_quoting_it(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("ann,tea,3\nbob,coffee,1\n")
+    with pytest.raises(
+        InvalidFile, match="has 3 columns, and none of user, item and count among their names"
+    ) as caught:
+        read_population(path)
+    assert not {"ann", "tea"} & set(str(caught.value).replace(",", " ").split())

@@ -1,0 +1,375 @@
+"""`fedhist compare`: what it prints and writes, what it refuses, and that it goes on after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from fedhist.simulations.datasets.loading import Wanted, load
+from fedhist.simulations.experiments.comparison import drawn_once, names_of
+
+SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
+DATA = "user,item\n" + "".join(
+    f"u{user},{item}\n" for user in range(40) for item in ("a", "b", f"c{user % 5}")
+)
+WANTED = {"selector", "items", "epsilon_select", "loss_mean", "loss_std", "threshold_mean"}
+
+
+def losses(rows):
+    return [
+        (row["selector"], row["items"], row["loss_mean"], row["loss_std"], row["threshold_mean"])
+        for row in rows
+    ]
+
+
+class TestRows:
+    def test_json_has_one_row_for_each_combination(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        rows = fedhist(
+            "compare", "--data", "a.csv", "--selectors", "weighted-quantile,oracle", "--top-items", "2,4",
+            "--epsilon-select", "0.1,1", "--trials", 3, "--workers", 1, "--json",
+        ).document()  # fmt: skip
+        assert len(rows) == 8
+        assert all(row.keys() >= WANTED for row in rows)
+        found = {(row["selector"], row["items"], row["epsilon_select"]) for row in rows}
+        assert found == {(s, d, e) for s in ("weighted-quantile", "oracle") for d in (2, 4) for e in (0.1, 1)}
+        assert all(
+            row["trials"] == 3 and row["loss_low"] <= row["loss_mean"] <= row["loss_high"] for row in rows
+        )
+        assert all("NOT private" in row["note"] for row in rows)
+        assert list(tmp_path.iterdir()) == [tmp_path / "a.csv"]
+
+    def test_the_cost_is_that_of_both_rounds_and_none_without_privacy(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--selectors", "weighted-quantile,dpsgd,oracle", "--json"
+        ).document()
+        totals = {row["selector"]: (row["epsilon_total"], row["delta_total"]) for row in rows}
+        assert totals["weighted-quantile"] == pytest.approx((1.1, 1e-6))
+        assert totals["dpsgd"] == pytest.approx((1.1, 2e-6))
+        assert totals["oracle"] == (None, None)
+        assert [row["private"] for row in rows] == [True, True, False]
+
+    def test_one_trial_has_no_spread(self, fedhist):
+        (row,) = fedhist(
+            "compare", "--users", 100, "--items", 5, "--trials", 1, "--selectors", "oracle", "--json"
+        ).document()
+        assert row["loss_std"] is None and row["loss_low"] is None
+
+    def test_a_trial_depends_neither_on_other_rows_nor_on_how_many_there_are(self, fedhist):
+        def run(*arguments):
+            return fedhist("compare", *SMALL, *arguments, "--json").document()
+
+        both = losses(run("--selectors", "weighted-quantile,oracle"))
+        alone = losses(run("--selectors", "oracle"))
+        assert alone[0] in both
+        assert losses(run("--selectors", "oracle", "--seed", 1)) != alone
+
+    def test_open_domains_with_several_releases(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--domain", "open", "--selectors", "exponential-v,median,fixed", "--threshold", "5",
+            "--release", "truncated-laplace,laplace-threshold-paper", "--epsilon", "5,20", "--delta", "1/2n", "--json",
+        ).document()  # fmt: skip
+        assert len(rows) == 12
+        assert {row["release"] for row in rows} == {"truncated-laplace", "laplace-threshold-paper"}
+        assert {row["delta"] for row in rows} == {1 / 600}
+        assert {row["threshold_mean"] for row in rows if row["selector"] == "fixed"} == {5}
+
+    def test_several_sets_stand_side_by_side(self, fedhist):
+        rows = fedhist(
+            "compare", *SMALL, "--synthetic", "poisson", "--synthetic", "paper-non-iid", "--selectors", "oracle",
+            "--json",
+        ).document()  # fmt: skip
+        assert [row["data"] for row in rows] == ["poisson", "paper-non-iid"]
+
+
+class TestFolder:
+    def test_the_files_are_there_and_agree(self, fedhist, tmp_path):
+        import polars
+
+        shown = fedhist("compare", *SMALL, "--items", "10,20", "--out", "run")
+        assert shown.code == 0, shown.err
+        assert "NOT private" in shown.out
+        folder = tmp_path / "run"
+        assert {path.name for path in folder.iterdir()} == {
+            "journal.jsonl", "table.csv", "table.parquet", "figure.svg", "figure.png", "NOT-PRIVATE.txt",
+        }  # fmt: skip
+        with (folder / "table.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        table = polars.read_parquet(folder / "table.parquet")
+        assert [float(row["loss_mean"]) for row in rows] == table["loss_mean"].to_list()
+        assert ET.parse(folder / "figure.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own file
+        assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+    def test_a_finished_folder_prints_its_table_again_and_takes_more_trials(self, fedhist, tmp_path):
+        first = fedhist("compare", *SMALL, "--out", "run", "--json").document()
+        lines = (tmp_path / "run/journal.jsonl").read_text()
+        assert fedhist("compare", *SMALL, "--out", "run", "--json").document() == first
+        assert (tmp_path / "run/journal.jsonl").read_text() == lines
+        more = fedhist("compare", *SMALL, "--trials", 3, "--out", "run", "--json").document()
+        assert [row["trials"] for row in more] == [3] * len(first)
+        assert (tmp_path / "run/journal.jsonl").read_text().startswith(lines)
+
+    @pytest.mark.parametrize(
+        "change", [("--seed", 1), ("--epsilon", 2), ("--users", 301), ("--selectors", "oracle")]
+    )
+    def test_another_experiment_is_refused(self, fedhist, change):
+        assert fedhist("compare", *SMALL, "--out", "run").code == 0
+        refused = fedhist("compare", *SMALL, *change, "--out", "run")
+        assert refused.code == 2
+        assert "another experiment" in refused.err
+
+    def test_changed_data_is_another_experiment(self, fedhist, tmp_path):
+        call = ("compare", "--data", "a.csv", "--trials", 1, "--selectors", "oracle", "--out", "run")
+        (tmp_path / "a.csv").write_text(DATA)
+        assert fedhist(*call).code == 0
+        (tmp_path / "a.csv").write_text(DATA + "u1,a\n")
+        assert "another experiment" in fedhist(*call).err
+
+    def test_a_folder_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path):
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine/letter.txt").write_text("dear")
+        refused = fedhist("compare", *SMALL, "--out", "mine")
+        assert refused.code == 2
+        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+    def test_a_journal_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path):
+        journal = tmp_path / "mine/journal.jsonl"
+        journal.parent.mkdir()
+        journal.write_text('{"mine": "notes"}')
+        for others in ([], ["letter.txt"]):
+            for name in others:
+                (tmp_path / "mine" / name).write_text("dear")
+            refused = fedhist("compare", *SMALL, "--out", "mine")
+            assert (refused.code, refused.err.count("\n")) == (2, 1)
+            assert "holds something else than an experiment" in refused.err
+            assert journal.read_text() == '{"mine": "notes"}'
+            assert {path.name for path in (tmp_path / "mine").iterdir()} == {"journal.jsonl", *others}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (("--selectors", "best"), "unknown selector 'best'"),
+            (("--selectors", "exponential-v"), "does not go with"),
+            (("--domain", "open", "--selectors", "dpsgd"), "does not go with"),
+            (("--data", "nothing.csv", "--synthetic", "poisson"), "there is no file"),
+            (("--data", "nothing.csv"), "--users and --items shape the synthetic population"),
+            (("--data", "synthetic:zip"), "unknown synthetic population 'zip'"),
+            (("--data", "synthetic:zipf?users=5"), "users is given twice"),
+            (("--selectors", "fixed"), "has no threshold"),
+            (("--threshold", "5"), "without the selector fixed"),
+            (("--release", "truncated-laplace"), "over closed domains"),
+            (("--epsilon", "1,-1"), "epsilon"),
+            (("--epsilon", "1,x"), "not numbers"),
+            (("--delta", "small"), "1/2n"),
+            (("--trials", 0), "--trials"),
+            (("--workers", 0), "--workers"),
+            (("--items", "10,0"), "--items"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence_before_anything_runs(self, fedhist, tmp_path, arguments, text):
+        refused = fedhist("compare", *SMALL, *arguments, "--out", "run")
+        assert refused.code == 2
+        assert text in refused.err
+        assert refused.err.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+FEW = ("--selectors", "oracle", "--trials", 1, "--workers", 1)
+
+
+class TestPopulations:
+    """Every row can be told from every other, and no flag is passed over in silence."""
+
+    def data(self, fedhist, *arguments):
+        return [
+            (row["data"], row["items"]) for row in fedhist("compare", *arguments, *FEW, "--json").document()
+        ]
+
+    def test_files_of_one_name_are_called_by_more_of_their_paths(self, fedhist, tmp_path):
+        for place, more in (("x/visits.csv", ""), ("y/visits.csv", "u1,a\n"), ("y/other.csv", "u2,a\n")):
+            (tmp_path / place).parent.mkdir(exist_ok=True)
+            (tmp_path / place).write_text(DATA + more)
+        found = self.data(
+            fedhist, "--data", "x/visits.csv", "--data", "y/visits.csv", "--data", "y/other.csv"
+        )
+        assert [name for name, _ in found] == ["x/visits.csv", "y/visits.csv", "other"]
+
+    def test_files_of_equal_bytes_are_refused_by_name_before_anything_runs(self, fedhist, tmp_path):
+        for name in ("a.csv", "copy.csv"):
+            (tmp_path / name).write_text(DATA)
+        refused = fedhist("compare", "--data", "a.csv", "--data", "copy.csv", *FEW, "--out", "run")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "a.csv and copy.csv have the same content" in refused.err
+        assert not (tmp_path / "run").exists()
+
+    def test_more_top_items_than_there_are_is_one_row_and_is_told(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        shown = fedhist("compare", "--data", "a.csv", "--top-items", "3,7,500", *FEW, "--json")
+        assert [row["items"] for row in shown.document()] == [3, 7]
+        assert "a has 7 items: --top-items 500 keeps them all" in shown.err
+
+    @pytest.mark.parametrize("flag", ["--users", "--items"])
+    def test_sizes_with_files_alone_are_refused_as_in_a_run(self, fedhist, tmp_path, flag):
+        (tmp_path / "a.csv").write_text(DATA)
+        refused = fedhist("compare", "--data", "a.csv", flag, 10, *FEW, "--out", "c")
+        assert refused.code == 2
+        assert refused.err == fedhist("run", "--data", "a.csv", flag, 10, "--out", "r").err
+
+    def test_sizes_are_those_of_the_synthetic_ones_beside_a_file(self, fedhist, tmp_path):
+        (tmp_path / "a.csv").write_text(DATA)
+        found = self.data(
+            fedhist, "--data", "a.csv", "--synthetic", "poisson", "--users", 50, "--items", "4,5"
+        )
+        assert found == [("a", 7), ("poisson", 4), ("poisson", 5)]
+
+    def test_top_items_are_kept_of_synthetic_populations_too(self, fedhist):
+        assert self.data(fedhist, "--users", 50, "--items", 20, "--top-items", 3) == [("heavy-tailed", 3)]
+        found = self.data(fedhist, "--users", 50, "--items", "10,20", "--top-items", 3)
+        assert found == [("heavy-tailed, 10 items", 3), ("heavy-tailed, 20 items", 3)]
+
+    def test_a_synthetic_population_by_name_is_the_one_of_a_run(self, fedhist):
+        text = "synthetic:zipf?users=300&items=20"
+        (row,) = fedhist("compare", "--data", text, *FEW, "--json").document()
+        assert (row["data"], row["users"], row["items"]) == ("zipf?users=300&items=20", 300, 20)
+        mine, other = (drawn_once(text, seed).totals().tolist() for seed in (4, 5))
+        assert mine == load(Wanted(data=Path(text)), 4).population.totals().tolist() != other
+
+    def test_it_takes_the_sizes_and_stands_beside_one_that_is_made_anew(self, fedhist):
+        found = self.data(
+            fedhist, "--data", "synthetic:zipf", "--synthetic", "zipf", "--users", 50, "--items", "4,5"
+        )
+        assert found == [("synthetic:zipf", 4), ("synthetic:zipf", 5), ("zipf", 4), ("zipf", 5)]
+
+    def test_every_setting_that_varies_has_a_column(self, fedhist):
+        shown = fedhist(
+            "compare", *SMALL, "--selectors", "dpsgd", "--delta", "1e-5,1e-6", "--delta-select", "1e-7,1e-8"
+        ).out
+        assert all(text in shown for text in ("delta", "delta'", "1e-05", "1e-06", "1e-07", "1e-08"))
+        assert "delta" not in fedhist("compare", *SMALL, "--selectors", "dpsgd").out
+
+
+def test_names_are_as_short_as_they_can_be():
+    paths = ("/p/a.csv", "/p/a.npz", "/p/a.csv.gz", "/b/c.csv", "synthetic:zipf", "/d/zipf.csv", "/d/w.csv")
+    names = names_of([Path(path) for path in paths], taken=["c"])
+    assert list(names.values()) == [
+        "p/a.csv", "a.npz", "a.csv.gz", "c.csv", "synthetic:zipf", "zipf.csv", "w",
+    ]  # fmt: skip
+    assert names_of([Path("x/visits.csv"), Path("words.csv")]) == {
+        Path("x/visits.csv"): "visits",
+        Path("words.csv"): "words",
+    }
+
+
+RUN = [
+    sys.executable,
+    "-m",
+    "fedhist",
+    "compare",
+    "--users",
+    "20000",
+    "--items",
+    "200",
+    "--trials",
+    "6",
+    "--json",
+]
+
+
+def started(tmp_path: Path, *more: str) -> subprocess.Popen[bytes]:
+    """A run of two workers whose journal has begun to fill."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*RUN, "--workers", "2", "--out", "run", *more],
+        cwd=tmp_path,
+        stdout=pipe,
+        stderr=pipe,
+        # A shell's background job ignores Ctrl-C, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+    )
+    journal = tmp_path / "run/journal.jsonl"
+    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+        time.sleep(0.01)
+    return process
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    return [
+        int(number) for number in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ]
+
+
+class TestGoingOn:
+    def test_after_a_kill_nothing_is_lost_or_done_twice_and_the_rows_are_the_same(self, fedhist, tmp_path):
+        process = started(tmp_path)
+        workers = children(process)
+        process.kill()
+        process.communicate()
+        journal = tmp_path / "run/journal.jsonl"
+        before = journal.read_bytes()
+        assert 3 <= before.count(b"\n") < 31, "it was killed on the way"
+        # As a kill in the middle of a write leaves it.
+        journal.write_bytes(before + b'{"cell": "abc", "tri')
+        rows = fedhist(*RUN[3:], "--workers", 2, "--out", "run").document()
+        lines = journal.read_bytes().splitlines()
+        done = [(line["cell"], line["trial"]) for line in map(json.loads, lines[1:])]
+        assert journal.read_bytes().startswith(before)
+        assert len(done) == len(set(done)) == 30
+        assert losses(rows) == losses(fedhist(*RUN[3:], "--workers", 1).document())
+        assert not any(Path(f"/proc/{number}").exists() for number in workers)
+
+    def test_ctrl_c_says_how_to_go_on(self, tmp_path):
+        # More than it can do before the signal comes.
+        process = started(tmp_path, "--trials", "500")
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert out == b""
+        assert b"give the same command with --out run" in err
+        assert b"Traceback" not in err
+
+    def test_ctrl_c_leaves_no_copy_of_the_users(self, fedhist, tmp_path, monkeypatch):
+        from fedhist.simulations.experiments import running
+
+        def stopped(tasks, *, store, workers):
+            assert any(store.folder.rglob("*.npy"))
+            raise KeyboardInterrupt
+
+        (tmp_path / "a.csv").write_text(DATA)
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        assert fedhist("compare", "--data", "a.csv", "--out", "run").code == 130
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    def test_ctrl_c_does_not_reach_workers_while_they_start(self, tmp_path):
+        """The signal is sent to them alone, again and again from their birth on: they go on and say nothing."""
+        process = subprocess.Popen(
+            [*RUN, "--workers", "2", "--out", "run"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        journal = tmp_path / "run/journal.jsonl"
+        sent = 0
+        while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+            for number in children(process):
+                # The tracker of multiprocessing is none of ours; a worker is known by its command line.
+                with contextlib.suppress(OSError):
+                    if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes():
+                        os.kill(number, signal.SIGINT)
+                        sent += 1
+            time.sleep(0.01)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, b"")
+        assert len(json.loads(out)) == 5
+        assert sent > 2

@@ -1,0 +1,273 @@
+"""`fedhist paper` on tiny sets: every report has its numbers, verdicts, claims and figures."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedhist.commands import paper as paper_command
+from fedhist.commands.paper import EXPERIMENTS
+from fedhist.simulations.datasets.registry import make_population
+from fedhist.simulations.datasets.synthetic import materialise
+from fedhist.simulations.experiments import beyond, figure_bounded, figure_debias, figure_open, table_open
+from fedhist.simulations.experiments.paper_setup import Setup, read_file
+
+WORDS = "user,item\n" + "".join(
+    f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
+)
+NUMBER = {"paper", "ours", "low", "high", "verdict", "of_mean", "why", "trials"}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The experiments with a few hundred users."""
+    readings = {
+        "numbers": ("paper-iid", "paper-non-iid", 200),
+        "text": ("paper-iid", "paper-non-iid-text", 250),
+    }
+    for module in (table_open, figure_open):
+        monkeypatch.setattr(module, "READINGS", readings)
+    monkeypatch.setattr(figure_bounded, "STAND_IN_USERS", (300, 300))
+    monkeypatch.setattr(figure_debias, "USERS", (2_000, 2_000))
+    monkeypatch.setattr(beyond, "USERS", (300, 300))
+
+
+@pytest.fixture
+def paper(fedhist, tiny):
+    def call(name, *arguments):
+        (report,) = fedhist("paper", name, "--quick", "--workers", 1, "--json", *arguments).document()
+        return report
+
+    return call
+
+
+def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(paper, tmp_path):
+    report = paper("table-open")
+    rows = report["rows"]
+    assert all(row.keys() >= NUMBER for row in rows)
+    by_reading = {name: [row for row in rows if row["reading"] == name] for name in ("numbers", "text")}
+    assert {row["paper"] for row in by_reading["numbers"]} == {
+        n for line in table_open.PRINTED.values() for n in line
+    }
+    assert {row["d"] for row in by_reading["text"]} == {50}
+    missing = [row for row in rows if row["data"] == "Sent. 140"]
+    assert len(missing) == 8
+    assert all(row["verdict"] == "can't be reproduced" and "Sentiment140" in row["why"] for row in missing)
+    assert any("help.sentiment140.com" in note for note in report["notes"])
+    assert {row["verdict"] for row in rows if row not in missing} <= {"inside", "outside"}
+    assert all(row["low"] <= row["ours"] <= row["high"] for row in rows if row not in missing)
+    with (tmp_path / "fedhist-paper/table-open.csv").open() as file:
+        assert [row["paper"] for row in csv.DictReader(file)] == [row["paper"] for row in rows]
+    assert (tmp_path / "fedhist-paper/NOT-PRIVATE.txt").exists()
+
+
+def test_a_second_call_takes_the_journal_s_word_for_it(paper, tmp_path):
+    first = paper("figure-debias")
+    journal = tmp_path / "fedhist-paper/journals/figure-debias-quick/journal.jsonl"
+    lines = journal.read_text()
+    assert paper("figure-debias")["rows"] == first["rows"]
+    assert journal.read_text() == lines
+
+
+@pytest.mark.parametrize("name", ["figure-open", "figure-bounded", "figure-sparsity", "figure-debias"])
+def test_a_figure_has_claims_with_verdicts_and_says_that_nothing_is_printed(name, paper, tmp_path):
+    report = paper(name)
+    assert report["rows"]
+    assert {claim["verdict"] for claim in report["claims"]} <= {
+        "holds",
+        "does not hold",
+        "can't be reproduced",
+    }
+    assert any("no numbers" in note for note in report["notes"])
+    assert any("NOT private" in note for note in report["notes"])
+    assert [(tmp_path / path).suffix for path in report["figures"]] == [".svg", ".png"]
+    assert all((tmp_path / path).exists() for path in report["figures"])
+
+
+def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper):
+    report = paper("beyond")
+    for row in report["rows"]:
+        theirs = {name: value for name, value in row.items() if name.startswith("loss_")}
+        assert row["its_loss"] == min(theirs.values())
+        assert row["gap"] == pytest.approx(row["loss"] - row["its_loss"])
+        assert row["result"] in ("better", "worse", "not different")
+    assert {row["domain"] for row in report["rows"]} == {"closed", "open"}
+
+
+def test_all_methods_of_beyond_cost_the_same_in_all():
+    from fedhist.protocol.privacy.composition import basic_total
+    from fedhist.server.coordinator import planned_charges
+    from fedhist.simulations.experiments.user_sets import UserSet
+
+    users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)
+    for cells in (beyond.closed_cells(users, 50, 150.0), beyond.open_cells(users, 150.0)):
+        totals = [basic_total(planned_charges(cell.plan(1000, 50))) for cell in cells.values()]
+        assert len({(round(one.epsilon, 9), round(one.delta, 12)) for one in totals}) == 1
+
+
+class TestWords:
+    def test_without_data_it_says_what_is_missing_and_where_to_get_it(self, fedhist):
+        shown = fedhist("paper", "table-words")
+        assert shown.code == 0
+        assert "can't be reproduced" in shown.out
+        assert "help.sentiment140.com" in shown.out
+
+    def test_other_data_is_shown_and_not_judged(self, paper, tmp_path):
+        (tmp_path / "words.csv").write_text(WORDS)
+        rows = paper("table-words", "--data", "words.csv")["rows"]
+        mine = [row for row in rows if row["data"] == "words"]
+        assert {(row["word"], row["column"]) for row in mine} == {
+            (word, column) for word in ("the", "today", "you") for column in ("clipping", "debiasing")
+        }
+        assert all(row["ours"] is not None and "not the paper's data" in row["why"] for row in mine)
+        assert len([row for row in rows if row["data"] == "Sent. 140"]) == 6
+
+    def test_files_without_the_words_are_refused(self, fedhist, tmp_path):
+        (tmp_path / "places.csv").write_text("user,item\na,park\nb,park\n")
+        refused = fedhist("paper", "table-words", "--data", "places.csv")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "--vocabulary" in refused.err
+
+
+def table_with(items, more=""):
+    """Sixty users over so many items."""
+    lines = (f"u{number % 60},i{number}\n" for number in range(items))
+    return "user,item\n" + "".join(lines) + "".join(f"u{user},i0\n" for user in range(60)) + more
+
+
+BY_SIZE = {"figure-bounded": 100, "figure-sparsity": 1000, "figure-open": 1000, "table-open": 100}
+
+
+class TestFilesWithFewItems:
+    @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
+    def test_by_name_they_are_refused_before_anything_runs(self, name, needed, fedhist, tiny, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        refused = fedhist("paper", name, "--quick", "--workers", 1, "--data", "good.csv")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert f"no file has the {needed:,} items that are needed (good.csv has 13)" in refused.err
+        assert not (tmp_path / "fedhist-paper/journals").exists()
+
+    @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
+    def test_among_all_they_are_left_out_with_a_note(self, name, needed, tiny, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        file = read_file(tmp_path / "good.csv", None)
+        report = EXPERIMENTS[name][0](
+            Setup(quick=True, seed=0, workers=1, out=tmp_path, data=(file,), alone=False)
+        )
+        told = f"good.csv has 13 items, and {needed:,} are needed: left out"
+        assert any(note.endswith(told) for note in report.notes)
+        assert not any("without --data" in note for note in report.notes)
+        assert not any(row["data"] == "good" for row in report.rows)
+        assert not any(claim.data.startswith("good") for claim in report.claims)
+
+    def test_all_counts_as_among_all(self, fedhist, tiny, tmp_path, monkeypatch):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        few = partial(paper_command.run_reports, ("figure-open", "table-words"))
+        monkeypatch.setattr(paper_command, "run_reports", lambda _, **flags: few(**flags))
+        report, _ = fedhist(
+            "paper", "all", "--quick", "--workers", 1, "--json", "--data", "good.csv"
+        ).document()
+        assert any("left out" in note for note in report["notes"])
+
+    def test_what_a_file_has_is_used_and_the_rest_is_told(self, paper, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(150))
+        report = paper("figure-bounded", "--data", "good.csv")
+        assert {(row["data"], row["d"]) for row in report["rows"]} == {("good", 100)}
+        assert "good.csv has 150 items, and 1,000 are needed: left out" in report["notes"]
+
+    def test_the_whole_of_a_small_file_is_enough_for_beyond(self, paper, tmp_path):
+        (tmp_path / "good.csv").write_text(table_with(13))
+        assert "good" in {row["data"] for row in paper("beyond", "--data", "good.csv")["rows"]}
+
+
+class TestNames:
+    def test_files_of_one_name_are_called_by_more_of_their_paths(self, paper, tmp_path):
+        for place, more in (("x", ""), ("y", "u1,i3\n")):
+            (tmp_path / place).mkdir()
+            (tmp_path / place / "visits.csv").write_text(table_with(120, more))
+        report = paper("figure-bounded", "--data", "x/visits.csv", "--data", "y/visits.csv")
+        assert {row["data"] for row in report["rows"]} == {"x/visits.csv", "y/visits.csv"}
+
+    def test_files_of_equal_bytes_are_refused_by_name(self, fedhist, tmp_path):
+        for name in ("a.csv", "copy.csv"):
+            (tmp_path / name).write_text(table_with(120))
+        refused = fedhist("paper", "figure-bounded", "--quick", "--data", "a.csv", "--data", "copy.csv")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "a.csv and copy.csv have the same content" in refused.err
+
+    def test_a_synthetic_population_by_name_is_drawn_from_the_seed(self, paper, tmp_path):
+        def losses(seed):
+            arguments = (
+                "--data",
+                "synthetic:zipf?users=200&items=120",
+                "--seed",
+                seed,
+                "--out",
+                f"seed-{seed}",
+            )
+            return [(row["data"], row["loss"]) for row in paper("figure-bounded", *arguments)["rows"]]
+
+        assert {name for name, _ in losses(1)} == {"zipf?users=200&items=120"}
+        assert losses(1) != losses(2)
+        file = read_file(Path("synthetic:zipf?users=200&items=120"), None)
+        setup = Setup(quick=True, seed=5, workers=1, out=tmp_path, data=(file,))
+        expected = materialise(make_population("synthetic:zipf?users=200&items=120", seed=5))
+        assert setup.data[0].population.totals().tolist() == expected.totals().tolist()
+        assert replace(setup, workers=2).data == setup.data
+
+
+def test_a_ratio_says_what_is_over_what(paper, tmp_path):
+    (tmp_path / "gowalla.csv").write_text(table_with(120))
+    claims = {
+        claim["claim"]: claim["found"] for claim in paper("figure-bounded", "--data", "gowalla.csv")["claims"]
+    }
+    named = {
+        "DP-SGD performs similarly": "d; DP-SGD/C* ",
+        "DP-M-quantile has higher errors": "d; DP-SGD/DP-M-quantile ",
+        "output perturbation: C_m = 150 is better": "d; 150/DP-M-quantile ",
+        "output perturbation has a large variance": "d; standard deviations, DP-SGD/output perturbation ",
+    }
+    for begin, ratio in named.items():
+        (found,) = (found for text, found in claims.items() if text.startswith(begin))
+        assert ratio in found
+
+
+class TestCommand:
+    def test_help_tells_what_each_takes(self, fedhist):
+        for name in [*EXPERIMENTS, "all"]:
+            shown = " ".join(fedhist("paper", name, "--help").out.split())
+            assert "on two cores" in shown and "--quick" in shown
+
+    def test_a_missing_file_is_one_sentence(self, fedhist, tmp_path):
+        refused = fedhist("paper", "all", "--data", "nothing.npz")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("out", ["taken", "taken/p"])
+    def test_a_place_where_there_can_be_no_folder_is_one_sentence(self, fedhist, tmp_path, out):
+        (tmp_path / "taken").write_text("dear")
+        refused = fedhist("paper", "figure-debias", "--quick", "--out", out)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert f"can't write into {out}" in refused.err
+        assert "finished trials" not in refused.err
+        assert (tmp_path / "taken").read_text() == "dear"
+
+    def test_a_vocabulary_for_a_file_with_names_is_refused(self, fedhist, tmp_path):
+        (tmp_path / "words.csv").write_text(WORDS)
+        (tmp_path / "v.txt").write_text("the\nyou\ntoday\n")
+        refused = fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt")
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "--vocabulary is for a .npz without names, and words.csv is none" in refused.err
+
+    def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
+        from scipy.sparse import csr_array, save_npz
+
+        save_npz(tmp_path / "m.npz", csr_array([[1, 2], [0, 3]]))
+        (tmp_path / "v.txt").write_text("the\n")
+        refused = fedhist("paper", "table-words", "--data", "m.npz", "--vocabulary", "v.txt")
+        assert refused.code == 2
+        assert "1 names" in refused.err

@@ -1,0 +1,276 @@
+"""`fedhist plan` as a user calls it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedhist.commands.plan_summary import print_curve
+from fedhist.protocol.plan import Plan
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.prediction.ahead import Outlook, curve
+from fedhist.simulations.prediction.prediction import Predictor
+
+Fedhist = Callable[..., Any]
+SMALL = ("plan", "--users", 800, "--items", 20)
+DATA = "user,item,count\nana,park,3\nana,zoo,1\nben,park,9\ncleo,museum,2\ndan,park,40\n"
+
+
+class TestRows:
+    def test_they_are_the_predictions_with_their_cost(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--epsilon", "0.5,2", "--epsilon-select", 0.2, "--json").document()
+        population = HeavyTailedPopulation(users=800, items=20, seed=0)
+        for row, epsilon in zip(document["rows"], (0.5, 2.0), strict=True):
+            expected = Predictor(population).predict(
+                Plan(users=800, items=20, epsilon=epsilon, epsilon_select=0.2)
+            )
+            assert row["relative_loss"] == expected.relative_loss
+            assert row["threshold"] == expected.threshold
+            assert (row["epsilon"], row["epsilon_select"]) == (epsilon, 0.2)
+            assert row["total_epsilon"] == pytest.approx(epsilon + 0.2)
+            assert row["tight_epsilon"] < row["total_epsilon"]
+        assert document["private"] is False
+        assert document["epsilon_is"] == "histogram"
+
+    @pytest.mark.parametrize(
+        ("text", "epsilons"),
+        [("1", [1.0]), ("2,1", [1.0, 2.0]), ("0.1:10:3", [0.1, 1.0, 10.0]), ("0.5:1", None)],
+    )
+    def test_a_range_is_read(self, fedhist: Fedhist, text: str, epsilons: list[float] | None) -> None:
+        rows = fedhist(*SMALL, "--epsilon", text, "--delta", 0, "--json").document()["rows"]
+        if epsilons is None:
+            assert len(rows) == 20
+        else:
+            assert [row["epsilon"] for row in rows] == epsilons
+        assert {row["delta"] for row in rows} == {0.0}
+
+    def test_points_that_round_alike_are_one_row_and_too_many_are_named(self, fedhist: Fedhist) -> None:
+        rows = fedhist(*SMALL, "--epsilon", "1.0001:1.0009:5", "--json").document()["rows"]
+        assert [row["epsilon"] for row in rows] == [1.0]
+        assert "asks for 100000 points" in fedhist(*SMALL, "--epsilon", "1:2:100000").err
+        assert "2 points or more" in fedhist(*SMALL, "--epsilon", "1:2:1").err
+
+    def test_with_best_split_an_epsilon_is_a_total_and_no_other_split_is_better(
+        self, fedhist: Fedhist
+    ) -> None:
+        document = fedhist(*SMALL, "--epsilon", "0.5,3", "--best-split", "--json").document()
+        assert document["epsilon_is"] == "total"
+        for row, total in zip(document["rows"], (0.5, 3.0), strict=True):
+            assert row["epsilon"] + row["epsilon_select"] == pytest.approx(total)
+            assert row["total_epsilon"] == pytest.approx(total)
+            predictor = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
+            for share in (0.01, 0.5):
+                other = Plan(users=800, items=20, epsilon=total * (1 - share), epsilon_select=total * share)
+                assert predictor.relative_loss(other) >= row["relative_loss"]
+
+    def test_an_open_domain_has_keys(self, fedhist: Fedhist) -> None:
+        flags = ("--domain", "open", "--epsilon", "0.5,20", "--max-threshold", 100)
+        few, many = fedhist(*SMALL, *flags, "--json").document()["rows"]
+        assert 0 <= few["recall"] < many["recall"] <= 1
+        assert many["released_items"] == pytest.approx(20 * many["recall"], rel=0.01)
+        assert "keys" in fedhist(*SMALL, *flags).out
+
+    def test_a_file_is_read_and_told_to_be_public(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        (tmp_path / "visits.csv").write_text(DATA)
+        outcome = fedhist("plan", "--data", "visits.csv", "--epsilon", "1,100")
+        assert outcome.code == 0, outcome.err
+        assert "4 users x 3 items (visits.csv)" in outcome.out
+        assert "not private: that data must be public" in outcome.out
+        assert "Nothing was charged" in " ".join(outcome.out.split())
+
+    def test_nothing_is_written_unless_asked(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist(*SMALL, "--epsilon", 1).code == 0
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_selector_without_a_closed_form_is_drawn_and_says_so(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--epsilon", 1, "--selector", "m-quantile", "--json").document()
+        assert document["rows"][0]["selector_draws"] == 64
+        assert document["rows"][0]["delta_select"] == 1e-6
+        assert any("no closed form" in note for note in document["notes"])
+
+    def test_the_oracle_costs_no_finite_epsilon(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--epsilon", 1, "--selector", "oracle")
+        assert "not private" in outcome.out
+        document = fedhist(*SMALL, "--epsilon", 1, "--selector", "oracle", "--json").document()
+        assert document["rows"][0]["total_epsilon"] is None
+
+
+class TestTable:
+    @staticmethod
+    def printed(width: int, kind: dict[str, Any]) -> str:
+        fields = {"users": 800, "items": 20} | kind
+        outlook = Outlook(Predictor(HeavyTailedPopulation(users=800, items=20, seed=0)), fields)
+        epsilons = [0.5, 1.0, 2.0]
+        console = Console(file=io.StringIO(), width=width)
+        print_curve(console, epsilons, curve(outlook, epsilons, totals=False), totals=False, target=0.5)
+        return console.file.getvalue()
+
+    @pytest.mark.parametrize("kind", [{}, {"domain": "open", "items": None, "max_threshold": 100}])
+    @pytest.mark.parametrize("width", [80, 100, 120, 200])
+    def test_it_fits_the_terminal_with_a_falling_curve(self, width: int, kind: dict[str, Any]) -> None:
+        lines = self.printed(width, kind).splitlines()
+        assert max(map(len, lines)) <= width
+        assert "…" not in "".join(lines)
+        dots = [line.index("●") for line in lines if "●" in line]
+        assert len(dots) == 3
+        assert dots == sorted(dots, reverse=True)
+        assert dots[0] > dots[-1]
+
+
+class TestTarget:
+    def test_the_epsilon_that_is_told_reaches_it_and_a_little_less_does_not(self, fedhist: Fedhist) -> None:
+        target = fedhist(*SMALL, "--target-error", 0.5, "--json").document()["target"]
+        predictor = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
+        at, below = (
+            predictor.relative_loss(Plan(users=800, items=20, epsilon=epsilon))
+            for epsilon in (target["epsilon"], 0.97 * target["epsilon"])
+        )
+        assert at <= 0.5 < below
+        assert f"--epsilon {target['epsilon']:g} " in target["words"]
+
+    def test_words_answer_the_question(self, fedhist: Fedhist) -> None:
+        out = " ".join(fedhist(*SMALL, "--epsilon", "0.5:8:4", "--target-error", 0.5).out.split())
+        assert "Which epsilon gives an error of 0.5?" in out
+        assert "Run with --epsilon" in out
+        assert "by tight composition" in out
+
+    def test_a_range_that_begins_below_it_says_so(self, fedhist: Fedhist) -> None:
+        target = fedhist(*SMALL, "--epsilon", "5:10:3", "--target-error", 0.9, "--json").document()["target"]
+        assert target["at_start_of_range"]
+        assert target["epsilon"] == 5.0
+
+    def test_out_of_reach_names_the_best_and_where(self, fedhist: Fedhist) -> None:
+        rows = fedhist(*SMALL, "--epsilon", "1:4:3", "--json").document()["rows"]
+        outcome = fedhist(*SMALL, "--epsilon", "1:4:3", "--target-error", 0.001)
+        assert outcome.code == 2
+        assert outcome.err.count("\n") == 1
+        best = float(outcome.err.split("allowed: ")[1].split(" ")[0])
+        assert best == pytest.approx(min(row["relative_loss"] for row in rows), rel=1e-3)
+        assert "at epsilon 4" in outcome.err
+
+    def test_a_target_that_the_choice_of_the_threshold_forbids_says_so(self, fedhist: Fedhist) -> None:
+        """No epsilon of the histogram helps against a poor choice; a larger epsilon' does."""
+        arguments = ("plan", "--users", 5000, "--items", 100, "--epsilon", "1:10:3", "--target-error", 0.12)
+        refused = fedhist(*arguments)
+        assert refused.code == 2
+        assert "epsilon' = 0.1 alone costs" in refused.err and "raise --epsilon-select" in refused.err
+        assert fedhist(*arguments, "--epsilon-select", 2).code == 0
+
+    def test_out_of_reach_through_clipping_points_at_the_threshold(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--max-threshold", 3, "--target-error", 0.1)
+        assert outcome.code == 2
+        assert "raise --max-threshold" in outcome.err
+
+
+class TestSplit:
+    def test_the_best_split_adds_up_and_says_how_flat_it_is(self, fedhist: Fedhist) -> None:
+        split = fedhist(*SMALL, "--epsilon", 1, "--total-epsilon", 1.1, "--json").document()["split"]
+        row = split["row"]
+        assert row["epsilon"] + row["epsilon_select"] == pytest.approx(1.1)
+        assert row["relative_loss"] == min(tried["relative_loss"] for tried in split["tried"])
+        assert split["flat_from"] <= split["best_share"] <= split["flat_to"]
+        for tried in split["tried"]:
+            inside = split["flat_from"] <= tried["share"] <= split["flat_to"]
+            assert not inside or tried["relative_loss"] <= 1.05 * row["relative_loss"]
+        assert "The optimum is" in split["words"]
+
+    def test_a_total_delta_is_shared_when_the_selector_spends_some(self) -> None:
+        predictor = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
+        settings = {"users": 800, "items": 20}
+        alone = Outlook(predictor, settings, total_delta=1e-5).split(2.0, 0.25)
+        assert alone.delta == 1e-5
+        both = Outlook(predictor, settings | {"selector": "m-quantile"}, total_delta=1e-5).split(2.0, 0.25)
+        assert (both.epsilon, both.epsilon_select) == (1.5, 0.5)
+        assert both.delta == pytest.approx(0.75e-5)
+        assert both.delta_select == pytest.approx(0.25e-5)
+
+
+class TestFiles:
+    def test_csv_has_the_rows(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        document = fedhist(*SMALL, "--epsilon", "1,2", "--csv", "rows.csv", "--json").document()
+        with (tmp_path / "rows.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert [float(row["relative_loss"]) for row in rows] == [
+            row["relative_loss"] for row in document["rows"]
+        ]
+
+    @pytest.mark.parametrize(
+        ("name", "beginning"), [("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG")], ids=["svg", "png"]
+    )
+    def test_figures_are_drawn_the_same_each_time(
+        self, fedhist: Fedhist, tmp_path: Path, name: str, beginning: bytes
+    ) -> None:
+        flags = ("--epsilon", "0.5:8:4", "--target-error", 0.6, "--total-epsilon", 1, "--delta", 0)
+        drawn = []
+        for _ in range(2):
+            assert fedhist(*SMALL, *flags, "--figure", name).code == 0
+            drawn.append((tmp_path / name).read_bytes())
+        assert drawn[0] == drawn[1]
+        assert drawn[0].startswith(beginning)
+
+    def test_the_data_is_not_overwritten(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        (tmp_path / "visits.csv").write_text(DATA)
+        outcome = fedhist("plan", "--data", "visits.csv", "--csv", "./visits.csv")
+        assert outcome.code == 2
+        assert (tmp_path / "visits.csv").read_text() == DATA
+
+
+class TestGuesses:
+    def test_they_make_the_model_population_that_is_told(self, fedhist: Fedhist) -> None:
+        flags = ("--mean-total", 30, "--distinct-items", 4, "--tail-index", 2)
+        document = fedhist(*SMALL, *flags, "--epsilon", 1, "--json").document()
+        assert document["population"] == {"name": "model of your guesses", "users": 800, "items": 20}
+        (note,) = [note for note in document["notes"] if note.startswith("model population")]
+        assert "Pareto totals of mean 30 and tail index 2, 4 different items" in note
+
+    def test_a_heavier_tail_is_harder(self, fedhist: Fedhist) -> None:
+        heavy, tame = (
+            fedhist(*SMALL, "--mean-total", 30, "--tail-index", index, "--epsilon", 1, "--json").document()
+            for index in (1.2, 5)
+        )
+        assert heavy["rows"][0]["relative_loss"] > tame["rows"][0]["relative_loss"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--selector", "nope"), "unknown selector 'nope'; allowed: weighted-quantile"),
+        (("--selector", "exponential-v"), "does not go with the gaussian mechanism"),
+        (("--epsilon", "5:1"), "LOW:HIGH"),
+        (("--epsilon", "0,1"), "values above 0"),
+        (("--epsilon", "a"), "LOW:HIGH"),
+        (("--epsilon", "nan"), "LOW:HIGH"),
+        (("--epsilon", "1:2:3:4"), "LOW:HIGH"),
+        (("--epsilon", "0.1:10:1000"), "up to 200"),
+        (("--epsilons", "1"), "No such option"),
+        (("--target-error", -1), "above 0"),
+        (("--total-epsilon", "nan"), "above 0"),
+        (("--total-epsilon", 1, "--selector", "fixed", "--threshold", 5), "can't be split"),
+        (("--best-split", "--selector", "oracle"), "can't be split"),
+        (("--best-split", "--epsilon-select", 0.1), "one or the other"),
+        (("--total-delta", 1e-6, "--delta", 1e-6), "not both"),
+        (("--total-delta", 1e-6, "--mechanism", "laplace"), "spends none"),
+        (("--mean-total", 5, "--distinct-items", 9), "contradict"),
+        (("--tail-index", 0.9), "more than 1"),
+        (("--data", "none.csv"), "one or the other"),
+        (("--figure", "a.pdf"), ".svg or .png"),
+        (("--figure", "none/a.svg"), "a folder that exists"),
+        (("--normalise", "nfc"), "without --data"),
+        (("--top-items", 5, "--mean-total", 9), "--top-items with guesses"),
+        (("--calibration", "classic"), "epsilon of at most 1"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_sentence(fedhist: Fedhist, flags: tuple[Any, ...], text: str) -> None:
+    outcome = fedhist(*SMALL, *flags)
+    assert outcome.code == 2
+    assert text in outcome.err
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == ""

@@ -1,0 +1,712 @@
+"""`fedhist run` as a person and as another program use it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fedhist.commands import cli
+from fedhist.commands import run as run_command
+from fedhist.protocol.plan import Plan
+from fedhist.server import recorded_run
+from fedhist.server.ledger.budget_file import BudgetFile
+
+SMALL = ("run", "--users", 300, "--items", 20)
+WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
+
+
+# What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
+Fedhist = Callable[..., Any]
+
+
+def write_csv(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_npz(path: Path, table: Any) -> Path:
+    scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.asarray(table)))
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+class TestJson:
+    def test_it_is_one_document_with_every_promised_key_and_nothing_else(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--json")
+        document = outcome.document()
+        assert outcome.err == ""
+        assert outcome.out.endswith("}\n")
+        assert outcome.out.count("\n") == 1
+        assert set(document) >= {
+            "plan", "threshold", "relative_loss", "released_items", "ledger", "total", "tight",
+            "bytes_per_user", "seconds",
+        }  # fmt: skip
+        assert "trials" not in document
+        assert document["released_items"] == 20
+        assert set(document["total"]) == set(document["tight"]) == {"epsilon", "delta"}
+        assert set(document["bytes_per_user"]) == {"select", "release"}
+        assert document["relative_loss"] > 0
+        assert 1 <= document["threshold"] <= 1500
+
+    def test_the_ledger_has_an_entry_for_each_mechanism_and_the_totals_add_up(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json").document()
+        select, release = document["ledger"]
+        for entry in (select, release):
+            assert set(entry) >= {
+                "round", "name", "parameters", "sensitivity", "neighbours", "epsilon", "delta",
+            }  # fmt: skip
+        assert (select["round"], release["round"]) == ("select", "release")
+        assert (select["epsilon"], select["delta"]) == (0.1, 0)
+        assert (release["epsilon"], release["delta"]) == (1, 1e-6)
+        assert document["total"] == {"epsilon": pytest.approx(1.1), "delta": 1e-6}
+        assert 1 <= document["tight"]["epsilon"] < 1.1
+
+    def test_seconds_tell_every_phase(self, fedhist: Fedhist) -> None:
+        seconds = fedhist(*SMALL, "--json").document()["seconds"]
+        assert set(seconds) >= {"population", "select", "release", "truth"}
+        assert all(spent >= 0 for spent in seconds.values())
+
+    def test_nothing_is_written_unless_a_folder_is_named(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        fedhist(*SMALL, "--json")
+        assert files_in(tmp_path) == []
+        document = fedhist(*SMALL, "--json", "--out", "result").document()
+        assert json.loads((tmp_path / "result/result.json").read_text()) == document
+
+    def test_without_the_truth_there_is_no_error_to_tell(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json", "--no-truth").document()
+        assert document["relative_loss"] is None
+        assert not {"clipping_error", "noise_error", "clipped_users", "clipped_mass"} & set(document)
+
+    def test_what_was_measured_against_the_truth_is_named(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json").document()
+        assert set(document["not_private"]) >= {"relative_loss", "clipped_users"}
+
+
+class TestFlags:
+    def test_all_names_that_other_programs_call_are_there(self) -> None:
+        names = {name for option in run_command.run.params for name in option.opts}
+        assert names >= {
+            "--data", "--users", "--items", "--top-items", "--seed", "--domain", "--mechanism", "--selector",
+            "--threshold", "--epsilon", "--delta", "--epsilon-select", "--delta-select", "--neighbours",
+            "--max-threshold", "--sparsity", "--trials", "--out", "--json", "--ledger",
+        }  # fmt: skip
+
+    def test_the_plan_without_flags_is_the_plan_of_the_library(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json").document()
+        assert document["plan"] == json.loads(json.dumps(Plan(users=300, items=20).to_json()))
+
+    def test_the_population_without_flags_has_50_000_users(self, fedhist: Fedhist) -> None:
+        plan = fedhist("run", "--json", "--no-truth", "--selector", "fixed", "--threshold", 20).document()[
+            "plan"
+        ]
+        assert (plan["users"], plan["items"]) == (50_000, 1_000)
+
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
+        [
+            (["--domain", "closed"], {"domain": "closed"}),
+            (["--mechanism", "gaussian"], {"mechanism": "gaussian", "delta": 1e-6}),
+            (
+                ["--mechanism", "laplace"],
+                {"mechanism": "laplace", "delta": 0, "selector": "weighted-quantile"},
+            ),
+            (["--delta", "0"], {"mechanism": "laplace", "delta": 0}),
+            (["--delta", "1e-9"], {"mechanism": "gaussian", "delta": 1e-9}),
+            (["--epsilon", "0.5"], {"epsilon": 0.5}),
+            (["--epsilon-select", "0.25"], {"epsilon_select": 0.25}),
+            (["--selector", "dpsgd", "--delta-select", "1e-7"], {"selector": "dpsgd", "delta_select": 1e-7}),
+            (["--selector", "output-perturbation"], {"selector": "output-perturbation"}),
+            (["--selector", "m-quantile"], {"selector": "m-quantile"}),
+            (["--selector", "fixed", "--threshold", "7.5"], {"selector": "fixed", "threshold": 7.5}),
+            (["--selector", "oracle"], {"selector": "oracle"}),
+            (["--neighbours", "replace"], {"neighbours": "replace"}),
+            (["--min-threshold", "2", "--max-threshold", "64"], {"min_threshold": 2, "max_threshold": 64}),
+            (["--candidates", "32"], {"candidates": 32}),
+            (["--sparsity", "4"], {"sparsity": 4}),
+            (["--calibration", "classic"], {"calibration": "classic"}),
+            (["--minimum-cohort", "300"], {"minimum_cohort": 300}),
+        ],
+    )
+    def test_a_flag_reaches_the_plan(
+        self, fedhist: Fedhist, flags: list[str], expected: dict[str, Any]
+    ) -> None:
+        plan = fedhist(*SMALL, "--json", *flags).document()["plan"]
+        assert {name: plan[name] for name in expected} == expected
+
+    def test_a_fixed_threshold_is_used_and_costs_nothing(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json", "--selector", "fixed", "--threshold", 12).document()
+        assert document["threshold"] == 12
+        assert [entry["round"] for entry in document["ledger"]] == ["release"]
+        assert document["total"] == {"epsilon": 1, "delta": 1e-6}
+        assert document["bytes_per_user"]["select"] == 0
+
+    def test_replacement_needs_more_noise(self, fedhist: Fedhist) -> None:
+        fixed = (*SMALL, "--json", "--selector", "fixed", "--threshold", 8)
+        added = fedhist(*fixed).document()["standard_error"]
+        replaced = fedhist(*fixed, "--neighbours", "replace").document()["standard_error"]
+        assert replaced == pytest.approx(2**0.5 * added, rel=1e-3)
+
+    def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        table = np.tile([[1, 5, 0, 9]], (50, 1))
+        data = write_npz(tmp_path / "d.npz", table)
+        outcome = fedhist(
+            "run", "--data", data, "--top-items", 2, "--epsilon", 1e4, "--out", "r", "--seed", 1,
+            "--selector", "fixed", "--threshold", 20,
+        )  # fmt: skip
+        assert outcome.code == 0
+        rows = rows_of(tmp_path / "r/histogram.csv")
+        assert [round(float(row["value"])) for row in rows] == pytest.approx([450, 250], abs=2)
+        assert "not private" in outcome.out
+
+    def test_top_items_of_the_synthetic_population(self, fedhist: Fedhist) -> None:
+        assert fedhist(*SMALL, "--json", "--top-items", 3).document()["released_items"] == 3
+
+    def test_an_items_file_fixes_the_domain_and_its_order(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        data = write_csv(tmp_path / "d.csv", "user,item\n" + "u1,pear\nu2,apple\nu3,apple\n" * 20)
+        items = write_csv(tmp_path / "items.txt", "\ufeffapple\r\nplum\npear\n")
+        outcome = fedhist("run", "--data", data, "--items-file", items, "--out", "r", "--epsilon", 1e4)
+        assert outcome.code == 0
+        rows = rows_of(tmp_path / "r/histogram.csv")
+        assert [row["item"] for row in rows] == ["apple", "plum", "pear"]
+        assert "read off the data" not in outcome.out
+
+    def test_help_names_every_selector_and_the_defaults(self, fedhist: Fedhist) -> None:
+        text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
+        for name in ("weighted-quantile", "dpsgd", "output-perturbation", "m-quantile", "oracle", "50000"):
+            assert name in text
+
+    def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:
+        text = " ".join(fedhist("--help").out.split())
+        context = click.Context(cli.cli)
+        for name, (_, line) in cli.COMMANDS.items():
+            assert f"{name} {line}" in text
+            command = cli.cli.get_command(context, name)
+            assert command is not None
+            assert command.help is not None
+            assert command.help.split(":")[0].rstrip(".").startswith(line.split(":")[0].rstrip("."))
+
+    def test_version(self, fedhist: Fedhist) -> None:
+        assert fedhist("--version").out.startswith("fedhist, version ")
+
+
+class TestSeedsAndTrials:
+    def test_the_same_seed_is_the_same_release(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            assert fedhist(*SMALL, "--seed", 5, "--out", name).code == 0
+        first, second = ((tmp_path / name / "histogram.csv").read_bytes() for name in ("a", "b"))
+        assert first == second
+
+    def test_another_seed_is_another_release(self, fedhist: Fedhist) -> None:
+        losses = {fedhist(*SMALL, "--seed", s, "--json").document()["relative_loss"] for s in (5, 6)}
+        assert len(losses) == 2
+
+    def test_without_a_seed_two_releases_differ(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            assert fedhist(*SMALL, "--out", name).code == 0
+        first, second = ((tmp_path / name / "histogram.csv").read_bytes() for name in ("a", "b"))
+        assert first != second
+
+    def test_a_seeded_release_is_marked_as_a_simulation(self, fedhist: Fedhist) -> None:
+        seeded, drawn = (fedhist(*SMALL, "--json", *seed).document() for seed in (["--seed", 1], []))
+        assert seeded["simulation_only"] is True
+        assert seeded["seed"] == 1
+        assert any("seed" in note for note in seeded["notes"])
+        assert drawn["simulation_only"] is False
+        assert drawn["seed"] is None
+
+    def test_trials_run_the_seeds_from_s_on_and_the_top_is_their_mean(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
+        trials = document["trials"]
+        assert [set(trial) for trial in trials] == [{"seed", "threshold", "relative_loss"}] * 4
+        assert [trial["seed"] for trial in trials] == [7, 8, 9, 10]
+        for name in ("threshold", "relative_loss"):
+            assert document[name] == pytest.approx(np.mean([trial[name] for trial in trials]))
+        for trial in trials[:2]:
+            single = fedhist(*SMALL, "--json", "--seed", trial["seed"]).document()
+            assert single["relative_loss"] == trial["relative_loss"]
+            assert single["threshold"] == trial["threshold"]
+
+    def test_trials_without_a_seed_begin_at_0(self, fedhist: Fedhist) -> None:
+        trials = fedhist(*SMALL, "--json", "--trials", 2).document()["trials"]
+        assert [trial["seed"] for trial in trials] == [0, 1]
+
+    def test_trials_over_a_file_repeat_the_noise_only(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        data = write_npz(tmp_path / "d.npz", np.full((40, 3), 2))
+        arguments = ("run", "--data", data, "--json", "--trials", 3, "--selector", "fixed", "--threshold", 9)
+        losses = [trial["relative_loss"] for trial in fedhist(*arguments).document()["trials"]]
+        assert len(set(losses)) == 3
+
+    def test_trials_are_summed_up_for_a_reader(self, fedhist: Fedhist) -> None:
+        text = fedhist(*SMALL, "--seed", 3, "--trials", 2).out
+        assert "2 trials" in text
+        assert "mean" in text
+
+
+class TestSummary:
+    def test_a_person_can_read_what_happened(self, fedhist: Fedhist) -> None:
+        outcome = fedhist(*SMALL, "--seed", 1, "--out", "r")
+        document = fedhist(*SMALL, "--seed", 1, "--json").document()
+        text = outcome.out
+        assert outcome.code == 0
+        assert outcome.err == ""
+        assert "300 users x 20 items" in text
+        assert f"{document['threshold']:.4g} chosen by weighted-quantile" in text
+        assert f"{document['clipped_users']:.2%} of users" in text
+        assert f"{document['clipped_mass']:.2%} of all counts" in text
+        assert f"standard error {document['standard_error']:.4g}" in text
+        assert f"{document['relative_loss']:.4f}" in text
+        assert f"clipping alone {document['clipping_error']:.4f}" in text
+        assert f"noise alone {document['noise_error']:.4f}" in text
+        for round_, size in document["bytes_per_user"].items():
+            assert f"{round_} {size:,} B" in text
+        for phase in document["seconds"]:
+            assert phase in text
+        for words in ("basic composition", "tight composition", "exponential-mechanism", "discrete-gaussian"):
+            assert words in text
+        assert "written: r/result.json" in text
+
+    def test_a_pipe_gets_whole_lines_without_escapes(self, fedhist: Fedhist) -> None:
+        text = fedhist(*SMALL, "--trials", 2).out
+        assert "\x1b" not in text
+        assert "…" not in text
+
+    def test_what_only_a_simulation_knows_is_marked(self, fedhist: Fedhist) -> None:
+        assert "not private" in fedhist(*SMALL).out
+        text = fedhist(*SMALL, "--no-truth").out
+        assert "relative loss" not in text
+        assert "clipped" not in text
+        assert "not private" not in text
+
+    def test_a_file_name_with_brackets_is_printed_as_it_is(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        data = write_npz(tmp_path / "[red]x[ab].npz", np.full((9, 2), 3))
+        outcome = fedhist("run", "--data", data, "--ledger", "l.db")
+        assert outcome.code == 0
+        assert "[red]x[ab].npz" in outcome.out
+        assert "[red]x[ab].npz" in fedhist("ledger", "show", "l.db").out
+
+    def test_a_release_worse_than_nothing_says_so(self, fedhist: Fedhist) -> None:
+        text = fedhist(*SMALL, "--seed", 1, "--epsilon", 0.001).out
+        assert "all-zero histogram" in text
+
+
+class TestOracle:
+    def test_it_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-truth")
+        assert "chosen by oracle (not private)" in outcome.out
+        assert "note: not private" in outcome.out
+        written = json.loads((tmp_path / "r/result.json").read_text())
+        printed = fedhist(*SMALL, "--selector", "oracle", "--json", "--no-truth").document()
+        for document in (written, printed):
+            assert document["private"] is False
+            assert any(note.startswith("not private") for note in document["notes"])
+            assert document["ledger"][0]["private"] is False
+            assert document["total"]["epsilon"] is None
+            assert document["tight"]["epsilon"] is None
+        assert (tmp_path / "r/NOT-PRIVATE.txt").read_text().startswith("not private")
+
+    def test_a_private_release_is_not_marked(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist(*SMALL, "--out", "r").code == 0
+        assert files_in(tmp_path / "r") == WRITTEN
+
+    def test_a_ledger_refuses_it_and_is_not_even_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        outcome = fedhist(*SMALL, "--selector", "oracle", "--ledger", "l.db", "--out", "r")
+        assert outcome.code == 2
+        assert "not private" in outcome.err
+        assert files_in(tmp_path) == []
+
+
+class TestLedger:
+    def test_runs_accumulate_and_each_says_its_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        first = fedhist(*SMALL, "--json", "--ledger", "l.db").document()
+        second = fedhist(*SMALL, "--json", "--ledger", "l.db", "--epsilon", 0.5).document()
+        budget = BudgetFile.open(tmp_path / "l.db", create=False)
+        assert budget.spent().epsilon == pytest.approx(1.7)
+        assert budget.spent().delta == pytest.approx(2e-6)
+        assert budget.reserved().epsilon == 0
+        assert [run.status for run in budget.runs()] == ["released"] * 2
+        for run, document in zip(budget.runs(), (first, second), strict=True):
+            assert run.plan_hash == document["plan_digest"]
+            assert dict(run.plan) == document["plan"]
+            assert [charge.to_json() for charge in run.charges] == document["ledger"]
+
+    def test_the_limit_refuses_before_anything_is_spent_or_written(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 2, "--delta", 1e-5).code == 0
+        assert fedhist(*SMALL, "--json", "--ledger", "l.db").code == 0
+        before = fedhist("ledger", "show", "l.db", "--json").document()
+        outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
+        assert outcome.code == 3
+        assert outcome.out == ""
+        assert outcome.err.startswith("error: the limit of ")
+        assert "Nothing was spent" in outcome.err
+        assert outcome.err.count("\n") == 1
+        assert files_in(tmp_path) == ["l.db"]
+        assert fedhist("ledger", "show", "l.db", "--json").document() == before
+
+    def test_trials_are_charged_one_by_one_and_reserved_together(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 0.1).code == 0
+        assert fedhist(*SMALL, "--json", "--trials", 3, "--ledger", "l.db").code == 3
+        assert fedhist(*SMALL, "--json", "--trials", 2, "--ledger", "l.db").code == 0
+        (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
+        assert len(run.charges) == 4
+        assert run.charged.epsilon == pytest.approx(2.2)
+
+    def test_other_neighbours_are_refused_before_a_run_begins(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        assert fedhist(*SMALL, "--json", "--ledger", "l.db").code == 0
+        outcome = fedhist(*SMALL, "--ledger", "l.db", "--neighbours", "replace", "--out", "r")
+        assert outcome.code == 2
+        assert "neighbours" in outcome.err
+        assert len(BudgetFile.open(tmp_path / "l.db", create=False).runs()) == 1
+        assert files_in(tmp_path) == ["l.db"]
+
+    def test_a_round_that_fails_is_charged_for_what_it_looked_at(
+        self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device", "result.json")
+
+        monkeypatch.setattr(recorded_run, "write_results", fail)
+        outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
+        assert outcome.code == 1
+        assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
+        (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
+        assert (run.status, run.reason) == ("failed", "NotWritten")
+        assert run.charged.epsilon == pytest.approx(1.1)
+        assert files_in(tmp_path) == ["l.db"]
+
+    @pytest.mark.parametrize("content", [b"", b"SQLite format 3\x00 and then rubbish", b"user,item\n"])
+    def test_a_file_that_is_no_ledger_is_refused_and_kept(
+        self, fedhist: Fedhist, tmp_path: Path, content: bytes
+    ) -> None:
+        (tmp_path / "l.db").write_bytes(content)
+        outcome = fedhist(*SMALL, "--json", "--ledger", "l.db")
+        if content:
+            assert outcome.code == 2
+            assert (tmp_path / "l.db").read_bytes() == content
+        else:
+            assert outcome.code == 0
+
+
+class TestResultFolder:
+    def test_it_holds_the_result_the_histogram_and_the_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        document = fedhist(*SMALL, "--seed", 4, "--json", "--out", "r").document()
+        folder = tmp_path / "r"
+        assert files_in(folder) == WRITTEN
+        assert json.loads((folder / "result.json").read_text()) == document
+        plan = json.loads((folder / "plan.json").read_text())
+        assert plan == document["plan"]
+        assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
+        assert (folder / "histogram.csv").read_text().splitlines()[0] == "item,value,standard_error"
+        rows = rows_of(folder / "histogram.csv")
+        assert [row["item"] for row in rows] == [str(item) for item in range(20)]
+        assert {float(row["standard_error"]) for row in rows} == {document["standard_error"]}
+        assert len({float(row["value"]) for row in rows}) > 1
+
+    def test_labels_come_back_as_the_file_wrote_them(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        labels = ["007", "a, b", 'say "so"', "naïve", " spaced", "1e3"]
+        with (tmp_path / "d.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["user", "item", "count"])
+            for user in range(30):
+                writer.writerows([f"u{user}", label, 9 - place] for place, label in enumerate(labels))
+        outcome = fedhist("run", "--data", "d.csv", "--out", "r", "--epsilon", 100)
+        assert outcome.code == 0
+        assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == labels
+        assert "--items-file" in outcome.out
+
+    def test_parquet_labels_and_counts(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        import polars as pl
+
+        table = pl.DataFrame({"user": [1, 1, 2] * 9, "item": [30, 10, 10] * 9, "count": [4, 1, 1] * 9})
+        table.write_parquet(tmp_path / "d.parquet")
+        assert fedhist("run", "--data", "d.parquet", "--out", "r").code == 0
+        rows = rows_of(tmp_path / "r/histogram.csv")
+        assert [row["item"] for row in rows] == ["30", "10"]
+
+    def test_the_default_folder_is_new_every_time(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        for _ in range(3):
+            assert fedhist(*SMALL, "--selector", "fixed", "--threshold", 5).code == 0
+        folders = list(tmp_path.iterdir())
+        assert len(folders) == 3
+        assert all(folder.name.startswith("fedhist-run-") for folder in folders)
+        assert all((folder / "result.json").is_file() for folder in folders)
+
+    def test_a_default_name_taken_during_the_run_is_not_a_lost_release(
+        self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def meanwhile(*arguments: Any, **options: Any) -> Any:
+            for name in names:
+                (tmp_path / name).mkdir()
+            return real(*arguments, **options)
+
+        real, names = run_command.simulate, []
+        keep = run_command.check_target
+        monkeypatch.setattr(run_command, "check_target", lambda path: (names.append(path.name), keep(path)))
+        monkeypatch.setattr(run_command, "simulate", meanwhile)
+        outcome = fedhist(*SMALL)
+        assert outcome.code == 0
+        assert f"written: {names[0]}-2/result.json" in outcome.out
+        assert list((tmp_path / names[0]).iterdir()) == []
+
+
+SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
+
+
+def lying(path: Path) -> Path:
+    path.write_bytes(b"PK\x03\x04 this is no archive")
+    return path
+
+
+BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "negative npz": (lambda f: write_npz(f / "d.npz", [[1, -2]]), "row 0, column 1 .* is negative"),
+    "fractional npz": (lambda f: write_npz(f / "d.npz", [[1.0], [2.5]]), "row 1, column 0 .*not a whole"),
+    "nan npz": (lambda f: write_npz(f / "d.npz", [[np.nan]]), "not finite"),
+    "infinite npz": (lambda f: write_npz(f / "d.npz", [[np.inf, 1]]), "not finite"),
+    "no rows npz": (lambda f: write_npz(f / "d.npz", np.zeros((0, 3))), "no users"),
+    "no columns npz": (lambda f: write_npz(f / "d.npz", np.zeros((3, 0))), "0 items"),
+    "nobody has anything": (lambda f: write_npz(f / "d.npz", np.zeros((4, 2))), "no user has any item"),
+    "lying npz": (lambda f: lying(f / "d.npz"), "damaged"),
+    "text as npz": (lambda f: write_csv(f / "d.npz", SIMPLE), "does not hold what its suffix .npz says"),
+    "negative csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,-1\n"), "row 3 .* is negative"),
+    "fractional csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,1.5\n"), "row 3 .*not a whole"),
+    "nan csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,nan\n"), "row 3 .*not finite"),
+    "infinite csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,inf\n"), "row 3 .*not finite"),
+    "words as counts": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,many\n"), "row 3 .*not a number"),
+    "missing item": (lambda f: write_csv(f / "d.csv", "user,count\nu1,3\n"), "one column item"),
+    "missing user": (lambda f: write_csv(f / "d.csv", "person,item\nu1,a\n"), "one column user"),
+    "no rows csv": (lambda f: write_csv(f / "d.csv", "user,item,count\n"), "no rows"),
+    "only zeros csv": (lambda f: write_csv(f / "d.csv", "user,item,count\nu,a,0\n"), "no user has any item"),
+    "empty csv": (lambda f: write_csv(f / "d.csv", ""), "is empty"),
+    "binary csv": (lambda f: lying(f / "d.csv"), "does not hold what its suffix .csv says"),
+    "csv as parquet": (lambda f: write_csv(f / "d.parquet", SIMPLE), "suffix .parquet"),
+    "lying parquet": (lambda f: write_csv(f / "d.parquet", "PAR1 and no more"), "damaged"),
+    "unknown suffix": (lambda f: write_csv(f / "d.xlsx", SIMPLE), "suffix that is not known"),
+    "no such file": (lambda f: f / "absent.csv", "there is no file"),
+    "a folder": (lambda f: f, "suffix that is not known"),
+}
+
+BAD_FLAGS: list[tuple[list[str], str]] = [
+    (["--users", "0"], "--users is 0; allowed"),
+    (["--users", "-5"], "--users is -5; allowed"),
+    (["--users", "many"], "not a valid integer"),
+    (["--users", "9999999999999"], "users"),
+    (["--items", "0"], "--items is 0; allowed"),
+    (["--top-items", "0"], "--top-items is 0; allowed"),
+    (["--trials", "0"], "--trials is 0; allowed"),
+    (["--trials", "1000000000"], "allowed: a whole number from 1 to"),
+    (["--seed", "one"], "not a valid integer"),
+    (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
+    (["--mechanism", "cauchy"], "'gaussian', 'laplace'"),
+    (["--neighbours", "swap"], "'add-remove', 'replace'"),
+    (["--calibration", "loose"], "'analytic', 'classic'"),
+    (["--calibration", "classic", "--epsilon", "3"], "epsilon of at most 1"),
+    (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
+    (["--epsilon", "-1"], "epsilon is -1.0; allowed"),
+    (["--epsilon", "nan"], "epsilon is nan; allowed"),
+    (["--epsilon", "inf"], "epsilon is inf; allowed"),
+    (["--epsilon", "1e-12"], "raise epsilon"),
+    (["--epsilon-select", "0"], "epsilon-select is 0.0; allowed"),
+    (["--epsilon-select", "-0.1"], "epsilon-select is -0.1; allowed"),
+    (["--delta", "0.5"], "delta is 0.5; allowed: a number strictly between 0 and 1/2"),
+    (["--delta", "0.7"], "delta is 0.7; allowed"),
+    (["--delta", "-1e-6"], "delta is -1e-06; allowed"),
+    (["--delta", "nan"], "delta is nan; allowed"),
+    (["--delta", "0", "--mechanism", "gaussian"], "delta is 0.0; allowed"),
+    (["--delta", "0.5", "--mechanism", "laplace"], "delta is 0.5; allowed"),
+    (["--delta-select", "0.5"], "delta-select is 0.5; allowed"),
+    (["--delta-select", "0", "--selector", "dpsgd"], "delta-select"),
+    (["--candidates", "100000"], "candidates is 100000; allowed: a whole number from 2 to"),
+    (["--candidates", "1"], "candidates is 1; allowed"),
+    (["--sparsity", "0"], "sparsity is 0; allowed"),
+    (["--sparsity", "1000000"], "sparsity is 1000000; allowed"),
+    (["--minimum-cohort", "0"], "minimum cohort is 0; allowed"),
+    (["--selector", "best"], "unknown selector 'best'; allowed: weighted-quantile"),
+    (["--selector", "quantile"], "does not go with the gaussian mechanism over closed domains; allowed"),
+    (
+        ["--selector", "dpsgd", "--mechanism", "laplace"],
+        "does not go with the laplace mechanism over closed domains; allowed",
+    ),
+    (["--selector", "fixed"], "has no threshold; allowed: a threshold from 1 to 1500"),
+    (["--selector", "fixed", "--threshold", "1501"], "outside the public range; allowed: 1 to 1500"),
+    (["--selector", "fixed", "--threshold", "0.5"], "outside the public range"),
+    (["--selector", "fixed", "--threshold", "nan"], "outside the public range"),
+    (["--threshold", "5"], "allowed: a threshold with the selector fixed only"),
+    (["--max-threshold", "0"], "max threshold is 0.0; allowed"),
+    (["--max-threshold", "inf"], "max threshold is inf; allowed"),
+    (["--min-threshold", "9", "--max-threshold", "3"], "allowed: min threshold <= max threshold"),
+    (["--items-file", "items.txt"], "--items-file with --data"),
+    (["--budget", "3"], "No such option"),
+    (["surplus"], "unexpected extra argument"),
+    (["--users"], "requires an argument"),
+]
+
+
+class TestBadInput:
+    """One clear sentence with what is allowed, exit code 2, nothing written, nothing charged."""
+
+    @staticmethod
+    def check(outcome: Any, words: str) -> None:
+        assert outcome.code == 2
+        assert outcome.out == ""
+        assert outcome.err.startswith("error: ")
+        assert outcome.err.count("\n") == 1
+        assert "Traceback" not in outcome.err
+        assert re.search(words, outcome.err), outcome.err
+        assert "allowed: " in outcome.err or "--help'" in outcome.err
+
+    @pytest.mark.parametrize(("flags", "words"), BAD_FLAGS, ids=lambda value: " ".join(value)[:60])
+    def test_a_bad_flag(self, fedhist: Fedhist, tmp_path: Path, flags: list[str], words: str) -> None:
+        self.check(fedhist("run", "--out", "r", "--ledger", "l.db", *flags), words)
+        assert files_in(tmp_path) == []
+
+    @pytest.mark.parametrize("case", BAD_FILES)
+    def test_a_bad_file(self, fedhist: Fedhist, tmp_path: Path, case: str) -> None:
+        make, words = BAD_FILES[case]
+        data = make(tmp_path)
+        before = files_in(tmp_path)
+        self.check(
+            fedhist("run", "--data", data, "--domain", "open", "--out", "r", "--ledger", "l.db"), words
+        )
+        assert files_in(tmp_path) == before
+
+    @pytest.mark.parametrize("flag", ["--users", "--items"])
+    def test_a_file_and_a_size_of_the_synthetic_population(
+        self, fedhist: Fedhist, tmp_path: Path, flag: str
+    ) -> None:
+        write_csv(tmp_path / "d.csv", SIMPLE)
+        self.check(fedhist("run", "--data", "d.csv", flag, 5, "--out", "r"), "one or the other")
+        assert files_in(tmp_path) == ["d.csv"]
+
+    @pytest.mark.parametrize("text", ["", "a\nb\na\n", "\xff"])
+    def test_a_bad_items_file(self, fedhist: Fedhist, tmp_path: Path, text: str) -> None:
+        write_csv(tmp_path / "d.csv", SIMPLE)
+        (tmp_path / "items.txt").write_bytes(text.encode("latin-1"))
+        self.check(fedhist("run", "--data", "d.csv", "--items-file", "items.txt", "--out", "r"), "items")
+        self.check(fedhist("run", "--data", "d.csv", "--items-file", "absent", "--out", "r"), "items")
+        assert files_in(tmp_path) == ["d.csv", "items.txt"]
+
+    @pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
+    def test_an_existing_target_is_never_overwritten(
+        self, fedhist: Fedhist, tmp_path: Path, kind: str
+    ) -> None:
+        target = tmp_path / "r"
+        if kind == "folder":
+            target.mkdir()
+            (target / "mine.txt").write_text("precious")
+        elif kind == "file":
+            target.write_text("precious")
+        else:
+            target.symlink_to("nowhere")
+        before = files_in(tmp_path)
+        self.check(fedhist(*SMALL, "--out", "r", "--ledger", "l.db"), "exists already")
+        assert files_in(tmp_path) == before
+
+    @pytest.mark.parametrize("target", ["missing/r", "x" * 300, "file.txt/r"])
+    def test_a_target_that_cannot_be_made(self, fedhist: Fedhist, tmp_path: Path, target: str) -> None:
+        (tmp_path / "file.txt").write_text("a file, not a folder")
+        self.check(fedhist(*SMALL, "--out", target, "--ledger", "l.db"), "can't")
+        assert files_in(tmp_path) == ["file.txt"]
+
+    def test_a_ledger_in_a_folder_that_is_missing(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        self.check(fedhist(*SMALL, "--out", "r", "--ledger", "missing/l.db"), "does not exist")
+        assert files_in(tmp_path) == []
+
+    def test_an_unknown_command(self, fedhist: Fedhist) -> None:
+        self.check(fedhist("runn"), "No such command")
+
+    def test_no_error_quotes_a_count_of_the_data(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        write_csv(tmp_path / "d.csv", SIMPLE + "u3,a,-918273\n")
+        assert "918273" not in fedhist("run", "--data", "d.csv").err
+
+    def test_a_cohort_below_the_minimum_is_refused(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        self.check(fedhist(*SMALL, "--minimum-cohort", 301, "--out", "r"), "minimum cohort is 301")
+
+
+class TestProcess:
+    """The installed command itself, in processes of its own."""
+
+    @staticmethod
+    def start(*arguments: object, cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "fedhist", *map(str, arguments)]
+        return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, **options)
+
+    def test_a_pipe_gets_one_document_and_stderr_stays_empty(self, tmp_path: Path) -> None:
+        with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:
+            out, err = process.communicate()
+        assert process.returncode == 0
+        assert err == b""
+        assert json.loads(out)["released_items"] == 20
+        assert files_in(tmp_path) == []
+
+    def test_a_mistake_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
+        with self.start("run", "--epsilon", 0, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+            out, err = process.communicate()
+        assert process.returncode == 2
+        assert out == b""
+        assert err.count(b"\n") == 1
+        assert files_in(tmp_path) == []
+
+    def test_a_terminal_sees_the_phases_and_the_bar_is_gone_at_the_end(self, tmp_path: Path) -> None:
+        ours, theirs = pty.openpty()
+        terminal = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+        with self.start(
+            *SMALL, "--json", "--trials", 2, cwd=tmp_path, stderr=theirs, env=terminal
+        ) as process:
+            os.close(theirs)
+            shown = read_all(ours)
+            assert process.stdout is not None
+            out = process.stdout.read()
+        os.close(ours)
+        assert process.returncode == 0
+        for words in (b"reading the population", b"trial 1 of 2, round 1", b"trial 2 of 2, round 2"):
+            assert words in shown
+        # The last thing a bar does is to erase its line.
+        assert shown.rstrip().endswith(b"\x1b[2K")
+        json.loads(out)
+
+    def test_a_reader_that_leaves_early_sees_no_traceback(self, tmp_path: Path) -> None:
+        with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            err = process.stderr.read()
+        assert process.returncode == 1
+        assert err == b""
+
+
+def read_all(terminal: int) -> bytes:
+    """All that is written to the other end of a terminal until it is closed there, which is an error on Linux."""
+    parts = []
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.clips.clipping import is_clipped, sum_clipped, sum_items
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+
+counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, MAX_USER_TOTAL // 6))
+populations = st.integers(1, 6).flatmap(
+    lambda items: st.lists(st.lists(counts, min_size=items, max_size=items), min_size=1, max_size=8)
+)
+thresholds = st.integers(0, 10).flatmap(
+    lambda bits: st.builds(Threshold, steps=st.integers(1 << bits, 2**31 - 1), bits=st.just(bits))
+)
+norms = pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
+
+
+@norms
+@given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
+@settings(max_examples=400, deadline=None)
+def test_no_draw_passes_the_bound(by_user, make_histograms, norm, *, rows, threshold, seed):
+    clipped = by_user(
+        sum_clipped, make_histograms(rows), threshold, norm=norm, source=SeededSource(seed)
+    ).astype(object)  # Python integers, so that the checks themselves can't overflow
+    assert (clipped >= 0).all()
+    for row in clipped:
+        if norm is Norm.L1:
+            assert sum(row) <= threshold.steps
+        else:
+            assert sum(value * value for value in row) <= threshold.steps**2
+
+
+@norms
+@given(rows=populations, threshold=thresholds)
+@settings(max_examples=200, deadline=None)
+def test_users_at_or_below_the_bound_are_exact(by_user, make_histograms, norm, rows, threshold):
+    clipped = by_user(sum_clipped, make_histograms(rows), threshold, norm=norm, source=SeededSource(1))
+    for row, sent in zip(rows, clipped, strict=True):
+        size = (
+            sum(row) << threshold.bits if norm is Norm.L1 else sum(v * v for v in row) << (2 * threshold.bits)
+        )
+        if size <= (threshold.steps if norm is Norm.L1 else threshold.steps**2):
+            assert [v << threshold.bits for v in row] == list(sent)
+
+
+@given(rows=populations, threshold=thresholds)
+@settings(max_examples=200, deadline=None)
+def test_a_user_clipped_in_l1_keeps_exactly_the_bound(by_user, make_histograms, rows, threshold):
+    clipped = by_user(sum_clipped, make_histograms(rows), threshold, norm=Norm.L1, source=SeededSource(1))
+    for row, sent in zip(rows, clipped, strict=True):
+        if sum(row) << threshold.bits > threshold.steps:
+            assert sum(sent) == threshold.steps
+
+
+@norms
+@given(rows=populations, threshold=thresholds, cut=st.integers(0, 8))
+@settings(max_examples=200, deadline=None)
+def test_the_sum_does_not_depend_on_the_sharding(by_user, make_histograms, norm, *, rows, threshold, cut):
+    whole = make_histograms(rows)
+    source = SeededSource(3)
+    cut = min(cut, whole.users)
+    parts = [whole.rows(0, cut), whole.rows(cut, whole.users)]
+    expected = sum_clipped(whole, threshold, norm=norm, source=source)
+    added = sum(sum_clipped(part, threshold, norm=norm, source=source) for part in parts)
+    assert (added == expected).all()
+    assert (by_user(sum_clipped, whole, threshold, norm=norm, source=source).sum(axis=0) == expected).all()
+
+
+@norms
+def test_rounding_is_unbiased(make_histograms, norm):
+    """The mean over many users' draws meets the unrounded clip within five standard errors, at a coarse step."""
+    row, users = [7, 1, 0, 30, 2, 11], 200_000
+    threshold = Threshold(steps=150, bits=3)
+    population = make_histograms([row] * users)
+    mean = sum_clipped(population, threshold, norm=norm, source=SeededSource(5)) / users
+    size = sum(row) if norm is Norm.L1 else math.sqrt(sum(v * v for v in row))
+    # l2 aims a little under the bound, by design: three deviations of the rounding.
+    target = 150 if norm is Norm.L1 else math.sqrt(150**2 - 5 / 4 - 3 * 150)
+    exact = np.array(row) * target / size
+    assert np.abs(mean - exact).max() < 5 * 0.5 / math.sqrt(users) + (0 if norm is Norm.L1 else 0.01)
+
+
+def test_l2_loses_little_to_its_safety_margin(make_histograms):
+    row = list(range(1, 101))
+    threshold = Threshold(steps=30 << 10, bits=10)
+    sent = sum_clipped(make_histograms([row]), threshold, norm=Norm.L2, source=SystemSource())
+    kept = math.sqrt(sum(int(v) ** 2 for v in sent)) / threshold.steps
+    assert 1 - 2e-4 < kept <= 1
+
+
+@norms
+def test_an_empty_user_sends_zeros_and_disturbs_nobody(by_user, make_histograms, norm):
+    threshold = Threshold(steps=4, bits=0)
+    with_empty = make_histograms([[0, 0], [3, 9], [0, 0], [1, 0], [0, 0]])
+    clipped = by_user(sum_clipped, with_empty, threshold, norm=norm, source=SeededSource(1))
+    assert not clipped[[0, 2, 4]].any()
+    assert list(clipped[3]) == [1, 0]
+    assert is_clipped(with_empty, threshold, norm=norm).tolist() == [False, True, False, False, False]
+
+
+def test_a_batch_without_users_sums_to_nothing(make_histograms):
+    nobody = make_histograms([[1, 2]]).rows(0, 0)
+    assert sum_clipped(nobody, Threshold(1, 0), norm=Norm.L2, source=SeededSource(1)).tolist() == [0, 0]
+
+
+@given(rows=populations)
+@settings(deadline=None)
+def test_items_sum_exactly(make_histograms, rows):
+    assert sum_items(make_histograms(rows)).tolist() == [sum(column) for column in zip(*rows, strict=True)]
+
+
+def test_a_bound_between_two_norms_is_decided_in_whole_numbers(make_histograms):
+    """|N|_2^2 = 2 is above C = 1.4140625 and not above C = 1.4150390625, which differ by one step of 2^-10."""
+    population = make_histograms([[1, 1]])
+    below, above = Threshold(steps=1448, bits=10), Threshold(steps=1449, bits=10)
+    assert is_clipped(population, below, norm=Norm.L2).tolist() == [True]
+    assert is_clipped(population, above, norm=Norm.L2).tolist() == [False]

@@ -1,0 +1,237 @@
+"""Random clipping keeps exactly min(m, C) of a user's items, every choice of them equally likely."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedhist.protocol.clips.random_clip import sum_random_clipped
+from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+
+PASSES, REJECTS = 1e-3, 1e-9
+
+counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 100_000))
+populations = st.integers(1, 7).flatmap(
+    lambda items: st.lists(st.lists(counts, min_size=items, max_size=items), min_size=1, max_size=8)
+)
+thresholds = st.one_of(st.integers(1, 12), st.integers(1, 200_000))
+
+
+class Untouched:
+    """A source that nobody may draw from."""
+
+    seeded = True
+
+    def words(self, count):
+        raise AssertionError("something was drawn")
+
+    def fork(self, *purpose):
+        return self
+
+    def user_words(self, users, draw=0):
+        raise AssertionError("something was drawn")
+
+
+@given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))
+@settings(max_examples=100, deadline=None)
+def test_the_kept_total_is_exact_and_nothing_is_made_up(by_user, make_histograms, rows, threshold, seed):
+    kept = by_user(sum_random_clipped, make_histograms(rows), threshold, source=SeededSource(seed))
+    had = np.array(rows)
+    assert kept.sum(axis=1).tolist() == [min(total, threshold) for total in had.sum(axis=1)]
+    assert (kept >= 0).all()
+    assert (kept <= had).all()
+
+
+@given(rows=populations, threshold=thresholds, cuts=st.lists(st.integers(0, 8), max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_every_sharding_draws_the_same_bit_for_bit(by_user, make_histograms, rows, threshold, cuts):
+    whole, source = make_histograms(rows, first_user=5), SeededSource(3)
+    expected = by_user(sum_random_clipped, whole, threshold, source=source)
+    places = sorted({0, whole.users, *(min(cut, whole.users) for cut in cuts)})
+    parts = [whole.rows(a, b) for a, b in itertools.pairwise(places)]
+    pieces = [by_user(sum_random_clipped, part, threshold, source=source) for part in parts]
+    assert np.concatenate(pieces).tolist() == expected.tolist()
+    added = sum(sum_random_clipped(part, threshold, source=source) for part in parts)
+    assert added.tolist() == expected.sum(axis=0).tolist()
+    assert added.tolist() == sum_random_clipped(whole, threshold, source=source).tolist()
+
+
+def test_a_user_draws_by_number_and_own_items_whoever_else_is_there(by_user, make_histograms):
+    row = [40, 0, 7, 300, 2]
+    among = make_histograms([[1, 2, 3, 4, 5], [10**6, 10**6, 0, 0, 9], row, [9, 9, 9, 9, 9]], first_user=70)
+    alone = make_histograms([row], first_user=72)
+    source = SeededSource(8)
+    assert (
+        by_user(sum_random_clipped, among, 25, source=source)[2].tolist()
+        == by_user(sum_random_clipped, alone, 25, source=source)[0].tolist()
+    )
+
+
+def outcome_counts(by_user, make_histograms, row, threshold, users, *, seed=11):
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(seed))
+    return Counter(map(tuple, kept.tolist()))
+
+
+def p_value(observed: Counter, chances: dict) -> float:
+    """Chi-square of what was seen against the chances; outcomes expected less than 5 times are pooled."""
+    users = sum(observed.values())
+    if any(outcome not in chances for outcome in observed):
+        return 0.0
+    common = [outcome for outcome, chance in chances.items() if chance * users >= 5]
+    seen = [observed[outcome] for outcome in common]
+    due = [chances[outcome] * users for outcome in common]
+    if users - sum(due) > 1:
+        seen, due = [*seen, users - sum(seen)], [*due, users - sum(due)]
+    return float(stats.chisquare(seen, due, sum_check=False).pvalue)
+
+
+ROW, THRESHOLD = [3, 1, 0, 4, 2], 4
+
+
+def kept_vectors(row, threshold):
+    choices = (range(min(count, threshold) + 1) for count in row)
+    return [kept for kept in itertools.product(*choices) if sum(kept) == threshold]
+
+
+def without_replacement(row, threshold):
+    ways = math.comb(sum(row), threshold)
+    return {
+        kept: math.prod(math.comb(n, k) for n, k in zip(row, kept, strict=True)) / ways
+        for kept in kept_vectors(row, threshold)
+    }
+
+
+def with_replacement(row, threshold):
+    """Multinomial, given that no item was kept more often than it was there: nearest to the right one."""
+    weights = {
+        kept: float(stats.multinomial(threshold, np.array(row) / sum(row)).pmf(kept))
+        for kept in kept_vectors(row, threshold)
+    }
+    return {kept: weight / sum(weights.values()) for kept, weight in weights.items()}
+
+
+def test_all_outcomes_together_are_multivariate_hypergeometric(by_user, make_histograms):
+    observed = outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000)
+    assert p_value(observed, without_replacement(ROW, THRESHOLD)) > PASSES
+    assert p_value(observed, with_replacement(ROW, THRESHOLD)) < REJECTS
+
+
+@pytest.mark.parametrize("pair", [(0, 3), (1, 4), (3, 4)])
+def test_two_items_together(by_user, make_histograms, pair):
+    """The joint law of two items tells drawing without replacement from independent draws of the same margins."""
+    observed = Counter()
+    for kept, times in outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000, seed=12).items():
+        observed[kept[pair[0]], kept[pair[1]]] += times
+    joint: dict = {}
+    for kept, chance in without_replacement(ROW, THRESHOLD).items():
+        key = kept[pair[0]], kept[pair[1]]
+        joint[key] = joint.get(key, 0.0) + chance
+    first, second = ({}, {})
+    for (a, b), chance in joint.items():
+        first[a], second[b] = first.get(a, 0.0) + chance, second.get(b, 0.0) + chance
+    independent = {(a, b): first[a] * second[b] for a in first for b in second}
+    assert p_value(observed, joint) > PASSES
+    assert p_value(observed, independent) < REJECTS
+
+
+def test_one_item_is_hypergeometric_and_not_binomial(by_user, make_histograms):
+    row, threshold, users = [30, 12, 18], 25, 30_000
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(13))
+    values = np.arange(26)
+    for item, count in enumerate(row):
+        observed = Counter(kept[:, item].tolist())
+        right = stats.hypergeom(sum(row), count, threshold).pmf(values)
+        wrong = stats.binom(threshold, count / sum(row)).pmf(values)
+        assert p_value(observed, dict(zip(values.tolist(), right, strict=True))) > PASSES
+        assert p_value(observed, dict(zip(values.tolist(), wrong, strict=True))) < REJECTS
+
+
+def test_every_pair_of_many_single_items_is_kept_equally_often(by_user, make_histograms):
+    items, threshold, users = 33, 7, 20_000
+    kept = by_user(
+        sum_random_clipped, make_histograms([[1] * items] * users), threshold, source=SeededSource(14)
+    )
+    together = kept.T @ kept
+    chance = threshold * (threshold - 1) / (items * (items - 1))
+    pairs = together[np.triu_indices(items, 1)]
+    spread = math.sqrt(users * chance * (1 - chance))
+    assert np.abs(pairs - users * chance).max() < 5 * spread
+    assert np.abs(np.diag(together) - users * threshold / items).max() < 5 * math.sqrt(users * 0.21 * 0.79)
+
+
+def test_huge_counts(by_user, make_histograms):
+    row, threshold, users = [2**30, 2**29, 2**29 - 1], 2**22, 300
+    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(15))
+    assert (kept.sum(axis=1) == threshold).all()
+    for item, count in enumerate(row):
+        mean, variance = stats.hypergeom(sum(row), count, threshold).stats("mv")
+        assert abs(kept[:, item].mean() - mean) < 4 * math.sqrt(variance / users)
+        assert 0.8 < kept[:, item].std() / math.sqrt(variance) < 1.2
+
+
+def test_a_few_items_of_a_giant(by_user, make_histograms):
+    kept = by_user(
+        sum_random_clipped, make_histograms([[2**30, 2**30 - 1]] * 4000), 1, source=SeededSource(16)
+    )
+    assert kept.sum(axis=1).tolist() == [1] * 4000
+    assert abs(kept[:, 0].mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("threshold", [6, 7, 10**9])
+def test_a_threshold_at_or_above_every_total_leaves_all_and_draws_nothing(
+    by_user, make_histograms, threshold
+):
+    population = make_histograms([[1, 2, 3], [0, 6, 0], [0, 0, 0]])
+    clipped = by_user(sum_random_clipped, population, threshold, source=Untouched())
+    assert clipped.tolist() == [[1, 2, 3], [0, 6, 0], [0, 0, 0]]
+    assert sum_random_clipped(population, threshold, source=Untouched()).tolist() == [1, 8, 3]
+
+
+def test_empty_users_and_batches_disturb_nobody(by_user, make_histograms):
+    source = SeededSource(2)
+    population = make_histograms([[0, 0], [3, 9], [0, 0], [1, 0], [0, 0]])
+    kept = by_user(sum_random_clipped, population, 4, source=source)
+    assert not kept[[0, 2, 4]].any()
+    assert kept[1].sum() == 4
+    assert kept[3].tolist() == [1, 0]
+    nobody = population.rows(2, 2)
+    assert sum_random_clipped(nobody, 4, source=source).tolist() == [0, 0]
+    assert sum_random_clipped(population.rows(2, 3), 4, source=source).tolist() == [0, 0]
+
+
+def test_stored_zeros_stay_zero():
+    """Entries that say 0 are allowed in a histogram; they are never kept."""
+    population = Histograms(
+        offsets=np.array([0, 5]), items=np.arange(5), counts=np.array([0, 9, 0, 9, 0]), domain_size=5
+    )
+    for seed in range(20):
+        kept = sum_random_clipped(population, 5, source=SeededSource(seed))
+        assert kept.sum() == 5
+        assert not kept[[0, 2, 4]].any()
+
+
+def test_the_input_is_left_as_it_was(make_histograms):
+    population = make_histograms([[30, 40, 50]])
+    sum_random_clipped(population, 10, source=SeededSource(1))
+    assert population.counts.tolist() == [30, 40, 50]
+
+
+def test_the_operating_systems_source(by_user, make_histograms):
+    population = make_histograms([[500, 500, 500]] * 200)
+    first, second = (by_user(sum_random_clipped, population, 90, source=SystemSource()) for _ in range(2))
+    for kept in (first, second):
+        assert kept.sum(axis=1).tolist() == [90] * 200
+    assert (first != second).any()
+
+
+def test_two_users_alike_do_not_draw_alike(by_user, make_histograms):
+    kept = by_user(sum_random_clipped, make_histograms([[500, 500, 500]] * 200), 90, source=SeededSource(4))
+    assert len({tuple(row) for row in kept.tolist()}) > 100

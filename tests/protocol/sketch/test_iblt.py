@@ -1,0 +1,525 @@
+"""Summed tables of items: all items with their totals come back exactly, or nothing does."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import struct
+from collections import Counter
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
+from fedhist.protocol.sketch.iblt import (
+    HASHES,
+    MAX_COUNT,
+    MAX_INSERTIONS,
+    MAX_LENGTH,
+    TableNotDecoded,
+    TableShape,
+    decode_table,
+    encode_table,
+)
+from fedhist.protocol.sketch.table_hash import TableHash
+from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
+SALT = bytes(range(32))
+STRANGE = [
+    "", " ", "\0", "\0\0", "a", "a\0", "a\0b", "naïve", "nai\u0308ve", "語", "👩‍👩‍👧", "\ud800",
+    "\udfff\ud800", "\U0010ffff", "7", "07", "-0", "-7", 7, -7, 0, 2**31, 2**32, 2**64 - 1, 2**70, -(10**60),
+    "a,b\r\n\"c\"", "x" * 64, "é" * 32, "🙂" * 16,
+]  # fmt: skip
+LABELS = st.one_of(
+    st.text(max_size=10),
+    st.integers(),
+    st.sampled_from(STRANGE),
+    st.text(alphabet="ab\0", max_size=3),
+).filter(lambda label: len(str(label).encode("utf-8", "surrogatepass")) <= 64)
+DEVICES = st.lists(st.dictionaries(LABELS, st.integers(1, MAX_COUNT), max_size=8), max_size=6)
+
+
+def table_of(held, shape, salt=SALT):
+    """The table of one device, given what it holds."""
+    return encode_table(list(held), np.array(list(held.values()), dtype=np.int64), shape, salt=salt)
+
+
+def summed(devices, shape, salt=SALT):
+    return sum((table_of(held, shape, salt) for held in devices), np.zeros(shape.length, dtype=np.int64))
+
+
+def read(values, shape, salt=SALT):
+    """What the table says, as {text: count}."""
+    decoded = decode_table(values, shape, salt=salt)
+    assert len(decoded.labels) == len(decoded.counts)
+    assert decoded.counts.dtype == np.int64
+    assert all(type(label) is str for label in decoded.labels)
+    return dict(zip(decoded.labels, decoded.counts.tolist(), strict=True))
+
+
+def merged(devices):
+    total = Counter()
+    for held in devices:
+        for label, count in held.items():
+            total[str(label)] += count
+    return dict(total)
+
+
+def cells(values, shape):
+    """A view of a flat table by sub-table, cell and column."""
+    return values.reshape(HASHES, -1, shape.columns)
+
+
+class TestRoundTrip:
+    @given(devices=DEVICES)
+    @settings(max_examples=80, deadline=None)
+    def test_a_sum_of_tables_is_the_table_of_the_sums(self, devices):
+        shape = TableShape(capacity=60, label_bytes=64)
+        assert read(summed(devices, shape), shape) == merged(devices)
+
+    @given(devices=DEVICES, seed=st.integers(0, 2**32))
+    @settings(max_examples=50, deadline=None)
+    def test_masks_that_cancel_leave_no_trace(self, devices, seed):
+        """Masked tables wrap around modulo 2^64 again and again; their sum does not notice."""
+        shape = TableShape(capacity=60, label_bytes=64)
+        tables = [table_of(held, shape) for held in [*devices, {}]]
+        drawn = np.random.default_rng(seed).integers(
+            0, 2**64, size=(len(tables), shape.length), dtype=np.uint64
+        )
+        masks = drawn - np.roll(drawn, 1, axis=0)
+        masked = np.stack(tables).view(np.uint64) + masks
+        total = masked.sum(axis=0, dtype=np.uint64)
+        assert read(total, shape) == merged(devices)
+        assert read(total.view(np.int64), shape) == merged(devices)
+
+    def test_every_kind_of_label_comes_back_as_its_text(self):
+        shape = TableShape(capacity=len(STRANGE), label_bytes=64)
+        held = {label: place + 1 for place, label in enumerate(STRANGE)}
+        found = read(table_of(held, shape), shape)
+        assert found == merged([held])
+
+    def test_text_and_number_that_are_written_alike_are_one_item(self):
+        shape = TableShape(capacity=2, label_bytes=8)
+        one, other = table_of({"7": 3, 7: 4, "b": 1}, shape), table_of({7: 40}, shape)
+        assert (one == table_of({7: 7, "b": 1}, shape)).all()
+        assert read(one + other, shape) == {"7": 47, "b": 1}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 31, 32, 33, MAX_LABEL_BYTES])
+    def test_labels_of_all_lengths_up_to_the_limit(self, limit):
+        shape = TableShape(capacity=12, label_bytes=limit)
+        lengths = {0, 1, limit // 2, limit - 1, limit}
+        held = {"z" * length: length + 1 for length in lengths} | {"\0" * limit: 5, 10 ** (limit - 1): 9}
+        assert read(table_of(held, shape) * 3, shape) == {str(n): 3 * count for n, count in held.items()}
+
+    def test_many_devices_that_share_most_items(self):
+        shape = TableShape(capacity=400, label_bytes=12)
+        numbers = np.random.default_rng(5).zipf(1.3, size=(300, 12)) % 400
+        devices = [dict(Counter(f"word {n}" for n in row)) for row in numbers.tolist()]
+        assert read(summed(devices, shape), shape) == merged(devices)
+
+    def test_integers_of_numpy_are_integers(self):
+        shape = TableShape(capacity=4, label_bytes=20)
+        labels = list(np.array([7, -(2**63)]))
+        values = encode_table(labels, [1, 2], shape, salt=SALT)
+        assert read(values, shape) == {"7": 1, str(-(2**63)): 2}
+
+    def test_nothing_in_nothing_out(self):
+        shape = TableShape(capacity=5, label_bytes=8)
+        assert not encode_table([], [], shape, salt=SALT).any()
+        assert read(np.zeros(shape.length, dtype=np.int64), shape) == {}
+
+    def test_a_table_can_be_read_twice(self):
+        shape = TableShape(capacity=5, label_bytes=8)
+        values = table_of({"a": 1, "b": 2}, shape)
+        values.flags.writeable = False
+        assert read(values, shape) == read(values, shape)
+
+    def test_the_order_is_that_of_the_bytes_whoever_came_first(self):
+        shape = TableShape(capacity=len(STRANGE), label_bytes=64)
+
+        ordered = sorted(set(map(str, STRANGE)), key=lambda text: text.encode("utf-8", "surrogatepass"))
+        for labels in (STRANGE, STRANGE[::-1]):
+            decoded = decode_table(table_of(dict.fromkeys(labels, 1), shape), shape, salt=SALT)
+            assert decoded.labels == ordered
+
+
+class TestExactness:
+    """Up to 2^31 insertions of the largest words into one cell, and what happens beyond."""
+
+    LARGEST = "abc\U0010ffffd"  # its first word is 0xf4636261: 2^31 of them are above 2^62
+
+    def test_as_many_insertions_as_the_limit_allows(self):
+        shape = TableShape(capacity=3, label_bytes=8)
+        table = table_of({self.LARGEST: 1, 3: 2}, shape)
+        total = table.view(np.uint64) * np.uint64(MAX_INSERTIONS)
+        assert read(total, shape) == {self.LARGEST: MAX_INSERTIONS, "3": 2 * MAX_INSERTIONS}
+
+    def test_one_more_is_refused(self):
+        shape = TableShape(capacity=3, label_bytes=8)
+        total = table_of({self.LARGEST: 1}, shape).view(np.uint64) * np.uint64(MAX_INSERTIONS + 1)
+        with pytest.raises(TableNotDecoded):
+            decode_table(total, shape, salt=SALT)
+
+    def test_a_value_is_a_residue_and_may_be_anything(self):
+        """Somebody who lies about a count changes that count modulo 2^64, and nothing else."""
+        shape = TableShape(capacity=3, label_bytes=8)
+        table = table_of({"a": 1, "b": 2}, shape)
+        for claimed in (-5, 2**62, -(2**63)):
+            lie = table_of({"a": 1}, shape)
+            rows = cells(lie, shape)
+            rows[rows[..., 0] == 1, 1] = claimed
+            with np.errstate(over="ignore"):
+                assert read(table + lie, shape) == {"a": claimed + 1, "b": 2}
+
+    def test_the_limit_is_the_exact_one(self):
+        largest_word = 2**32 - 1
+        assert MAX_INSERTIONS * largest_word < 2**63 <= (MAX_INSERTIONS + 1) * largest_word
+
+    def test_columns_hold_words_of_32_bits(self):
+        shape = TableShape(capacity=200, label_bytes=64)
+        table = cells(table_of(dict.fromkeys(map(str, STRANGE), MAX_COUNT), shape), shape)
+        singles = table[table[..., 0] == 1]
+        assert len(singles) > 50
+        assert (singles[:, 2:] >= 0).all()
+        assert (singles[:, 2:] < 2**32).all()
+        assert (singles[:, 1] == MAX_COUNT).all()
+
+
+class TestShape:
+    @given(capacity=st.integers(1, 200_000), longest=st.integers(1, 64))
+    @settings(max_examples=200, deadline=None)
+    def test_it_keeps_its_promises(self, capacity, longest):
+        shape = TableShape(capacity, longest)
+        part = shape.cells // HASHES
+        assert shape.cells == HASHES * part
+        assert capacity <= 0.56 * shape.cells + 1e-9
+        assert math.comb(capacity, 2) <= 5e-10 * part**HASHES * (1 + 1e-12)
+        assert 4 * (shape.columns - 5) - longest in range(4)
+        assert shape.failure_bound <= 6e-10
+        assert shape.length == shape.cells * shape.columns
+
+    def test_a_large_table_is_no_larger_than_its_load_asks(self):
+        assert 0.5599 < 100_000 / TableShape(100_000, 8).cells <= 0.56
+
+    def test_the_load_is_below_the_threshold_of_peeling(self):
+        found = optimize.minimize_scalar(
+            lambda x: x / (HASHES * (1 - math.exp(-x)) ** (HASHES - 1)), bounds=(0.1, 10), method="bounded"
+        )
+        assert found.fun == pytest.approx(0.7018, abs=1e-4)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
+    def test_a_capacity_that_is_none(self, wrong):
+        with pytest.raises(InvalidPlan, match="capacity is"):
+            TableShape(wrong, 8)
+
+    @pytest.mark.parametrize("wrong", [0, -1, MAX_LABEL_BYTES + 1, 2.0, "9", None, False])
+    def test_a_label_length_that_is_none(self, wrong):
+        with pytest.raises(InvalidPlan, match="label_bytes is"):
+            TableShape(10, wrong)
+
+    def test_a_table_that_nobody_could_send(self):
+        with pytest.raises(InvalidPlan, match="lower capacity or label_bytes"):
+            TableShape(1_000_000, MAX_LABEL_BYTES)
+        assert TableShape(1_000_000, 64).length <= MAX_LENGTH
+
+    def test_it_does_not_change(self):
+        with pytest.raises(FrozenInstanceError):
+            TableShape(10, 8).capacity = 11
+
+
+class TestRefusedItems:
+    SHAPE = TableShape(capacity=10, label_bytes=8)
+
+    @pytest.mark.parametrize("label", ["secret-ab", "secré-ab", 123456789, -12345678, "secret-" * 500])
+    def test_a_long_label_is_refused_without_showing_it(self, label):
+        with pytest.raises(InvalidPopulation) as caught:
+            table_of({"fine": 1, label: 1}, self.SHAPE)
+        assert str(label) not in str(caught.value)
+        assert "secr" not in str(caught.value)
+
+    def test_the_error_names_the_limit_and_what_to_change(self):
+        with pytest.raises(InvalidPopulation, match=r"up to 8 bytes.*raise label_bytes in the plan"):
+            table_of({"nine byte": 1}, self.SHAPE)
+
+    @pytest.mark.parametrize("labels", [["a", "b", "a"], [7, 7], [7, np.int64(7)], ["7", 7]])
+    def test_counts_of_an_item_that_stands_twice_are_added_up(self, labels):
+        values = encode_table(labels, [1] * len(labels), self.SHAPE, salt=SALT)
+        assert read(values, self.SHAPE) == dict(Counter(map(str, labels)))
+        assert values.max() < 2**32
+
+    @pytest.mark.parametrize("label", [True, None, 1.0, b"a", ("a",)])
+    def test_an_item_that_is_no_label(self, label):
+        with pytest.raises(InvalidPopulation, match="neither text nor an integer"):
+            encode_table(["a", label], [1, 1], self.SHAPE, salt=SALT)
+
+    @pytest.mark.parametrize("counts", [[1, 0], [1, -1], [1, MAX_COUNT + 1], [-(2**63), 2**63 - 1]])
+    def test_a_count_out_of_range(self, counts):
+        with pytest.raises(InvalidPopulation, match="out of range; allowed: 1 to"):
+            encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
+
+    @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [1.0, 2.0], [[1, 2]], ["1", "2"], [True, True]])
+    def test_counts_that_are_no_counts_of_the_items(self, counts):
+        with pytest.raises(InvalidPopulation, match="one whole count for each item"):
+            encode_table(["a", "b"], counts, self.SHAPE, salt=SALT)
+
+
+class TestOverload:
+    @pytest.mark.parametrize("capacity", [1, 2, 5, 40])
+    def test_too_many_items_never_give_a_wrong_count(self, capacity):
+        """Hundreds of tables around what decodes and far beyond: right counts or the error, far beyond the error."""
+        shape = TableShape(capacity, label_bytes=8)
+        rng = np.random.default_rng(capacity)
+        failures = 0
+        for seed in range(60):
+            salt = struct.pack("<q", seed)
+            load = rng.choice([0.6, 0.77, 0.9, 1.2, 2.0])
+            items = max(math.ceil(load * shape.cells), 5)
+            devices = [
+                {f"k{n}": int(rng.integers(1, 100)) for n in rng.permutation(items)[: items // 2]}
+                for _ in range(3)
+            ]
+            devices.append({f"k{n}": 1 for n in range(items)})
+            values = summed(devices, shape, salt)
+            try:
+                assert read(values, shape, salt) == merged(devices)
+            except TableNotDecoded:
+                failures += 1
+            else:
+                assert load < 0.9
+        assert failures > 24
+
+    def test_keys_that_average_to_a_key(self):
+        """Neighbouring numbers: each cell of two or three holds what looks like the one between them."""
+        shape = TableShape(capacity=2, label_bytes=8)
+        labels = [f"key {n:03}" for n in range(0, 998, 2)]
+        for seed in range(100):
+            salt = struct.pack("<q", seed)
+            with pytest.raises(TableNotDecoded):
+                read(table_of(dict.fromkeys(labels, 1), shape, salt), shape, salt)
+
+    def test_one_item_too_many_for_the_smallest_table(self):
+        shape = TableShape(capacity=1, label_bytes=8)
+        assert read(table_of({"a": 4}, shape), shape) == {"a": 4}
+        with pytest.raises(TableNotDecoded):
+            read(table_of({"a": 4, "b": 4}, shape), shape)
+
+    def test_the_error_says_nothing_of_how_full_the_table_is_or_what_is_wrong(self):
+        shape = TableShape(capacity=20, label_bytes=8)
+        texts = set()
+        for values in (
+            table_of(dict.fromkeys(range(2_000), 1), shape),
+            table_of(dict.fromkeys(range(9_000), 1), shape),
+            table_of({"a": 1}, shape) - 2 * table_of({"b": 1}, shape),
+            table_of({"a": 1}, shape, b"another"),
+        ):
+            with pytest.raises(TableNotDecoded) as caught:
+                read(values, shape)
+            assert isinstance(caught.value, RoundFailed)
+            texts.add(str(caught.value))
+        assert len(texts) == 1 and not any(letter.isdigit() for letter in texts.pop())
+
+
+class TestFullTables:
+    @pytest.mark.parametrize(("capacity", "seeds"), [(2, 100), (30, 200), (700, 60), (6_000, 60)])
+    def test_a_table_filled_to_its_capacity_decodes_under_any_salt(self, capacity, seeds):
+        """At one in a billion a single failure in these would be a sign of something else."""
+        shape = TableShape(capacity, label_bytes=4)
+        labels, counts = list(range(capacity)), np.arange(1, capacity + 1)
+        for seed in range(seeds):
+            salt = struct.pack("<q", seed)
+            decoded = decode_table(encode_table(labels, counts, shape, salt=salt), shape, salt=salt)
+            assert sorted(map(int, decoded.labels)) == labels
+            assert (decoded.counts == np.array(decoded.labels, dtype=np.int64) + 1).all()
+
+
+class TestCorruption:
+    SHAPE = TableShape(capacity=50, label_bytes=12)
+
+    @pytest.fixture
+    def values(self):
+        return summed(
+            [{f"word {n}": n + d + 1 for n in range(20 * d, 20 * d + 30)} for d in range(2)], self.SHAPE
+        )
+
+    @given(place=st.integers(0, SHAPE.length - 1), change=st.integers(1, 2**64 - 1))
+    @settings(max_examples=150, deadline=None)
+    def test_any_single_changed_number_is_refused(self, place, change):
+        values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE).view(np.uint64)
+        values[place : place + 1] += np.uint64(change)
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, self.SHAPE, salt=SALT)
+
+    @given(
+        column=st.integers(0, SHAPE.columns - 1),
+        places=st.tuples(*[st.integers(0, SHAPE.cells // HASHES - 1)] * HASHES),
+        change=st.integers(1, 2**40),
+    )
+    @settings(max_examples=150, deadline=None)
+    def test_changes_that_keep_all_sums_equal_are_refused(self, column, places, change):
+        """Unless they hit the value in the very cells of one item: that is another table."""
+        values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE)
+        for part, place in zip(cells(values, self.SHAPE), places, strict=True):
+            part[place, column] += change
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, self.SHAPE, salt=SALT)
+
+    def test_an_item_that_lies_in_a_wrong_cell(self, values):
+        part = cells(values, self.SHAPE)[0]
+        alone = np.flatnonzero(part[:, 0] == 1)[0]
+        empty = np.flatnonzero(part[:, 0] == 0)[0]
+        part[[alone, empty]] = part[[empty, alone]]
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, self.SHAPE, salt=SALT)
+
+    def test_a_row_that_stands_in_one_sub_table_alone(self, values):
+        part = cells(values, self.SHAPE)[0]
+        part[np.flatnonzero(part[:, 0] == 0)[0]] = 1
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, self.SHAPE, salt=SALT)
+
+    def test_a_mask_that_was_not_removed(self, values):
+        mask = np.random.default_rng(1).integers(0, 2**64, size=self.SHAPE.length, dtype=np.uint64)
+        with pytest.raises(TableNotDecoded):
+            decode_table(values.view(np.uint64) + mask, self.SHAPE, salt=SALT)
+
+    def test_a_device_that_used_another_salt(self, values):
+        other = table_of({"word 3": 1, "more": 2}, self.SHAPE, salt=b"another")
+        with pytest.raises(TableNotDecoded):
+            decode_table(values + other, self.SHAPE, salt=SALT)
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, self.SHAPE, salt=b"another")
+
+    def test_a_table_taken_away_twice(self, values):
+        with pytest.raises(TableNotDecoded):
+            decode_table(values - 2 * table_of({"word 3": 1}, self.SHAPE), self.SHAPE, salt=SALT)
+        with pytest.raises(TableNotDecoded):
+            decode_table(-values, self.SHAPE, salt=SALT)
+
+    def test_no_error_shows_an_item(self, values):
+        values[1] += 1
+        with pytest.raises(TableNotDecoded) as caught:
+            decode_table(values, self.SHAPE, salt=SALT)
+        assert "word" not in str(caught.value)
+        assert "word" not in repr(decode_table(table_of({"word": 1}, self.SHAPE), self.SHAPE, salt=SALT))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            np.zeros(SHAPE.length - 1, dtype=np.int64),
+            np.zeros(SHAPE.length + 1, dtype=np.int64),
+            np.zeros((SHAPE.length, 1), dtype=np.int64),
+            np.zeros(SHAPE.length),
+            np.zeros(SHAPE.length, dtype=np.int32),
+        ],
+        ids=["short", "long", "two dimensions", "floats", "32 bits"],
+    )
+    def test_what_is_no_table_of_this_shape(self, wrong):
+        with pytest.raises(InvalidInput, match="decode with the shape that the devices used"):
+            decode_table(wrong, self.SHAPE, salt=SALT)
+
+
+def by_hand(words, capacity, longest, salt):
+    """Places and check of a key, one block of AES at a time: the hash as it is written down."""
+    keys = hashlib.sha512(b"fedhist/2/iblt" + struct.pack("<QQ", capacity, longest) + salt).digest()
+    absorb, expand = (
+        Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - block by block
+        for key in (keys[:32], keys[32:])
+    )
+    message = struct.pack(f"<{len(words)}I", *words)
+    tag = bytes(16)
+    for start in range(0, len(message), 16):
+        block = message[start : start + 16].ljust(16, b"\0")
+        tag = absorb(bytes(a ^ b for a, b in zip(tag, block, strict=True)))
+    drawn = b"".join(expand(bytes([tag[0] ^ number]) + tag[1:]) for number in range(3))
+    *places, check = struct.unpack("<6Q", drawn)
+    part = TableShape(capacity, longest).part_cells
+    return [word % part for word in places], [check % 2**32, check >> 32]
+
+
+def raw_table(items, shape, salt):
+    """A table of keys given as words, with a right check whatever the words say."""
+    values = np.zeros(shape.length, dtype=np.int64)
+    for words, count, value in items:
+        places, check = by_hand([w % 2**32 for w in words], shape.capacity, shape.label_bytes, salt)
+        for part, place in zip(cells(values, shape), places, strict=True):
+            part[place] += np.array([count, value, *(count * w for w in (*check, *words))])
+    return values
+
+
+class TestHash:
+    """Places and checks look drawn at random, whatever pattern the keys have, and anew for each salt."""
+
+    WORDS = np.stack([np.full(40_000, 8), np.arange(40_000), np.zeros(40_000, dtype=np.int64)], axis=1)
+
+    def hashed(self, salt=SALT, capacity=9):
+        return TableHash(capacity=capacity, label_bytes=8, part_cells=50, salt=salt).of(self.WORDS)
+
+    def test_places_are_uniform_and_those_of_two_sub_tables_independent(self):
+        places, _ = self.hashed()
+        assert places.shape == (HASHES, 40_000)
+        for one, other in itertools.combinations(places, 2):
+            seen = np.bincount(50 * one + other, minlength=2_500)
+            assert stats.chisquare(seen).pvalue > 1e-6
+
+    def test_bits_of_checks_are_fair_and_no_two_checks_are_equal(self):
+        _, checks = self.hashed()
+        assert checks.min() >= 0 and checks.max() < 2**32
+        assert len(np.unique(checks[:, 0] << 31 ^ checks[:, 1])) == 40_000
+        for column, bit in itertools.product((0, 1), range(32)):
+            ones = int((checks[:, column] >> bit & 1).sum())
+            assert stats.binomtest(ones, 40_000).pvalue > 1e-6
+
+    def test_another_salt_or_shape_places_all_anew(self):
+        first = self.hashed()[0]
+        for other in (self.hashed(bytes(32))[0], self.hashed(capacity=10)[0]):
+            assert stats.binomtest(int((first == other).sum()), other.size, 1 / 50).pvalue > 1e-6
+
+
+class TestKnownAnswers:
+    """Pinned: devices of different versions must agree."""
+
+    @pytest.mark.parametrize("vector", VECTORS["good"], ids=lambda vector: vector["name"])
+    def test_good_ones(self, vector):
+        shape, salt = TableShape(**vector["shape"]), bytes.fromhex(vector["salt"])
+        devices = [dict(map(tuple, held)) for held in vector["devices"]]
+        values = summed(devices, shape, salt)
+        assert shape.cells == vector["cells"]
+        assert {str(i): int(v) for i, v in enumerate(values) if v} == vector["nonzero"]
+        decoded = decode_table(values, shape, salt=salt)
+        assert [[label, int(n)] for label, n in zip(decoded.labels, decoded.counts, strict=True)] == vector[
+            "totals"
+        ]
+
+    @pytest.mark.parametrize("vector", VECTORS["bad"], ids=lambda vector: vector["name"])
+    def test_bad_ones(self, vector):
+        """Right checks and places throughout, so that nothing but the fault in its name is wrong."""
+        shape, salt = TableShape(**vector["shape"]), bytes.fromhex(vector["salt"])
+        values = np.zeros(shape.length, dtype=np.int64)
+        for place, value in vector["nonzero"].items():
+            values[int(place)] = value
+        with pytest.raises(TableNotDecoded):
+            decode_table(values, shape, salt=salt)
+
+    def test_the_hash_by_hand(self):
+        shape = TableShape(capacity=40, label_bytes=9)
+        held = {"": 5, "abcdé": 6, -12: 7}
+        keys = [[0, 0, 0, 0], [6, *struct.unpack("<3I", "abcdé".encode().ljust(12, b"\0"))]]
+        keys.append([3, *struct.unpack("<3I", b"-12".ljust(12, b"\0"))])
+        items = [(words, 1, count) for words, count in zip(keys, held.values(), strict=True)]
+        assert (table_of(held, shape) == raw_table(items, shape, SALT)).all()
+
+    def test_the_bad_vectors_are_what_they_say(self):
+        """Each is built again from its words, so that the file can be checked and renewed."""
+        for vector in VECTORS["bad"]:
+            shape, salt = TableShape(**vector["shape"]), bytes.fromhex(vector["salt"])
+            values = raw_table(vector["items"], shape, salt)
+            assert {str(i): int(v) for i, v in enumerate(values) if v} == vector["nonzero"]

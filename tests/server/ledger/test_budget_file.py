@@ -1,0 +1,579 @@
+"""A ledger file keeps its limit and its runs, and nothing but a ledger is taken for one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
+from fedhist.protocol.privacy.ledger import (
+    ApproximateLoss,
+    BoundedRangeLoss,
+    Charge,
+    Cost,
+    GaussianLoss,
+    Ledger,
+)
+from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
+
+NOW = datetime(2024, 5, 17, 12, 30, tzinfo=UTC)
+SELECT = Charge("select", "em", {"candidates": 64}, 1.0, "score", "add-remove", 0.1, 0.0, BoundedRangeLoss())
+RELEASE = Charge("release", "gauss", {}, 8.0, "l2", "add-remove", 1.0, 1e-6, GaussianLoss(4.2243))
+RUN_COST = Cost(1.1, 1e-6)
+NOTHING = Cost(0.0, 0.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path: Path) -> BudgetFile:
+    return BudgetFile.open(path, create=True)
+
+
+def begin(ledger: BudgetFile, cost: Cost = RUN_COST, label: str = "a run") -> OpenRun:
+    return ledger.begin("hash", {"items": 5, "bounds": [1.5, 2]}, cost, label, NOW)
+
+
+def test_a_run_is_there_with_all_its_parts_when_the_file_is_opened_again(
+    ledger: BudgetFile, path: Path
+) -> None:
+    ledger.set_limit(Cost(10.0, 1e-5))
+    run = begin(ledger)
+    run.record(SELECT)
+    run.record(RELEASE)
+    run.released()
+    again = BudgetFile.open(path, create=False)
+    (record,) = again.runs()
+    assert record.id == run.id
+    assert record.time == NOW
+    assert record.plan_hash == "hash"
+    assert record.plan == {"items": 5, "bounds": [1.5, 2]}
+    assert record.label == "a run"
+    assert record.status == "released"
+    assert record.charges == (SELECT, RELEASE)
+    assert record.reserved == RUN_COST
+    assert record.charged == RUN_COST
+    assert again.limit == Cost(10.0, 1e-5)
+    assert again.spent() == RUN_COST
+    assert again.reserved() == NOTHING
+
+
+def test_the_file_is_the_journal_of_a_ledger_in_memory(ledger: BudgetFile) -> None:
+    run = begin(ledger, Cost(1.0, 1e-6))
+    memory = Ledger(journal=run.record)
+    memory.charge(SELECT)
+    with pytest.raises(BudgetExceeded):
+        memory.charge(RELEASE)
+    assert memory.entries == ledger.runs()[0].charges == (SELECT,)
+
+
+def test_what_counts_is_the_reservation_of_an_open_run_and_the_charges_of_an_ended_one(
+    ledger: BudgetFile,
+) -> None:
+    running, failed, closed = begin(ledger), begin(ledger), begin(ledger)
+    for run in (running, failed, closed):
+        run.record(SELECT)
+    assert ledger.spent() == NOTHING
+    assert dataclasses.astuple(ledger.reserved()) == pytest.approx((3.3, 3e-6))
+    failed.failed("RoundFailed")
+    ledger.close(closed.id)
+    assert [run.status for run in ledger.runs()] == ["open", "failed", "closed"]
+    assert [run.reason for run in ledger.runs()] == [None, "RoundFailed", None]
+    assert ledger.spent() == Cost(0.2, 0.0)
+    assert ledger.reserved() == RUN_COST
+
+
+def test_a_limit_that_is_met_exactly_is_not_passed(ledger: BudgetFile) -> None:
+    """0.1 + 0.1 + 0.1 is above 0.3 by one float."""
+    ledger.set_limit(Cost(0.3, 0.0))
+    for _ in range(3):
+        run = begin(ledger, Cost(0.1, 0.0))
+        run.record(SELECT)
+        run.released()
+    with pytest.raises(BudgetExceeded):
+        begin(ledger, Cost(1e-9, 0.0))
+
+
+@pytest.mark.parametrize("cost", [Cost(1.2, 1e-7), Cost(0.1, 2e-6), Cost(5.0, 1e-3)])
+def test_a_run_beyond_the_limit_is_told_all_the_numbers_and_leaves_nothing_behind(
+    ledger: BudgetFile, path: Path, cost: Cost
+) -> None:
+    ledger.set_limit(Cost(2.5, 3e-6))
+    ended = begin(ledger, Cost(1.1, 1e-6))
+    ended.record(SELECT)
+    ended.released()
+    held = begin(ledger, Cost(1.25, 1.5e-6))
+    before = path.read_bytes()
+    with pytest.raises(BudgetExceeded) as refusal:
+        begin(ledger, cost)
+    message = str(refusal.value)
+    for number in (
+        "epsilon 0.1,",
+        "epsilon 1.25, delta 1.5e-06",
+        "epsilon 2.5, delta 3e-06",
+        f"{cost.epsilon:g}",
+    ):
+        assert number in message
+    assert f"Open runs: {held.id}." in message
+    assert path.read_bytes() == before
+
+
+def test_without_a_limit_runs_are_recorded_and_never_refused(ledger: BudgetFile) -> None:
+    assert ledger.limit is None
+    for _ in range(5):
+        begin(ledger, Cost(100.0, 0.4)).released()
+    assert len(ledger.runs()) == 5
+
+
+def test_a_limit_is_set_once_unless_replacing_it_is_meant(ledger: BudgetFile) -> None:
+    ledger.set_limit(Cost(2.0, 1e-6))
+    ledger.set_limit(Cost(2.0, 1e-6))
+    with pytest.raises(InvalidPlan, match="once"):
+        ledger.set_limit(Cost(3.0, 1e-6))
+    assert ledger.limit == Cost(2.0, 1e-6)
+    ledger.set_limit(Cost(3.0, 1e-6), replace=True)
+    assert ledger.limit == Cost(3.0, 1e-6)
+
+
+@pytest.mark.parametrize("limit", [Cost(math.inf, 1e-6), Cost(1.0, 1.0)])
+def test_a_limit_that_limits_nothing_is_refused(ledger: BudgetFile, limit: Cost) -> None:
+    with pytest.raises(InvalidPlan, match="limit"):
+        ledger.set_limit(limit)
+    assert ledger.limit is None
+
+
+def test_a_limit_below_what_is_spent_stops_further_runs(ledger: BudgetFile) -> None:
+    run = begin(ledger)
+    run.record(RELEASE)
+    run.released()
+    ledger.set_limit(Cost(0.5, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        begin(ledger, Cost(0.001, 0.0))
+
+
+def test_a_run_charges_no_more_than_it_reserved(ledger: BudgetFile) -> None:
+    run = begin(ledger, Cost(1.05, 1e-6))
+    run.record(RELEASE)
+    with pytest.raises(BudgetExceeded, match="reserved"):
+        run.record(SELECT)
+    assert ledger.runs()[0].charges == (RELEASE,)
+
+
+def test_an_ended_run_charges_nothing_more(ledger: BudgetFile) -> None:
+    released, closed = begin(ledger), begin(ledger)
+    released.released()
+    ledger.close(closed.id)
+    for run in (released, closed):
+        with pytest.raises(BudgetExceeded, match="begin a new run"):
+            run.record(SELECT)
+    assert ledger.spent() == NOTHING
+
+
+def test_a_run_ends_once_and_a_closed_one_may_still_say_how(ledger: BudgetFile) -> None:
+    run, slow = begin(ledger), begin(ledger)
+    run.released()
+    with pytest.raises(InvalidInput, match="released already"):
+        run.failed("RoundFailed")
+    ledger.close(slow.id)
+    slow.released()
+    assert [record.status for record in ledger.runs()] == ["released", "released"]
+
+
+@pytest.mark.parametrize("number", [1, 77])
+def test_only_an_open_run_can_be_closed(ledger: BudgetFile, number: int) -> None:
+    begin(ledger).released()
+    with pytest.raises(InvalidInput, match="open run"):
+        ledger.close(number)
+
+
+def test_a_step_without_a_guarantee_has_no_place_in_the_file(ledger: BudgetFile) -> None:
+    oracle = Charge(
+        "select",
+        "oracle",
+        {},
+        math.inf,
+        "score",
+        "add-remove",
+        math.inf,
+        0.0,
+        ApproximateLoss(),
+        private=False,
+    )
+    with pytest.raises(InvalidPlan, match="not private"):
+        begin(ledger, Cost(math.inf, 0.0))
+    assert ledger.runs() == []
+    run = begin(ledger)
+    with pytest.raises(InvalidPlan, match="not private"):
+        run.record(oracle)
+    assert ledger.runs()[0].charges == ()
+
+
+def test_costs_for_other_neighbours_go_to_another_file(ledger: BudgetFile) -> None:
+    begin(ledger).record(SELECT)
+    other = begin(ledger)
+    with pytest.raises(InvalidPlan, match="replace neighbours"):
+        other.record(dataclasses.replace(SELECT, neighbours="replace"))
+    assert ledger.runs()[1].charges == ()
+
+
+def test_the_tight_total_is_below_the_sum_and_holds_open_reservations(ledger: BudgetFile) -> None:
+    for _ in range(10):
+        run = begin(ledger)
+        run.record(SELECT)
+        run.record(RELEASE)
+        run.released()
+    ended = ledger.tight()
+    assert ended.delta == pytest.approx(1e-5)
+    assert 1.1 < ended.epsilon < 0.5 * ledger.spent().epsilon
+    begin(ledger, Cost(0.75, 1e-7))
+    assert dataclasses.astuple(ledger.tight()) == pytest.approx((ended.epsilon + 0.75, 1.01e-5))
+
+
+def test_times_are_kept_whatever_their_zone_and_refused_without_one(ledger: BudgetFile) -> None:
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    run = ledger.begin("hash", {}, RUN_COST, "", elsewhere)
+    run.record(SELECT)
+    assert ledger.runs()[0].time == NOW
+    with pytest.raises(InvalidInput, match="zone"):
+        ledger.begin("hash", {}, RUN_COST, "", NOW.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize("plan", [{"epsilon": math.nan}, {"epsilon": {1, 2}}])
+def test_a_plan_that_is_not_json_is_refused(ledger: BudgetFile, plan: dict[str, object]) -> None:
+    with pytest.raises(InvalidPlan, match="JSON"):
+        ledger.begin("hash", plan, RUN_COST, "", NOW)
+    assert ledger.runs() == []
+
+
+def test_threads_that_race_for_the_last_of_a_budget_get_no_more_than_there_is(ledger: BudgetFile) -> None:
+    ledger.set_limit(Cost(3.3, 1e-3))
+
+    def won(number: int) -> bool:
+        try:
+            begin(ledger, label=str(number))
+        except BudgetExceeded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(won, range(10))) == 3
+    assert len(ledger.runs()) == 3
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["begin", "charge", "release", "fail", "close"]), st.integers(0, 5)),
+        max_size=30,
+    )
+)
+def test_no_order_of_events_spends_more_than_the_limit(steps: list[tuple[str, int]]) -> None:
+    limit = Cost(3.3, 3e-6)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = BudgetFile.open(Path(folder) / "ledger.db", create=True)
+        ledger.set_limit(limit)
+        runs: list[OpenRun] = []
+        charged = 0
+        for step, number in steps:
+            run = runs[number % len(runs)] if runs else None
+            with contextlib.suppress(BudgetExceeded, InvalidInput):
+                if step == "begin":
+                    runs.append(begin(ledger))
+                elif run is not None and step == "charge":
+                    run.record(RELEASE if number % 2 else SELECT)
+                    charged += 1
+                elif run is not None and step == "close":
+                    ledger.close(run.id)
+                elif run is not None:
+                    run.released() if step == "release" else run.failed("RoundFailed")
+        counted = ledger.spent() + ledger.reserved()
+        assert counted.epsilon <= limit.epsilon * (1 + 1e-9)
+        assert counted.delta <= limit.delta * (1 + 1e-9)
+        records = ledger.runs()
+        assert sum(len(record.charges) for record in records) == charged
+        assert all(record.charged.epsilon <= record.reserved.epsilon * (1 + 1e-9) for record in records)
+
+
+def test_opening_a_ledger_changes_nothing_and_leaves_no_files_beside_it(
+    ledger: BudgetFile, path: Path
+) -> None:
+    begin(ledger).record(SELECT)
+    before = path.read_bytes()
+    for create in (True, False):
+        BudgetFile.open(path, create=create).runs()
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["a b?mode=memory.db", "100%41#x.db", "ünïcode.db", "plain"])
+def test_odd_names_are_the_names_of_files(tmp_path: Path, name: str) -> None:
+    begin(BudgetFile.open(tmp_path / name, create=True))
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+    assert len(BudgetFile.open(tmp_path / name, create=False).runs()) == 1
+
+
+def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = BudgetFile.open("ledger.db", create=True)
+    monkeypatch.chdir("/")
+    begin(ledger)
+    assert len(BudgetFile.open(tmp_path / "ledger.db", create=False).runs()) == 1
+
+
+def test_a_missing_ledger_is_created_only_when_asked(path: Path) -> None:
+    with pytest.raises(InvalidFile, match="no ledger"):
+        BudgetFile.open(path, create=False)
+    assert not path.exists()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match=r"folder .*nowhere does not exist"):
+        BudgetFile.open(tmp_path / "nowhere" / "ledger.db", create=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_becomes_a_ledger_only_when_asked(path: Path) -> None:
+    path.touch()
+    with pytest.raises(InvalidFile, match="empty"):
+        BudgetFile.open(path, create=False)
+    assert BudgetFile.open(path, create=True).runs() == []
+
+
+def other_database(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE photos (name TEXT)")
+
+
+def empty_database_of_another_program(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA application_id = 77")
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_bytes(bytes(range(256)) * 40),
+        lambda path: path.write_text('{"epsilon": 1}'),
+        lambda path: path.write_bytes(b"SQLite format 3\x00"),
+        lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\xa5" * 8000),
+        other_database,
+        empty_database_of_another_program,
+    ],
+    ids=["bytes", "json", "header", "header and bytes", "database", "marked database"],
+)
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(path: Path, write: object, create: bool) -> None:
+    assert callable(write)
+    write(path)
+    before = path.read_bytes()
+    with pytest.raises(InvalidFile):
+        BudgetFile.open(path, create=create)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_is_no_ledger(tmp_path: Path, create: bool) -> None:
+    with pytest.raises(InvalidFile, match="is a folder"):
+        BudgetFile.open(tmp_path, create=create)
+
+
+def test_a_pipe_is_no_ledger(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(InvalidFile, match="not a regular file"):
+        BudgetFile.open(path, create=True)
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(ledger: BudgetFile, path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 2")
+    before = path.read_bytes()
+    for create in (True, False):
+        with pytest.raises(InvalidFile, match=r"version 2.*newer"):
+            BudgetFile.open(path, create=create)
+    with pytest.raises(InvalidFile, match=r"version 2"):
+        begin(ledger)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_torn_ledger_is_refused(ledger: BudgetFile, path: Path, share: float) -> None:
+    for number in range(20):
+        begin(ledger, label="x" * 400 + str(number)).record(SELECT)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(InvalidFile, match="damaged"):
+        BudgetFile.open(path, create=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE charges SET charge = '{}'",
+        "UPDATE charges SET charge = 'not json'",
+        "UPDATE charges SET charge = replace(charge, '0.1', '-5')",
+        "UPDATE charges SET charge = x'00ff'",
+        "UPDATE runs SET plan = '{'",
+        "UPDATE runs SET begun = 'yesterday'",
+        "UPDATE runs SET reserved_epsilon = -1",
+        "UPDATE runs SET reserved_epsilon = 'much'",
+    ],
+)
+def test_a_ledger_with_unreadable_rows_is_refused(ledger: BudgetFile, path: Path, statement: str) -> None:
+    begin(ledger).record(SELECT)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
+    with pytest.raises(InvalidFile, match="damaged"):
+        BudgetFile.open(path, create=False)
+    with pytest.raises(InvalidFile, match="damaged"):
+        begin(ledger)
+
+
+def test_bytes_overwritten_in_the_middle_are_noticed(ledger: BudgetFile, path: Path) -> None:
+    for _ in range(20):
+        begin(ledger).record(SELECT)
+    content = bytearray(path.read_bytes())
+    content[4096 : 4096 + 2048] = b"\xff" * 2048
+    path.write_bytes(content)
+    with pytest.raises(InvalidFile, match="damaged"):
+        BudgetFile.open(path, create=False)
+
+
+def test_a_run_notices_when_its_file_was_replaced(ledger: BudgetFile, path: Path) -> None:
+    run = begin(ledger)
+    path.unlink()
+    with pytest.raises(InvalidFile, match="can't be used"):
+        run.record(SELECT)
+    replacement = BudgetFile.open(path, create=True)
+    replacement.begin("another", {}, RUN_COST, "", NOW)
+    with pytest.raises(InvalidFile, match="replaced"):
+        run.record(SELECT)
+    assert replacement.runs()[0].charges == ()
+
+
+@pytest.fixture
+def unprivileged_folder() -> Iterator[Path]:
+    """A folder and a user whom permissions stop: root, whom they do not, steps down to nobody."""
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if is_root:
+            os.chown(folder, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            if is_root:
+                os.seteuid(0)
+            folder.chmod(0o700)
+
+
+def test_a_read_only_folder_can_t_take_a_new_ledger(unprivileged_folder: Path) -> None:
+    unprivileged_folder.chmod(0o500)
+    with pytest.raises(InvalidFile, match="may write"):
+        BudgetFile.open(unprivileged_folder / "ledger.db", create=True)
+
+
+def test_a_ledger_that_can_t_be_written_says_so_when_it_is_opened(unprivileged_folder: Path) -> None:
+    path = unprivileged_folder / "ledger.db"
+    BudgetFile.open(path, create=True)
+    unprivileged_folder.chmod(0o500)  # the file may be written, but not the journal beside it
+    with pytest.raises(InvalidFile, match="may write"):
+        BudgetFile.open(path, create=False)
+    unprivileged_folder.chmod(0o700)
+    path.chmod(0o400)
+    with pytest.raises(InvalidFile, match="may write"):
+        BudgetFile.open(path, create=False)
+    path.chmod(0o000)
+    with pytest.raises(InvalidFile, match="can't be read"):
+        BudgetFile.open(path, create=False)
+
+
+def test_a_ledger_that_became_read_only_refuses_the_charge(unprivileged_folder: Path) -> None:
+    path = unprivileged_folder / "ledger.db"
+    run = begin(BudgetFile.open(path, create=True))
+    path.chmod(0o400)
+    memory = Ledger(journal=run.record)
+    with pytest.raises(InvalidFile, match="may write"):
+        memory.charge(SELECT)
+    assert memory.entries == ()
+
+
+def altered(path: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute(statement)
+        database.commit()
+
+
+def test_a_charge_of_a_run_that_is_not_there_is_not_forgotten(ledger: BudgetFile, path: Path) -> None:
+    """It once counted for nobody: a damaged number took it out of what was spent."""
+    run = begin(ledger)
+    run.record(RELEASE)
+    run.released()
+    altered(path, "UPDATE charges SET run = 3")
+    with pytest.raises(InvalidFile, match="damaged"):
+        BudgetFile.open(path, create=False)
+    with pytest.raises(InvalidFile, match="damaged"):
+        ledger.spent()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE budget SET epsilon = -1",
+        "UPDATE budget SET epsilon = 'x'",
+        "UPDATE charges SET charge = '" + "[" * 100_000 + "'",
+        "UPDATE runs SET plan = '" + "[" * 100_000 + "'",
+        "UPDATE runs SET begun = x'ff'",
+    ],
+    ids=lambda statement: statement[:30],
+)
+def test_damaged_values_are_not_python_errors(ledger: BudgetFile, path: Path, statement: str) -> None:
+    ledger.set_limit(Cost(10.0, 1e-5))
+    begin(ledger).record(SELECT)
+    altered(path, statement)
+    with pytest.raises(InvalidFile, match="damaged"):
+        begin(BudgetFile.open(path, create=False))
+
+
+def test_a_number_beyond_all_doubles_is_not_a_python_error(ledger: BudgetFile, path: Path) -> None:
+    """JSON's integers have no end, and sums of the largest doubles have no value."""
+    run = begin(ledger)
+    run.record(RELEASE)
+    run.released()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (text,) = database.execute("SELECT charge FROM charges").fetchone()
+    for number in ('"sensitivity": 8', '"epsilon": 1'):
+        assert f"{number}.0" in text
+        huge = text.replace(f"{number}.0", f"{number}{'0' * 400}")
+        altered(path, f"UPDATE charges SET charge = '{huge}'")  # noqa: S608 - a test's own text
+        with pytest.raises(InvalidFile, match="damaged"):
+            BudgetFile.open(path, create=False)
+    altered(path, f"UPDATE charges SET charge = '{text.replace('1.0', '1e308')}'")  # noqa: S608 - the same
+    altered(path, "INSERT INTO charges (run, charge) SELECT run, charge FROM charges")
+    assert BudgetFile.open(path, create=False).spent().epsilon == math.inf
+
+
+def test_a_schema_that_is_no_text_is_not_a_python_error(ledger: BudgetFile, path: Path) -> None:
+    """sqlite3 fails to quote it in its own error."""
+    begin(ledger)
+    content = path.read_bytes()
+    assert b"only = 1" in content
+    path.write_bytes(content.replace(b"only = 1", b"only \xff 1"))
+    with pytest.raises(InvalidFile, match=r"damaged|can't be used"):
+        BudgetFile.open(path, create=False)

@@ -1,0 +1,315 @@
+"""Whole runs whose noise comes from the participants, over a transport that sums as masking will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from fedhist.client.device import add_noise_share, answer
+from fedhist.protocol.clips.clipping import sum_clipped
+from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.measurements.noisy_tail import COLUMNS, NoisyTail, read_noisy_tail
+from fedhist.protocol.measurements.tail import read_tail, tail_vector
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
+from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Request, Round, SelectRequest, Total
+from fedhist.server.coordinator import Released, Releasing, Selecting, planned_charges, run_rounds
+from fedhist.server.releases.release import release_charge
+from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.server.selection.noisy import RULES
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+
+SOURCE = SeededSource(5)
+CASES = [
+    ("gaussian", name) for name in ("weighted-quantile", "dpsgd", "output-perturbation", "m-quantile")
+] + [("laplace", name) for name in ("quantile", "weighted-quantile")]
+cases = pytest.mark.parametrize(("mechanism", "selector"), CASES)
+
+
+@dataclass
+class MaskedCohort:
+    """Participants of about equal size; each sums its users, adds its share, and only the total is seen."""
+
+    histograms: Histograms
+    participants: int
+    source: SeededSource = SOURCE
+    simulated: bool = False
+    lost: dict[Round, int] = field(default_factory=dict)
+    asked: list[Round] = field(default_factory=list)
+
+    def total(self, request: Request) -> Total:
+        self.asked.append(request.round)
+        kept = self.participants - self.lost.get(request.round, 0)
+        edges = np.linspace(0, self.histograms.users, self.participants + 1).astype(int)
+        values, users = np.zeros(request.length, dtype=np.int64), 0
+        for one in range(kept):
+            mine = self.histograms.rows(int(edges[one]), int(edges[one + 1]))
+            sent = answer(request, mine, source=self.source)
+            values += add_noise_share(request, sent.values, source=self.source.fork("participant", one))
+            users += mine.users
+        return Total(round=request.round, users=users, values=values, shares=kept)
+
+
+ROWS = [[i % 5, (i * 7) % 11, 1] for i in range(200)]
+
+
+@pytest.fixture
+def cohort(make_histograms):
+    return MaskedCohort(make_histograms(ROWS), participants=20)
+
+
+def plan_of(**settings):
+    usual = {"users": 200, "items": 3, "masking": "secagg", "participants": 20, "noise_from": "devices"}
+    return Plan(**(usual | settings))
+
+
+@cases
+def test_both_rounds_run_and_cost_what_was_planned(cohort, mechanism, selector):
+    plan, ledger, states = plan_of(mechanism=mechanism, selector=selector), Ledger(), []
+    release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
+    assert [type(s) for s in states[1:]] == [Selecting, Releasing, Released]
+    assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
+    assert [c.round for c in ledger.entries] == ["select", "release"]
+    assert release.histogram.shape == (3,)
+    assert release.private and release.charges == ledger.entries
+    for charge in ledger.entries:
+        assert charge.name == f"discrete-{mechanism}-shares"
+        assert charge.parameters["noise_shares"] == plan.noise_shares == 17
+        assert isinstance(charge.loss, GaussianLoss if mechanism == "gaussian" else PureLoss)
+        assert Charge.from_json(charge.to_json()) == charge
+    select, last = ledger.entries
+    assert (select.epsilon, last.epsilon) == (plan.epsilon_select, plan.epsilon)
+    assert (select.delta, last.delta) == ((1e-6, 1e-6) if mechanism == "gaussian" else (0, 0))
+    assert ledger.tight().epsilon <= 1.1
+
+
+def test_a_fixed_threshold_asks_for_round_two_only(cohort):
+    ledger = Ledger()
+    release = run_rounds(plan_of(selector="fixed", threshold=7.0), cohort, ledger=ledger, source=SOURCE)
+    assert cohort.asked == [Round.RELEASE]
+    assert release.threshold == 7.0
+    assert [c.round for c in ledger.entries] == ["release"]
+
+
+@pytest.mark.parametrize(("refused", "asked"), [("select", []), ("release", [Round.SELECT])])
+def test_nothing_is_asked_before_it_is_charged(cohort, refused, asked):
+    """The devices' answers are noised results: once they are asked for, the budget is spent."""
+
+    class Refused(Exception):
+        pass
+
+    def refuse(charge):
+        if charge.round == refused:
+            raise Refused
+
+    with pytest.raises(Refused):
+        run_rounds(plan_of(), cohort, ledger=Ledger(journal=refuse), source=SOURCE)
+    assert cohort.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("round_", "charged"), [(Round.SELECT, ["select"]), (Round.RELEASE, ["select", "release"])]
+)
+def test_too_few_shares_release_nothing_and_the_budget_is_spent(cohort, round_, charged):
+    cohort.lost = {round_: 3}
+    ledger = Ledger()
+    with pytest.raises(RoundFailed, match=r"17 participants' shares.*at least 18"):
+        run_rounds(plan_of(), cohort, ledger=ledger, source=SOURCE)
+    assert [c.round for c in ledger.entries] == charged
+
+
+def test_the_tolerated_drop_outs_release_all_the_same(cohort):
+    cohort.lost = {Round.SELECT: 2, Round.RELEASE: 2}
+    release = run_rounds(plan_of(), cohort, ledger=Ledger(), source=SOURCE)
+    assert release.histogram.shape == (3,)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_standard_error_is_that_of_the_shares_in_the_sum(make_histograms, mechanism):
+    """More survivors than n_min bring more noise than was charged for; the release says how much."""
+    items = 3000
+    rows = np.zeros((40, items), dtype=np.int64)
+    rows[:, 0] = 1
+    plan = plan_of(users=40, items=items, mechanism=mechanism, selector="fixed", threshold=5.0)
+    errors = {}
+    for lost in (0, 2):
+        cohort = MaskedCohort(make_histograms(rows), participants=20, lost={Round.RELEASE: lost})
+        release = run_rounds(plan, cohort, ledger=Ledger(), source=SOURCE)
+        errors[lost] = release.standard_error
+        assert release.histogram[1:].std() == pytest.approx(release.standard_error, rel=0.1)
+        assert release.histogram[1:].mean() == pytest.approx(0, abs=5 * release.standard_error / items**0.5)
+    assert errors[0] / errors[2] == pytest.approx((20 / 18) ** 0.5)
+    central = Plan(users=40, items=items, mechanism=mechanism, selector="fixed", threshold=5.0)
+    at_server = run_rounds(
+        central, PlainCohort(make_histograms(rows)), ledger=Ledger(), source=SOURCE
+    ).standard_error
+    assert errors[0] / at_server == pytest.approx((20 / 17) ** 0.5, rel=1e-3)
+
+
+@dataclass
+class PlainCohort:
+    histograms: Histograms
+    simulated: bool = True
+
+    def total(self, request: Request) -> Total:
+        sent = answer(request, self.histograms, source=SOURCE)
+        return Total(round=request.round, users=sent.users, values=sent.values)
+
+
+def test_without_corrupt_participants_the_gaussian_costs_less_and_laplace_the_same():
+    gaussian, laplace = (planned_charges(plan_of(mechanism=m)) for m in ("gaussian", "laplace"))
+    for charge, epsilon in zip(gaussian, (0.1, 1.0), strict=True):
+        wider = noise_multiplier(epsilon, 1e-6) * (18 / 17) ** 0.5
+        claimed = charge.parameters["epsilon_without_corrupt"]
+        assert claimed < epsilon
+        assert claimed == pytest.approx(gaussian_epsilon(wider, 1e-6))
+        # Rounded up: noise for the claimed epsilon is no more than what is there.
+        assert noise_multiplier(claimed, 1e-6) <= wider
+        assert charge.parameters["slack"] > 0
+    assert [c.parameters["epsilon_without_corrupt"] for c in laplace] == [0.1, 1.0]
+    honest = planned_charges(plan_of(corrupt_share=0.0))
+    for charge in honest:
+        assert charge.parameters["epsilon_without_corrupt"] == pytest.approx(charge.epsilon, rel=1e-6)
+
+
+def test_wider_laplace_noise_has_the_same_pure_epsilon():
+    """The ratio of neighbouring chances of 18 shares of 1/17 tends to e^(1/b) from below and never passes it."""
+    scale, shape, reach = 3.0, 18 / 17, 400
+    q = np.exp(-1 / scale)
+    ks = np.arange(1, reach)
+    one_side = (1 - q) ** shape * np.cumprod(np.concatenate([[1.0], q * (ks - 1 + shape) / ks]))
+    difference = np.convolve(one_side, one_side[::-1])[reach - 1 :]
+    losses = np.log(difference[:80] / difference[1:81])
+    assert losses.max() <= 1 / scale
+    assert losses[-1] > 0.99 / scale
+
+
+def test_every_selector_is_either_ready_for_noisy_tails_or_refused():
+    assert set(RULES) == set(COLUMNS)
+    assert set(COLUMNS) < set(SELECTORS)
+    with pytest.raises(InvalidPlan, match="exact statistic"):
+        plan_of(selector="oracle")
+    with pytest.raises(InvalidPlan, match="quantile does not go with the gaussian"):
+        selector_for(plan_of(selector="quantile"))
+
+
+def noisy_tail(plan, histograms, seed):
+    request = SelectRequest(plan)
+    values = answer(request, histograms, source=SOURCE).values
+    for one in range(plan.participants):
+        values = add_noise_share(request, values, source=SeededSource(seed).fork(one))
+    return read_noisy_tail(values, plan, users=plan.users, shares=plan.participants)
+
+
+def choose(plan, histograms, seed=0):
+    tail = noisy_tail(plan, histograms, seed)
+    return selector_for(plan).select(plan, tail, source=SOURCE).threshold
+
+
+@cases
+@pytest.mark.parametrize(
+    "rows",
+    [[[0, 0, 0]] * 5, [[5, 5, 5]] * 60, [[1, 0, 0]] * 50 + [[2_000_000, 1, 0]], [[900_000] * 3] * 30],
+    ids=["empty", "equal", "one giant", "giants"],
+)
+def test_the_choice_stays_on_the_grid_between_c_min_and_c_m(make_histograms, mechanism, selector, rows):
+    for epsilon_select in (1e-2, 0.1, 50.0):
+        plan = plan_of(
+            users=len(rows), participants=4, mechanism=mechanism, selector=selector,
+            epsilon_select=epsilon_select, min_threshold=2.5, max_threshold=400.25,
+        )  # fmt: skip
+        for seed in range(3):
+            chosen = choose(plan, make_histograms(rows), seed)
+            assert chosen.bits == plan.grid_bits
+            assert 2.5 <= chosen.value <= 400.25
+
+
+@cases
+def test_one_candidate_is_chosen(make_histograms, mechanism, selector):
+    plan = plan_of(mechanism=mechanism, selector=selector, min_threshold=20.0, max_threshold=20.0)
+    assert choose(plan, make_histograms([[1, 2, 3], [50, 0, 0]])).value == 20.0
+
+
+@cases
+def test_a_large_budget_finds_the_best_candidate(make_histograms, mechanism, selector):
+    sizes = np.geomspace(2, 90, 4000).astype(int)
+    histograms = make_histograms([[int(size), 0, 0] for size in sizes])
+    plan = plan_of(
+        users=4000, mechanism=mechanism, selector=selector, epsilon=0.05,
+        epsilon_select=1e3, delta_select=1e-2, max_threshold=100.0,
+    )  # fmt: skip
+    best = float(np.sort(sizes)[-int(plan.noise_price)])
+    assert 10 < best < 90, "the population must make the choice a real one"
+    for seed in range(3):
+        assert np.log(choose(plan, histograms, seed).value / best) == pytest.approx(0, abs=0.15)
+
+
+def test_a_selector_of_noisy_tails_refuses_an_exact_one(make_histograms):
+    plan = plan_of()
+    exact = tail_vector(
+        make_histograms(ROWS), plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+    )
+    with pytest.raises(UnexpectedMessage):
+        selector_for(plan).select(plan, read_tail(exact, users=200), source=SOURCE)
+    assert isinstance(noisy_tail(plan, make_histograms(ROWS), 0), NoisyTail)
+
+
+@pytest.mark.parametrize(("mechanism", "excess"), [("gaussian", 0.02), ("laplace", 0.01)])
+def test_choosing_from_a_noisy_tail_loses_little_at_the_same_budget(mechanism, excess):
+    """Expected error at the chosen threshold, clipping and noise together, against selection at the server."""
+    shard = materialise(HeavyTailedPopulation(users=20_000, items=1000, seed=3)).histograms
+    settings = {
+        "users": 20_000,
+        "items": 1000,
+        "mechanism": mechanism,
+        "sparsity": 100,
+        "epsilon_select": 0.2,
+    }
+    noisy, central = plan_of(**settings), Plan(**settings)
+    exact = read_tail(
+        tail_vector(
+            shard, central.candidate_steps, bits=central.grid_bits, norm=central.norm, cap=central.tail_cap
+        ),
+        users=20_000,
+    )
+    mass = float(shard.counts.sum())
+
+    def error(threshold: Threshold) -> float:
+        kept = np.ldexp(sum_clipped(shard, threshold, norm=noisy.norm, source=SOURCE).sum(), -threshold.bits)
+        return (mass - kept + noisy.noise_price * threshold.value) / mass
+
+    def mean(errors: list[float]) -> float:
+        return float(np.mean(errors))
+
+    devices = mean([error(choose(noisy, shard, seed)) for seed in range(8)])
+    server = mean(
+        [
+            error(selector_for(central).select(central, exact, source=SeededSource(seed)).threshold)
+            for seed in range(8)
+        ]
+    )
+    assert devices < server * (1 + excess)
+    assert devices < 0.9 * error(noisy.at_steps(noisy.step_range[1])), "the choice must matter"
+
+
+def test_what_a_named_threshold_costs_is_known_at_that_threshold() -> None:
+    """At the smallest threshold of the range the shares would be too narrow; at the plan's own they are not."""
+    plan = Plan(
+        users=200_000,
+        items=10,
+        selector="fixed",
+        threshold=1000,
+        epsilon=10.0,
+        masking="secagg",
+        participants=100_000,
+        noise_from="devices",
+    )
+    (planned,) = planned_charges(plan)
+    charged = release_charge(plan, plan.at_steps(1000 << plan.grid_bits))
+    assert (planned.epsilon, planned.delta) == (charged.epsilon, charged.delta)

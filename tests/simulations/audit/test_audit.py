@@ -1,0 +1,247 @@
+"""The audit passes what is right, catches what is wrong, and its bounds are what the theorems say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.privacy import choice, mechanisms
+from fedhist.simulations.audit import bounds, masked_layer
+from fedhist.simulations.audit.findings import DEEP, QUICK, Effort, Finding
+from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
+
+Cli = Callable[..., tuple[int, str, str]]
+SMALL = Effort(canaries=3_000, runs=100, slow_runs=40, gaussian_runs=100, masked_canaries=1_000)
+CHECKS = {check.name: check for check in all_checks()}
+
+
+def load_power() -> ModuleType:
+    """benchmarks/audit_power.py, which seeds the bugs and is in no package."""
+    path = Path(__file__).resolve().parents[3] / "benchmarks/audit_power.py"
+    spec = importlib.util.spec_from_file_location("audit_power", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["audit_power"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+POWER = load_power()
+BUGS = {bug.name: bug for bug in POWER.BUGS}
+
+
+# --- Bounds.
+
+
+def test_the_p_value_of_one_run_is_the_theorem_s() -> None:
+    """Against the definition, term by term, in high precision."""
+    canaries, guesses, correct, epsilon, delta = 60, 40, 33, 0.7, 1e-4
+    with mpmath.workdps(40):
+        chance = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
+
+        def tail(least: int) -> mpmath.mpf:
+            return mpmath.fsum(
+                mpmath.binomial(guesses, k) * chance**k * (1 - chance) ** (guesses - k)
+                for k in range(max(least, 0), guesses + 1)
+            )
+
+        steepest = max((tail(correct - i) - tail(correct)) / i for i in range(1, canaries + 1))
+        exact = tail(correct) + 2 * canaries * delta * steepest
+    found = bounds.one_run_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta)
+    assert found == pytest.approx(float(exact), rel=1e-9)
+    pure = bounds.one_run_p_value(canaries, guesses, correct, epsilon=epsilon, delta=0.0)
+    assert pure == pytest.approx(float(tail(correct)), rel=1e-9)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 50), (3, 50), (25, 50), (49, 50), (50, 50)])
+def test_confidence_bounds_are_where_the_binomial_tail_is_alpha(hits: int, trials: int) -> None:
+    alpha = 1e-3
+    low, high = bounds.at_least(hits, trials, alpha), bounds.at_most(hits, trials, alpha)
+    ways = [math.comb(trials, k) for k in range(trials + 1)]
+    if hits > 0:
+        above = sum(ways[k] * low**k * (1 - low) ** (trials - k) for k in range(hits, trials + 1))
+        assert above == pytest.approx(alpha, rel=1e-6)
+    if hits < trials:
+        below = sum(ways[k] * high**k * (1 - high) ** (trials - k) for k in range(hits + 1))
+        assert below == pytest.approx(alpha, rel=1e-6)
+    assert low <= hits / trials <= high
+
+
+def test_bounds_on_randomised_response_come_near_its_epsilon_and_seldom_pass_it() -> None:
+    """2,000 guesses, each right with chance e/(1 + e): epsilon is 1."""
+    chance = 1 / (1 + math.exp(-1.0))
+    correct = np.random.default_rng(1).binomial(2_000, chance, size=400)
+    found = np.array(
+        [bounds.one_run_epsilon(2_000, 2_000, int(c), delta=0.0, alpha=0.05) for c in correct[:60]]
+    )
+    assert np.median(found) == pytest.approx(0.92, abs=0.04)
+    guessed = np.array([bounds.accuracy_epsilon(int(c), 2_000, delta=0.0, alpha=0.05) for c in correct])
+    assert 0.01 < np.mean(guessed > 1.0) < 0.09
+    # At half the epsilon the same counts are refuted.
+    assert (guessed > 0.5).all()
+
+
+def test_a_delta_is_taken_off_before_worlds_are_compared() -> None:
+    assert bounds.event_epsilon(100, 1_000, 0, 1_000, delta=0.2, alpha=0.01) == 0.0
+    with_delta = bounds.event_epsilon(500, 1_000, 10, 1_000, delta=0.1, alpha=0.01)
+    assert 0 < with_delta < bounds.event_epsilon(500, 1_000, 10, 1_000, delta=0.0, alpha=0.01)
+    assert bounds.accuracy_epsilon(700, 1_000, delta=0.5, alpha=0.01) == 0.0
+
+
+def test_the_learned_event_is_the_tail_where_the_worlds_differ_most() -> None:
+    generator = np.random.default_rng(2)
+    without, with_user = generator.normal(size=4_000), generator.normal(2.0, size=4_000)
+    cut, above = bounds.learn_event(without, with_user, delta=0.0)
+    assert above and 1.5 < cut < 4
+    # What only the world without the user shows is an event, too: below a cut.
+    without[:400] = -5.0
+    cut, above = bounds.learn_event(without, np.abs(generator.normal(size=4_000)), delta=0.0)
+    assert not above and cut > -5.0
+
+
+# --- The audit of what is installed.
+
+
+@pytest.mark.slow
+def test_a_small_audit_of_all_mechanisms_passes() -> None:
+    seen: list[Finding] = []
+    result = run_audit(SMALL, seed=4, cores=2, on_finding=seen.append)
+    assert {finding.name for finding in result.findings if not finding.passed} == set()
+    assert result.passed and result.level == LEVEL
+    assert [finding.name for finding in result.findings] == list(CHECKS)
+    assert sorted(finding.name for finding in seen) == sorted(CHECKS)
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    chosen = [CHECKS["one run, laplace"], CHECKS["two worlds, fixed, laplace"]]
+    first, second = (run_audit(SMALL, seed=5, checks=chosen, cores=1).findings for _ in range(2))
+    assert [f.detail for f in first] == [f.detail for f in second]
+    other = run_audit(SMALL, seed=6, checks=chosen, cores=1).findings
+    assert [f.detail for f in first] != [f.detail for f in other]
+
+
+def test_one_run_of_laplace_noise_comes_near_its_claim() -> None:
+    effort = Effort(canaries=40_000, runs=40, slow_runs=40, gaussian_runs=40, masked_canaries=40)
+    (finding,) = run_audit(effort, seed=7, checks=[CHECKS["one run, laplace"]], cores=1).findings
+    assert finding.claimed == 2.0
+    assert finding.observed is not None and 1.85 < finding.observed <= 2.0
+
+
+def test_a_deep_audit_draws_more_of_everything() -> None:
+    for name in ("canaries", "runs", "slow_runs", "gaussian_runs", "masked_canaries"):
+        assert getattr(DEEP, name) >= 10 * getattr(QUICK, name)
+
+
+# --- Power.
+
+CAUGHT = [
+    ("Laplace noise halved", "one run, laplace", 3_000),
+    ("clip forgotten, closed", "one run, laplace, spread", 3_000),
+    ("l2 clip under Laplace noise", "one run, laplace, spread", 8_000),
+    ("add-remove Laplace sold as replacement", "one run, laplace, replaced", 3_000),
+    ("shares of noise: twice as many counted on", "shares, one masked run, laplace", 6_000),
+    ("floating-point noise", "lattice", 100),
+    ("round 1 not charged", "two worlds, quantile", 900),
+    ("noise on the unclipped support", "fresh keys, laplace-threshold, many keys", 150),
+    ("clip forgotten, open", "fresh keys, laplace-threshold, one key", 150),
+    ("self-mask reused over rounds", "masks, fresh secrets", 1),
+    ("PRG without round separation", "masks, fresh keystream", 1),
+    ("modulus too small", "masks, sums at the limit", 1),
+    ("a device answering twice, masked", "masks, counted once", 1),
+    ("a device answering twice, without masks", "answers, counted once", 1),
+    ("a device opening a second masking session", "answers, one view", 1),
+    ("a device clipping to a second threshold", "answers, one view", 1),
+    ("clipping drawn afresh when asked again", "answers, one view", 1),
+    ("a node's fewest participants not checked", "answers, floors", 1),
+    ("a bad box that stops its receiver", "masks, bad boxes", 1),
+    ("a masked sum read before its noise", "others send anything, laplace", 400),
+    ("items one by one read before their noise", "others send anything, items", 400),
+    ("m-quantile: a sum read before its noise", "others send anything, m-quantile", 400),
+    ("dpsgd: a sum read before its noise", "others send anything, dpsgd", 400),
+    ("scores that are no distances on the circle", "others send anything, masked scores", 1),
+    ("open scores that are no distances on the circle", "others send anything, masked scores", 1),
+    ("range of V under masks as without", "others send anything, masked scores", 1),
+    ("a sum over buckets that wraps around", "others send anything, many buckets", 1),
+    ("the table's salt known before the data", "tables, fresh salts", 1),
+    ("a table's room tested without noise", "tables, too full or not", 200),
+    ("the test of a table's room not charged", "tables, too full or not", 1_000),
+    ("a table with too little room", "tables, at their room", 1),
+]
+
+
+@pytest.mark.parametrize(("bug", "check", "size"), CAUGHT, ids=[bug for bug, _, _ in CAUGHT])
+def test_a_seeded_bug_is_caught_and_its_absence_is_not(bug: str, check: str, size: int) -> None:
+    effort = Effort(canaries=size, runs=size, slow_runs=size, gaussian_runs=size, masked_canaries=size)
+    level = LEVEL / len(CHECKS)
+    with POWER.seeded(BUGS[bug]):
+        assert not run_audit(effort, level=level, seed=8, checks=[CHECKS[check]], cores=1).passed
+    assert run_audit(effort, level=level, seed=8, checks=[CHECKS[check]], cores=1).passed
+
+
+def test_a_check_that_compared_nothing_has_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = masked_layer.run_session
+
+    def refuse_repeats(*arguments: Any, twice: Any = None, **named: Any) -> Any:
+        if twice is not None:
+            raise RoundFailed("always")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(masked_layer, "run_session", refuse_repeats)
+    assert not run_audit(SMALL, seed=1, checks=[CHECKS["masks, counted once"]], cores=1).passed
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_bug_still_fits_the_source_and_leaves_no_trace(bug: str) -> None:
+    before = [dict(vars(module)) for module in (mechanisms, choice)]
+    with POWER.seeded(BUGS[bug]):
+        pass
+    assert [dict(vars(module)) for module in (mechanisms, choice)] == before
+
+
+def test_time_savers_name_real_bugs_and_checks() -> None:
+    assert set(POWER.FIRST) <= set(BUGS)
+    assert set(POWER.FIRST.values()) <= set(CHECKS)
+    assert sorted(POWER.in_order(list(CHECKS))) == sorted(CHECKS)
+
+
+# --- The command.
+
+
+def test_the_command_prints_a_table(fedhist: Cli) -> None:
+    code, out, err = fedhist("audit", "--only", "masks", "--seed", "1")
+    assert code == 0
+    assert "masks, counted once" in out and "5 checks, all passed" in out
+    assert "passed  masks, fresh secrets" in err
+
+
+def test_the_command_prints_json(fedhist: Cli) -> None:
+    code, out, _ = fedhist("audit", "--only", "lattice", "--json", "--seed", "1")
+    document = json.loads(out)
+    assert code == 0
+    assert document["passed"] is True and document["false_alarm_level"] == LEVEL
+    (check,) = document["checks"]
+    assert check["name"] == "lattice" and check["passed"] is True and check["claimed"] is None
+
+
+def test_a_failed_audit_has_an_exit_code_of_its_own(fedhist: Cli) -> None:
+    with POWER.seeded(BUGS["floating-point noise"]):
+        code, out, err = fedhist("audit", "--only", "lattice", "--seed", "1")
+    assert code == 5
+    assert "1 FAILED" in out and "FAILED  lattice" in err
+
+
+def test_an_unknown_check_is_one_sentence(fedhist: Cli) -> None:
+    code, _, err = fedhist("audit", "--only", "nothing of the kind")
+    assert code == 2
+    assert err.startswith("error: no check has 'nothing of the kind' in its name")

@@ -1,0 +1,77 @@
+"""The model population: it is what was guessed, and guesses that contradict each other are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.clips.clipping import user_totals
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.validation import checked
+from fedhist.simulations.datasets.guessed import GuessedPopulation
+
+
+def shape(population: GuessedPopulation) -> tuple[np.ndarray, float]:
+    """Everybody's total, and the mean number of different items."""
+    shards = list(population.shards())
+    for shard in shards:
+        checked(shard.offsets, shard.items, shard.counts, domain_size=population.items)
+    totals = np.concatenate([user_totals(shard) for shard in shards])
+    return totals, sum(shard.nonzeros for shard in shards) / population.users
+
+
+@pytest.mark.parametrize(
+    "guesses",
+    [
+        {},
+        {"mean_total": 200.0, "distinct_items": 20.0, "tail_index": 1.2},
+        {"mean_total": 3.0, "distinct_items": 1.5, "tail_index": 5.0},
+        {"mean_total": 1.0, "distinct_items": 1.0},
+        {"mean_total": 40.0, "distinct_items": 1.0, "tail_index": 100.0},
+    ],
+)
+def test_it_has_the_means_that_were_guessed(guesses: dict[str, Any]) -> None:
+    population = GuessedPopulation(users=6_000, items=300, seed=1, **guesses)
+    totals, different = shape(population)
+    assert len(totals) == population.users
+    assert totals.min() >= 1
+    assert totals.mean() == pytest.approx(population.mean_total, rel=0.01)
+    assert different == pytest.approx(population.wanted_items, rel=0.03)
+
+
+@pytest.mark.parametrize("index", [1.3, 2.5])
+def test_the_tail_falls_with_the_guessed_index(index: float) -> None:
+    totals, _ = shape(GuessedPopulation(users=20_000, items=50, seed=1, mean_total=100.0, tail_index=index))
+    above = [np.count_nonzero(totals > x) for x in (200, 800)]
+    assert np.log(above[0] / above[1]) / np.log(4) == pytest.approx(index, rel=0.1)
+
+
+def test_it_is_the_same_again_and_another_with_another_seed() -> None:
+    first, again, other = (GuessedPopulation(users=500, items=40, seed=seed).totals() for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("guesses", "text"),
+    [
+        ({"mean_total": 5.0, "distinct_items": 9.0}, "1 to 5 different items"),
+        ({"items": 3, "distinct_items": 9.0}, "1 to 3 different items"),
+        ({"distinct_items": 0.2}, "at least one count of each item"),
+        ({"tail_index": 1.0}, "totals have no mean"),
+        ({"tail_index": float("nan")}, "tail index"),
+        ({"mean_total": 0.5}, "mean total"),
+        ({"users": 10**8}, "users were guessed at"),
+    ],
+)
+def test_guesses_that_contradict_each_other_are_refused(guesses: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        GuessedPopulation(**{"users": 100, "items": 50, "seed": 1} | guesses)
+
+
+def test_more_different_items_than_the_totals_allow_is_refused_with_the_most_there_is() -> None:
+    crowded = GuessedPopulation(users=2_000, items=50, seed=1, mean_total=60.0, distinct_items=48.0)
+    with pytest.raises(InvalidInput, match="up to about"):
+        list(crowded.shards())

@@ -1,0 +1,154 @@
+"""The checks after a crash see what they are there for."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedhist.client.memory_file import admit_in_file
+from fedhist.client.policy import Policy
+from fedhist.commands import cli
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.rounds import SelectRequest
+from fedhist.protocol.wire.envelope import Envelope
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.simulations.deployment.aftermath import (
+    folder_faults,
+    ledger_faults,
+    memory_faults,
+    run_faults,
+)
+
+PLAN = Plan(users=10, items=2)
+UNLIMITED = Policy()
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> tuple[Path, RunRecord]:
+    """A run that went well: its folder and its entry."""
+    out, ledger = tmp_path / "r", tmp_path / "l.db"
+    arguments = [
+        "run",
+        "--users",
+        "50",
+        "--items",
+        "5",
+        "--no-truth",
+        "--out",
+        str(out),
+        "--ledger",
+        str(ledger),
+    ]
+    assert cli._run(arguments) == 0
+    return out, BudgetFile.open(ledger, create=False).runs()[0]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def without_last_row(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+class TestFoldersAndRuns:
+    def test_a_run_that_went_well_has_no_faults(self, ended: tuple[Path, RunRecord]) -> None:
+        out, record = ended
+        assert run_faults(record, out, announced=True) == []
+        assert ledger_faults(out.parent / "l.db") == []
+
+    @pytest.mark.parametrize(
+        ("name", "harm"),
+        [
+            ("result.json", cut),
+            ("result.json", Path.unlink),
+            ("plan.json", cut),
+            ("histogram.csv", Path.unlink),
+            ("histogram.csv", without_last_row),
+        ],
+    )
+    def test_a_folder_that_is_not_whole(
+        self, ended: tuple[Path, RunRecord], name: str, harm: Callable[[Path], None]
+    ) -> None:
+        out, record = ended
+        harm(out / name)
+        assert folder_faults(out) != []
+        assert run_faults(record, out, announced=False) != []
+
+    def test_a_run_that_died_before_its_folder_is_open_and_fine(self, ended: tuple[Path, RunRecord]) -> None:
+        out, record = ended
+        assert run_faults(replace(record, status="open"), out.parent / "none", announced=False) == []
+        assert run_faults(None, out.parent / "none", announced=False) == []
+
+    @pytest.mark.parametrize("status", ["failed", "closed"])
+    def test_a_folder_of_a_run_that_has_none(self, ended: tuple[Path, RunRecord], status: str) -> None:
+        out, record = ended
+        assert run_faults(replace(record, status=status), out, announced=False) != []  # type: ignore[arg-type]
+
+    def test_a_folder_without_an_entry_or_without_its_charges(self, ended: tuple[Path, RunRecord]) -> None:
+        out, record = ended
+        assert run_faults(None, out, announced=False) != []
+        assert run_faults(replace(record, charges=record.charges[:1]), out, announced=False) != []
+        assert run_faults(replace(record, reserved=Cost(0.5, 0.0)), out, announced=False) != []
+
+    def test_what_was_announced_or_released_and_is_gone(self, ended: tuple[Path, RunRecord]) -> None:
+        out, record = ended
+        gone = out.parent / "none"
+        assert run_faults(record, gone, announced=False) != []
+        assert run_faults(replace(record, status="open"), out, announced=True) != []
+        assert run_faults(replace(record, status="open"), gone, announced=True) != []
+
+
+class TestLedgers:
+    def test_a_damaged_one(self, ended: tuple[Path, RunRecord]) -> None:
+        ledger = ended[0].parent / "l.db"
+        cut(ledger)
+        assert ledger_faults(ledger) != []
+
+    def test_one_above_its_limit(self, ended: tuple[Path, RunRecord]) -> None:
+        ledger = ended[0].parent / "l.db"
+        BudgetFile.open(ledger, create=False).set_limit(Cost(1.0, 0.1))
+        assert ledger_faults(ledger) == ["the ledger is above its limit"]
+
+
+class TestMemories:
+    @staticmethod
+    def asked(folder: Path, *runs: str) -> Path:
+        for run in runs:
+            admit_in_file(folder / "m.db", UNLIMITED, Envelope(run=run, request=SelectRequest(PLAN)))
+        return folder / "m.db"
+
+    def test_one_that_knows_its_answers(self, tmp_path: Path) -> None:
+        memory = self.asked(tmp_path, "one", "one", "two")
+        assert memory_faults(memory, PLAN, UNLIMITED, ["one/select", "two/select"]) == []
+        assert memory_faults(tmp_path / "never-asked", PLAN, UNLIMITED) == []
+
+    def test_an_answer_that_it_does_not_know(self, tmp_path: Path) -> None:
+        memory = self.asked(tmp_path, "one")
+        assert memory_faults(memory, PLAN, UNLIMITED, ["two/select"]) != []
+        assert memory_faults(tmp_path / "none", PLAN, UNLIMITED, ["one/select"]) != []
+
+    def test_a_round_that_was_charged_twice(self, tmp_path: Path) -> None:
+        memory = self.asked(tmp_path, "one")
+        with closing(sqlite3.connect(memory)) as database:
+            (text,) = database.execute("SELECT text FROM memory").fetchone()
+            twice = text.replace('"epsilon": 0.1', '"epsilon": 0.2')
+            assert twice != text
+            database.execute("UPDATE memory SET text = ?", (twice,))
+            database.commit()
+        assert memory_faults(memory, PLAN, UNLIMITED) != []
+
+    def test_one_above_its_limit(self, tmp_path: Path) -> None:
+        memory = self.asked(tmp_path, "one", "two")
+        assert memory_faults(memory, PLAN, Policy(max_epsilon=0.15)) != []
+
+    def test_one_that_is_damaged(self, tmp_path: Path) -> None:
+        memory = self.asked(tmp_path, "one")
+        cut(memory)
+        assert memory_faults(memory, PLAN, UNLIMITED) != []

@@ -1,0 +1,276 @@
+"""Which Ray a simulation runs on, and what becomes of a round when one of its workers is killed. Really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from time import monotonic, sleep
+
+import pytest
+from click.testing import CliRunner
+
+from fedhist.commands.run import run
+from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.engines.quiet import LOOPBACK
+from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback
+
+RUN = [sys.executable, "-m", "fedhist", "run", "--engine", "flower-simulation", "--seed", "1", "--no-report"]
+BIN = Path(sys.executable).parent
+SECONDS = 120.0
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
+    return kept | {"FLWR_HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"} | more
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def ray_workers(ancestor: int) -> list[int]:
+    """The processes among the ancestor's descendants that run nodes."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        pid = int(entry.name)
+        while command.startswith(b"ray::ClientAppActor") and pid > 1:
+            pid = parent(pid)
+            if pid == ancestor:
+                found.append(int(entry.name))
+                break
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("more", [[], ["--masking", "secagg", "--dropout", "0.1"]], ids=["plain", "masked"])
+def test_a_killed_ray_worker_fails_the_round_and_releases_nothing(tmp_path: Path, more: list[str]) -> None:
+    out, ledger = tmp_path / "out", tmp_path / "ledger"
+    arguments = ["--nodes", "30", "--users", "3000", "--out", str(out), "--ledger", str(ledger), *more]
+    command = subprocess.Popen(
+        [*RUN, *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until = monotonic() + SECONDS
+        while not (workers := ray_workers(command.pid)) and command.poll() is None and monotonic() < until:
+            sleep(0.02)
+        os.kill(workers[0], signal.SIGKILL)
+        _, told = command.communicate(timeout=SECONDS)
+    finally:
+        command.kill()
+    assert command.returncode == 4, told
+    assert "of 30 nodes answered" in told
+    assert "nothing was released. A Ray worker process ended" in told
+    assert not out.exists()
+    shown = subprocess.run(
+        [sys.executable, "-m", "fedhist", "ledger", "show", str(ledger)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "failed" in shown.stdout
+    assert "spent: epsilon 0, delta 0" in shown.stdout
+
+
+@contextmanager
+def foreign_cluster(temporary: Path) -> Iterator[tuple[str, Path]]:
+    """A Ray that is not ours, on the loopback interface, which this machine remembers below `temporary`.
+
+    Its address, and the folder of its logs.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*free.getsockname())
+    told = (temporary / "start.log").open("wb")
+    start = subprocess.Popen(
+        [
+            *(BIN / "ray", "start", "--head", "--block", "--node-ip-address", "127.0.0.1"),
+            *("--port", address.partition(":")[2], "--temp-dir", str(temporary / "ray"), "--num-cpus", "2"),
+            *("--include-dashboard", "false", "--disable-usage-stats"),
+        ],
+        env=environment(temporary, **{LOOPBACK: "0"}),
+        stdout=told,
+        stderr=told,
+        start_new_session=True,
+    )
+    try:
+        until = monotonic() + SECONDS
+        while not (temporary / "ray" / "ray_current_cluster").exists():
+            assert start.poll() is None, (temporary / "start.log").read_text()
+            assert monotonic() < until
+            sleep(0.1)
+        yield address, (temporary / "ray" / "session_latest" / "logs").resolve()
+    finally:
+        # The group that it leads, and nobody else: its own answer to a polite signal is to wait.
+        os.killpg(start.pid, signal.SIGKILL)
+        start.wait(30)
+        told.close()
+
+
+def drivers(logs: Path) -> int:
+    """How many programs have joined the cluster: each has a log there."""
+    return len(list(logs.glob("python-core-driver-*.log")))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_foreign_cluster_is_joined_when_asked_and_only_then(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    # Not below pytest's folder: Ray's sockets allow short paths only.
+    temporary, folder = Path(mkdtemp(prefix="ray-")), tmp_path_factory.mktemp("runs")
+
+    def release(name: str, *more: str, **settings: str) -> bytes:
+        done = subprocess.run(
+            [*RUN, "--quiet", "--nodes", "6", "--users", "600", "--out", str(folder / name), *more],
+            cwd=folder,
+            env=environment(folder, **settings),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        document = json.loads((folder / name / "result.json").read_text())
+        assert document["users_answered"] == {"select": 600, "release": 600}
+        return (folder / name / "histogram.csv").read_bytes()
+
+    try:
+        with foreign_cluster(temporary) as (address, logs):
+            alone = release("named", RAY_ADDRESS=address)
+            assert release("recorded", RAY_TMPDIR=str(temporary)) == alone
+            assert drivers(logs) == 0
+            assert release("asked", "--ray-address", address) == alone
+            assert drivers(logs) == 1
+            probed = subprocess.run(
+                [sys.executable, "-c", PROBE, address, str(folder)],
+                cwd=folder,
+                env=environment(folder),
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            assert probed.returncode == 0, probed.stderr
+            unseen, other, seen = json.loads(probed.stdout)
+            gone = f"can't read the users' folder {folder}/gone (FileNotFoundError)"
+            assert unseen == [["127.0.0.1", gone]]
+            assert other == [["127.0.0.1", f"sees another folder {folder}"]]
+            assert seen == []
+    finally:
+        rmtree(temporary, ignore_errors=True)
+
+
+# A worker that has no such folder, one that has another of that name, and one that has it.
+PROBE = """
+import json, sys
+from fedhist.simulations.engines.quiet import quieten
+quieten()
+from hashlib import sha256
+from pathlib import Path
+import ray
+from fedhist.simulations.engines.ray_runtime import init_args, machines_with_problems
+ray.init(runtime_env={"env_vars": {"PYTHONPATH": ":".join(sys.path)}}, **init_args(sys.argv[1]))
+folder = Path(sys.argv[2])
+(folder / "marker").write_bytes(b"this one")
+ours = sha256(b"this one").hexdigest()
+print(json.dumps([
+    machines_with_problems(folder / "gone" / "marker", ours),
+    machines_with_problems(folder / "marker", sha256(b"another").hexdigest()),
+    machines_with_problems(folder / "marker", ours),
+]))
+"""
+
+# The probe runs where the folder can't be seen: a cluster whose every task looks below another root.
+BLIND = """
+import sys
+import fedhist.simulations.engines.ray_runtime as runtime
+from fedhist.commands.cli import main
+real = runtime.machines_with_problems
+runtime.machines_with_problems = lambda marker, digest: real(marker.parent / "elsewhere" / marker.name, digest)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_cluster_that_cannot_see_the_users_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    temporary = Path(mkdtemp(prefix="ray-"))
+    out = tmp_path / "out"
+    try:
+        with foreign_cluster(temporary) as (address, _):
+            arguments = [
+                *RUN[3:],
+                "--users",
+                "60",
+                "--nodes",
+                "3",
+                "--out",
+                str(out),
+                "--ray-address",
+                address,
+            ]
+            done = subprocess.run(
+                [sys.executable, "-c", BLIND, *arguments],
+                cwd=tmp_path,
+                env=environment(tmp_path),
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+    finally:
+        rmtree(temporary, ignore_errors=True)
+    assert done.returncode == 2, done.stderr
+    assert "the machine 127.0.0.1 of the Ray cluster can't read the users' folder" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert not out.exists()
+
+
+class TestTheAddress:
+    def test_without_one_ray_is_always_local_and_on_the_loopback_interface(self) -> None:
+        assert init_args(None)["address"] == "local"
+        assert [on_loopback(address) for address in (None, "127.0.0.1:6379", "10.0.0.1:6379", "auto")] == [
+            *(True, True, False, False)
+        ]
+
+    @pytest.mark.parametrize(
+        "address", ["auto", "127.0.0.1:6379", "ray-head.example:6379", "[::1]:6379", None]
+    )
+    def test_a_host_with_a_port(self, address: str | None) -> None:
+        check_address(address)
+
+    @pytest.mark.parametrize("address", ["", "local", "ray://127.0.0.1:10001", "host", "a b:1", "host:port"])
+    def test_anything_else_is_refused(self, address: str) -> None:
+        with pytest.raises(InvalidInput, match="HOST:PORT"):
+            check_address(address)
+
+    def test_it_needs_an_engine_on_ray(self) -> None:
+        result = CliRunner().invoke(run, ["--ray-address", "127.0.0.1:6379", "--json"])
+        assert isinstance(result.exception, InvalidInput)
+        assert "in-process does not use Ray" in str(result.exception)
+        assert "--ray-address with --engine flower-simulation" in str(result.exception)

@@ -1,0 +1,346 @@
+"""Cells, users and workers of experiments: a trial is a run of `simulate`, whoever computes it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.commands.progress import Counting
+from fedhist.protocol.errors import FedhistError, InvalidFile
+from fedhist.simulations.experiments import running, workers
+from fedhist.simulations.experiments.journal import Journal, fingerprint, open_journal
+from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
+from fedhist.simulations.experiments.trials import (
+    Cell,
+    CellTrials,
+    Measured,
+    PaperPlan,
+    exact_threshold,
+    run_cells,
+)
+from fedhist.simulations.experiments.user_sets import FILE, Store, UserSet, draw_users, trial_seed
+from fedhist.simulations.experiments.workers import Task, run_tasks
+from fedhist.simulations.simulation import simulate
+
+CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
+OPEN = {
+    "domain": "open",
+    "selector": "exponential-v",
+    "max_threshold": 100.0,
+    "delta": "1/2n",
+    "epsilon": 5.0,
+}
+ITEMS = {"mechanism": "laplace", "debias": "poisson", "selector": "quantile"}
+
+
+def heavy(users=400, items=20, **others):
+    return UserSet(kind="heavy-tailed", name="heavy", users=users, items=items, **others)
+
+
+def population_of(rows, labels=None):
+    dense = np.array(rows)
+    users, items = np.nonzero(dense)
+    offsets = np.searchsorted(users, np.arange(len(dense) + 1))
+    return SparsePopulation.from_arrays(
+        offsets, items, dense[users, items], domain_size=dense.shape[1], labels=labels
+    )
+
+
+class TestTrials:
+    @pytest.mark.parametrize("settings", [CLOSED, CLOSED | {"selector": "dpsgd"}, OPEN, ITEMS], ids=str)
+    def test_a_trial_is_a_run_of_simulate(self, settings, tmp_path):
+        users = (
+            UserSet(kind="rates", name="r", users=500, shape=2.0, mean=3.0) if settings is ITEMS else heavy()
+        )
+        cell = Cell(users=users, settings=settings)
+        (measured,) = run_cells(CellTrials(seed=3, trial=1, cells=(cell,)), Store(tmp_path))
+        population = draw_users(users, seed=3, trial=1)
+        plan = cell.plan(population.users, population.domain_size)
+        result = simulate(population, plan, seed=trial_seed(3, users, 1, "draws"))
+        assert measured.values["loss"] == pytest.approx(result.relative_loss, rel=1e-12)
+        assert measured.values["threshold"] == result.threshold
+        if settings is ITEMS:
+            assert measured.values["loss_clipped"] == pytest.approx(result.diagnostics.relative_loss_clipped)
+
+    def test_round_one_is_shared_by_none_but_those_with_the_same_statistic(self, tmp_path):
+        """Cells that differ in what round 1 depends on, run together and alone."""
+        cells = tuple(
+            Cell(users=heavy(), settings=settings)
+            for settings in (
+                CLOSED, CLOSED | {"max_threshold": 50.0}, CLOSED | {"sparsity": 2}, CLOSED | {"candidates": 8},
+                CLOSED | {"mechanism": "laplace"}, OPEN, OPEN | {"candidates": 8},
+                OPEN | {"statistic": "bucketed", "buckets": 4}, OPEN | {"statistic": "bucketed", "buckets": 64},
+            )
+        )  # fmt: skip
+
+        def values(*chosen):
+            found = run_cells(CellTrials(seed=0, trial=0, cells=chosen), Store(tmp_path))
+            return [(one.values["loss"], one.values["threshold"]) for one in found]
+
+        assert values(*cells) == [value for cell in cells for value in values(cell)]
+
+    def test_exact_bounds_are_quantiles_and_ranks(self):
+        population = population_of([[1, 0], [3, 0], [0, 5], [3, 4], [6, 8], [0, 20]])
+        plan = Cell(users=heavy(), settings={"max_threshold": 1500.0}).plan(6, 2)
+        assert exact_threshold("median", plan, population) == 5
+        assert exact_threshold("p90", plan, population) == 20
+        rank = int(np.ceil(plan.noise_price))
+        norms = sorted([1, 3, 5, 5, 10, 20], reverse=True)
+        assert exact_threshold("m-rank", plan, population) == norms[min(rank, 6) - 1]
+
+    def test_the_paper_s_candidates_are_its_own(self):
+        plan = PaperPlan(users=10, domain="open", min_threshold=10, max_threshold=1500)
+        assert plan.candidate_steps.tolist() == list(range(10, 1501, 10))
+
+    def test_a_first_choice_bounds_the_second(self, tmp_path):
+        settings = {"selector": "output-perturbation", "epsilon_select": 5.0}
+        free = Cell(users=heavy(), settings=settings)
+        bounded = Cell(users=heavy(), settings=settings, bounded_by="m-quantile")
+        first = Cell(users=heavy(), settings={"selector": "m-quantile", "epsilon_select": 2.5})
+        found = [
+            one.values["threshold"]
+            for one in run_cells(CellTrials(0, 0, (free, bounded, first)), Store(tmp_path))
+        ]
+        assert found[1] <= found[2]
+        assert found[1] != found[0]
+
+    def test_half_a_penalty_chooses_where_the_definition_is_least(self, tmp_path):
+        """With a budget at which the choice is all but certain; V(C) term by term, with t(C)/2 for t(C)."""
+        users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)
+        settings = OPEN | {
+            "epsilon": 1.0,
+            "max_threshold": 1500.0,
+            "min_threshold": 10.0,
+            "epsilon_select": 1e6,
+        }
+        whole, half = (
+            Cell(users=users, settings=settings, paper_grid=True, half_penalty=h) for h in (False, True)
+        )
+        chosen = [
+            one.values["threshold"] for one in run_cells(CellTrials(0, 0, (whole, half)), Store(tmp_path))
+        ]
+        population = draw_users(users, seed=0, trial=0)
+        held = population.histograms
+        totals = np.zeros((held.users, held.domain_size))
+        totals[np.repeat(np.arange(held.users), np.diff(held.offsets)), held.items] = held.counts
+        sizes = totals.sum(axis=1).clip(max=1500.0)
+        plan = whole.plan(population.users, population.domain_size)
+        for threshold, share in zip(chosen, (1, 2), strict=True):
+            scores = {}
+            for noise, steps in zip(
+                plan.open_noises(plan.candidate_steps), plan.candidate_steps, strict=True
+            ):
+                kept = np.minimum(1.0, steps / totals.sum(axis=1).clip(min=1)) @ totals
+                lost = 2 * np.maximum(sizes - steps, 0).sum()
+                scores[steps] = lost + np.minimum(kept, noise.bar // share).sum()
+            assert threshold == min(scores, key=scores.get)
+        assert chosen[1] > chosen[0]
+
+
+class TestSeeds:
+    def test_a_seed_depends_on_all_four_and_not_on_the_name(self):
+        one = trial_seed(0, heavy(), 0, "draws")
+        renamed = UserSet(kind="heavy-tailed", name="other", users=400, items=20)
+        assert trial_seed(0, renamed, 0, "draws") == one
+        others = [
+            (1, heavy(), 0, "draws"),
+            (0, heavy(401), 0, "draws"),
+            (0, heavy(), 1, "draws"),
+            (0, heavy(), 0, "users"),
+        ]
+        assert len({one, *(trial_seed(*other) for other in others)}) == 5
+
+
+class TestStore:
+    def test_users_come_back_as_they_were(self, tmp_path):
+        population = population_of([[1, 0, 2], [0, 0, 0], [0, 7, 0]], labels=["é", 7, "7"])
+        users = UserSet(kind=FILE, name="f", content="abc")
+        Store(tmp_path / "s").put(users, population)
+        found, truth = Store(tmp_path / "s").users_of(users, seed=0, trial=5)
+        assert found.labels == ("é", 7, "7")
+        assert truth.tolist() == [1, 7, 2]
+        assert found.histograms.offsets.tolist() == population.histograms.offsets.tolist()
+        assert found.domain_size == 3
+
+    def test_a_synthetic_set_is_drawn_anew_for_each_trial(self):
+        first, second = (draw_users(heavy(), seed=0, trial=trial) for trial in (0, 1))
+        assert first.totals().tolist() != second.totals().tolist()
+        assert draw_users(heavy(), seed=0, trial=0).totals().tolist() == first.totals().tolist()
+
+
+def fails(work, store):
+    yield Measured("a", 0, {})
+    raise ValueError("something is wrong")
+
+
+def dies(work, store):
+    import os
+
+    yield Measured("a", 0, {})
+    os._exit(1)
+
+
+class TestWorkers:
+    @pytest.fixture(autouse=True)
+    def _importable(self, monkeypatch):
+        """Workers are fresh interpreters, and import the functions above by the name of this module."""
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent))
+
+    def test_a_failure_in_a_worker_reaches_the_caller(self, tmp_path):
+        tasks = [Task(fails, None, 1)] * 2
+        with pytest.raises(FedhistError, match="something is wrong"):
+            list(run_tasks(tasks, store=Store(tmp_path), workers=2))
+
+    def test_a_worker_that_dies_is_noticed(self, tmp_path):
+        with pytest.raises(FedhistError, match="ended before its work was done"):
+            list(run_tasks([Task(dies, None, 1)] * 2, store=Store(tmp_path), workers=2))
+
+    @pytest.mark.parametrize("by", ["this thread", "another thread"])
+    def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
+        """A start that is stopped halfway leaves a worker that complains of what it never got."""
+        begun, sent = threading.Event(), threading.Event()
+
+        def take():
+            begun.wait()
+            signal.raise_signal(signal.SIGINT)
+            sent.set()
+
+        # Born outside, so that the signal is not blocked in it.
+        thread = threading.Thread(target=take)
+        thread.start()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        steps = []
+        try:
+            with pytest.raises(KeyboardInterrupt), workers._ctrl_c_held_back():
+                if by == "this thread":
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    begun.set()
+                    sent.wait()
+                steps.append("started")
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            begun.set()
+            thread.join()
+            signal.signal(signal.SIGINT, before)
+        assert steps == ["started"]
+
+
+class TestRunning:
+    def test_only_what_is_missing_is_run(self, tmp_path):
+        told = []
+
+        class Counted(Counting):
+            def begin(self, total, left):
+                told.append((total, left))
+
+        cells = tuple(Cell(users=heavy(items=d), settings=CLOSED) for d in (5, 10))
+        for trials in (2, 2, 3):
+            experiment = Experiment(seed=0, groups=(Group(cells, trials),))
+            results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counted())
+        assert told == [(4, 4), (4, 0), (6, 2)]
+        assert len(results.values(cells[0], "loss")) == 3
+        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
+
+    @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
+    def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
+        self, problem, tmp_path, monkeypatch
+    ):
+        users = UserSet(kind=FILE, name="f", content="abc")
+        experiment = Experiment(seed=0, groups=(Group((Cell(users=users, settings=CLOSED),), 1),))
+        with open_journal(tmp_path, experiment.description()):
+            # As a killed run may have left it, with rights that it had once.
+            (tmp_path / ".users").mkdir()
+            (tmp_path / ".users/left.npy").touch()
+        seen = []
+
+        def stopped(tasks, *, store, workers):
+            seen.append((store.folder.stat().st_mode & 0o777, (store.folder / "left.npy").exists()))
+            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            raise problem("stopped")
+
+        monkeypatch.setattr(running, "run_tasks", stopped)
+        with pytest.raises(problem):
+            run_experiment(
+                experiment, tmp_path, {users: population_of([[1, 0], [3, 4]])}, workers=1, counting=Counting()
+            )
+        assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
+
+    def test_gaps_are_paired_by_trial(self, tmp_path):
+        cells = tuple(Cell(users=heavy(), settings=CLOSED | {"epsilon": e}) for e in (1.0, 50.0))
+        experiment = Experiment(seed=0, groups=(Group(cells, 3),))
+        results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counting())
+        first, second = (results.values(cell, "loss") for cell in cells)
+        assert results.gap(*cells).mean == pytest.approx(np.mean(np.subtract(first, second)))
+
+
+class TestJournal:
+    def test_two_at_once_are_refused(self, tmp_path):
+        with open_journal(tmp_path / "j", {"a": 1}), pytest.raises(InvalidFile, match="at work"):
+            open_journal(tmp_path / "j", {"a": 1}).__enter__()
+
+    def test_damage_before_the_end_is_refused(self, tmp_path):
+        with open_journal(tmp_path / "j", {"a": 1}) as journal:
+            assert isinstance(journal, Journal)
+            journal.add(Measured("c", 0, {"loss": 1.0}))
+        path = tmp_path / "j/journal.jsonl"
+        path.write_text(path.read_text().replace('"trial"', '"trail"'))
+        with pytest.raises(InvalidFile, match="damaged"):
+            open_journal(tmp_path / "j", {"a": 1}).__enter__()
+
+    @pytest.mark.parametrize(
+        "text",
+        ['{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
+         '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0'],
+        ids=lambda text: text[:16],
+    )  # fmt: skip
+    @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+    def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        path.write_text(text)
+        if beside:
+            (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert path.read_text() == text
+        assert len(list(tmp_path.iterdir())) == 1 + beside
+
+    def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
+        with open_journal(tmp_path, {"a": 1}) as journal:
+            journal.add(Measured("c", 0, {"loss": 1.0}))
+        path = tmp_path / "journal.jsonl"
+        path.write_bytes(path.read_bytes()[:-3])
+        cut = path.read_bytes()
+        with pytest.raises(InvalidFile, match="another experiment"):
+            open_journal(tmp_path, {"a": 2}).__enter__()
+        assert path.read_bytes() == cut
+
+    def test_a_journal_that_was_cut_anywhere_goes_on(self, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        with open_journal(tmp_path, {"a": 1}):
+            header = path.read_bytes()
+        trial = b'{"cell": "c", "trial": 0, "values": {"loss": 1.0}}\n'
+        for length in range(len(header + trial) + 1):
+            path.write_bytes((header + trial)[:length])
+            with open_journal(tmp_path, {"a": 1}) as journal:
+                assert len(journal.done) == (length == len(header + trial))
+            assert path.read_bytes() == header + trial * len(journal.done)
+
+    def test_the_beginning_of_a_journal_among_other_files_is_left_alone(self, tmp_path):
+        """We write the first line before any other file, so this one is not the rest of a killed run."""
+        (tmp_path / "journal.jsonl").touch()
+        (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(InvalidFile, match="something else than an experiment"):
+            open_journal(tmp_path, {"a": 1}).__enter__()
+        assert (tmp_path / "journal.jsonl").read_text() == ""
+
+    def test_a_fingerprint_does_not_depend_on_the_order_of_names(self):
+        assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})

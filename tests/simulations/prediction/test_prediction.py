@@ -1,0 +1,263 @@
+"""Predictions against the mean of seeded runs, and what they reuse against what they would compute anew."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.client.device import answer_population
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Request, Total
+from fedhist.server.selection import selector_for
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.prediction.clipped_sums import clipped_sums
+from fedhist.simulations.prediction.prediction import Prediction, Predictor
+from fedhist.simulations.simulation import Result, simulate
+
+USERS, ITEMS, TRIALS = 1_000, 40, 30
+OPEN = {"domain": "open", "max_threshold": 300, "candidates": 32, "delta": 1e-3}
+KINDS: dict[str, dict[str, Any]] = {
+    "gaussian": {"items": ITEMS, "mechanism": "gaussian"},
+    "gaussian, replace": {"items": ITEMS, "mechanism": "gaussian", "neighbours": "replace"},
+    "laplace": {"items": ITEMS, "mechanism": "laplace"},
+    "laplace, replace": {"items": ITEMS, "mechanism": "laplace", "neighbours": "replace"},
+    "truncated-laplace": OPEN | {"release": "truncated-laplace"},
+    "laplace-threshold": OPEN | {"release": "laplace-threshold"},
+}
+EPSILONS = (0.3, 1.0, 4.0)
+
+
+@pytest.fixture(scope="module")
+def population() -> SparsePopulation:
+    return materialise(HeavyTailedPopulation(users=USERS, items=ITEMS, seed=3))
+
+
+@pytest.fixture(scope="module")
+def predictor(population: SparsePopulation) -> Predictor:
+    return Predictor(population)
+
+
+def plan_of(kind: str, epsilon: float, **more: Any) -> Plan:
+    return Plan(users=USERS, **KINDS[kind] | {"epsilon": epsilon} | more)
+
+
+class Unweighed(InProcess):
+    """The usual transport without measuring how long messages are, which takes most of the time of small runs."""
+
+    def total(self, request: Request) -> Total:
+        sent = answer_population(request, self.population, source=self.source)
+        self.totals[request.round] = Total(request.round, sent.users, sent.values, sent.keyed)
+        return self.totals[request.round]
+
+
+@contextmanager
+def unweighed(population: Population, *, seed: int | None, observe: Observer = ignore) -> Iterator[Unweighed]:
+    yield Unweighed(population, SeededSource(seed or 0))
+
+
+def measured(population: SparsePopulation, plan: Plan, trials: int = TRIALS) -> list[Result]:
+    return [simulate(population, plan, seed=seed, engine=unweighed) for seed in range(trials)]
+
+
+def agrees(predicted: float, runs: list[float]) -> bool:
+    """Within 3.5 standard errors of the runs' mean, and half a percent.
+
+    The budget of the choice is large in these tests, so that no rare, far too high threshold makes up half of a mean:
+    thirty runs may have none of those, and then a standard error that is too small as well.
+    """
+    error = statistics.stdev(runs) / math.sqrt(len(runs))
+    mean = statistics.mean(runs)
+    return abs(predicted - mean) <= 3.5 * error + 0.005 * abs(mean)
+
+
+def losses(results: list[Result]) -> list[float]:
+    return [result.relative_loss or 0.0 for result in results]
+
+
+@pytest.mark.parametrize(
+    ("kind", "epsilon"),
+    [(kind, e) for kind in KINDS for e in ((1.0,) if kind.endswith("replace") else EPSILONS)],
+)
+def test_a_prediction_is_the_mean_of_runs(
+    population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
+) -> None:
+    plan = plan_of(kind, epsilon, epsilon_select=0.5)
+    results = measured(population, plan)
+    prediction = predictor.predict(plan)
+    known = [result.diagnostics for result in results]
+    assert agrees(prediction.relative_loss, losses(results))
+    assert agrees(prediction.threshold, [result.threshold for result in results])
+    for name in ("clipping_error", "noise_error", "clipped_users"):
+        assert agrees(getattr(prediction, name), [getattr(one, name) for one in known]), name
+    assert agrees(prediction.released_items, [float(len(result.release.histogram)) for result in results])
+    inside = [prediction.threshold_low <= result.threshold <= prediction.threshold_high for result in results]
+    assert sum(inside) >= 0.7 * len(inside)
+    assert predictor.relative_loss(plan) == prediction.relative_loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "epsilon"),
+    [("gaussian", 0.5), ("laplace", 0.2), ("truncated-laplace", 0.5), ("laplace-threshold", 0.5)],
+)
+def test_the_comparison_notices_a_wrong_prediction(
+    population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
+) -> None:
+    """At a fixed threshold, where little but the noise varies between runs."""
+    plan = plan_of(kind, epsilon, selector="fixed", threshold=40)
+    runs = losses(measured(population, plan))
+    right = predictor.predict(plan)
+    assert agrees(right.relative_loss, runs)
+    # Bias and noise added up, as if neither hid part of the other.
+    assert not agrees(right.clipping_error + right.noise_error, runs)
+    # The noise of other neighbours, half the budget, half the threshold.
+    for change in ({"neighbours": "replace"}, {"epsilon": epsilon / 2}, {"threshold": 20}):
+        wrong = Plan.from_json(plan.to_json() | change)
+        assert not agrees(predictor.predict(wrong).relative_loss, runs), change
+
+
+@pytest.mark.parametrize(
+    ("kind", "selector"),
+    [
+        ("gaussian", "dpsgd"),
+        ("gaussian", "output-perturbation"),
+        ("gaussian", "m-quantile"),
+        ("gaussian", "oracle"),
+        ("laplace", "quantile"),
+        ("truncated-laplace", "exponential-sharp"),
+        ("truncated-laplace", "median"),
+        ("truncated-laplace", "p90"),
+        ("truncated-laplace", "oracle"),
+    ],
+)
+def test_every_selector_can_be_predicted(
+    population: SparsePopulation, predictor: Predictor, kind: str, selector: str
+) -> None:
+    plan = plan_of(kind, 1.0, selector=selector)
+    prediction = predictor.predict(plan)
+    runs = losses(measured(population, plan, 30))
+    slack = 3.5 * prediction.sampling_error
+    mean, error = statistics.mean(runs), statistics.stdev(runs) / math.sqrt(len(runs))
+    assert abs(prediction.relative_loss - mean) <= 3.5 * error + slack + 0.01 * mean
+    drawn = selector in ("dpsgd", "output-perturbation", "m-quantile")
+    assert (prediction.draws is not None) == drawn == (prediction.sampling_error > 0)
+
+
+def test_round_1_by_buckets_is_predicted_from_its_buckets(
+    population: SparsePopulation, predictor: Predictor
+) -> None:
+    plan = plan_of("truncated-laplace", 1.0, statistic="bucketed", buckets=8, epsilon_select=1.0)
+    assert agrees(predictor.predict(plan).threshold, [r.threshold for r in measured(population, plan)])
+
+
+def fresh(population: SparsePopulation, plan: Plan) -> Prediction:
+    return Predictor(population).predict(plan)
+
+
+def test_what_is_reused_is_what_would_be_computed_anew(population: SparsePopulation) -> None:
+    """Also where the budget changes the grid, the candidates, the domain or the norm between two predictions."""
+    shared = Predictor(population)
+    plans = [plan_of(kind, epsilon) for kind in KINDS for epsilon in EPSILONS]
+    plans += [plan_of("gaussian", epsilon, max_threshold=2.0**18) for epsilon in (1e-2, 0.1, 1.0)]
+    plans += [plan_of("gaussian", 1.0, sparsity=4), plan_of("gaussian", 1.0, candidates=20)]
+    plans += [plan_of("laplace", 1.0, selector="fixed", threshold=t) for t in (7.5, 80.0)]
+    assert len({plan.grid_bits for plan in plans}) > 2
+    for plan in plans:
+        assert shared.predict(plan) == fresh(population, plan)
+
+
+def test_a_curve_reads_the_population_twice(population: SparsePopulation) -> None:
+    reads = []
+
+    class Counted:
+        users, domain_size, labels = population.users, population.domain_size, None
+
+        def shards(self):
+            reads.append(1)
+            return population.shards()
+
+    predictor = Predictor(Counted())
+    for epsilon in np.geomspace(0.1, 10, 8):
+        for share in (0.02, 0.1, 0.3):
+            predictor.predict(plan_of("gaussian", epsilon * (1 - share), epsilon_select=epsilon * share))
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace", "truncated-laplace"])
+def test_chances_of_thresholds_are_those_of_the_selector_s_draws(predictor: Predictor, kind: str) -> None:
+    plan = plan_of(kind, 1.0, candidates=12, epsilon_select=0.05)
+    selector, statistic = selector_for(plan), predictor._statistic(plan)
+    chances = selector.choice(plan, statistic).probabilities()
+    draws = [
+        selector.select(plan, statistic, source=SeededSource(seed)).threshold.steps for seed in range(600)
+    ]
+    found = np.array([draws.count(steps) for steps in plan.candidate_steps.tolist()])
+    assert chances.sum() == pytest.approx(1.0)
+    spread = np.sqrt(600 * chances * (1 - chances)) + 1
+    assert np.all(np.abs(found - 600 * chances) < 4 * spread)
+    assert not np.all(np.abs(found - 600 / len(chances)) < 4 * spread)
+
+
+@pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
+def test_clipped_sums_are_the_sums_of_clipped_histograms(norm: Norm) -> None:
+    rows = np.array([[3, 4, 0], [0, 0, 0], [1, 0, 0], [30, 40, 0], [0, 0, 9]])
+    population = SparsePopulation.from_arrays(
+        np.array([0, 3, 6, 9, 12, 15]), np.tile([0, 1, 2], 5), rows.reshape(-1), domain_size=3
+    )
+    steps = np.array([2, 5, 18, 64, 200])
+    table = clipped_sums(population, steps, bits=1, norm=norm)
+    norms = rows.sum(axis=1) if norm is Norm.L1 else np.sqrt((rows**2).sum(axis=1))
+    (piece,) = table.pieces()
+    for place, threshold in enumerate(steps / 2):
+        shares = np.minimum(1.0, threshold / np.maximum(norms, 1e-9))
+        assert piece.kept[:, place] == pytest.approx(shares @ rows, rel=1e-8)
+        assert table.users_above[place] == (norms > threshold).sum()
+    assert piece.true.tolist() == [34.0, 44.0, 9.0]
+
+
+def test_items_that_nobody_has_get_noise_over_a_closed_domain_only(population: SparsePopulation) -> None:
+    wider = SparsePopulation.from_arrays(
+        population.histograms.offsets,
+        population.histograms.items,
+        population.histograms.counts,
+        domain_size=400,
+    )
+    plan = Plan(users=USERS, items=400, selector="fixed", threshold=30.0)
+    assert agrees(fresh(wider, plan).relative_loss, losses(measured(wider, plan, 20)))
+    without, with_them = (
+        fresh(p, plan_of("truncated-laplace", 1.0, selector="fixed", threshold=30))
+        for p in (population, wider)
+    )
+    assert with_them.relative_loss == pytest.approx(without.relative_loss)
+
+
+def test_costs_are_the_ledger_s(population: SparsePopulation, predictor: Predictor) -> None:
+    plan = plan_of("gaussian", 1.0)
+    prediction, result = predictor.predict(plan), simulate(population, plan, seed=0)
+    assert prediction.total == result.total
+    assert prediction.tight == result.tight
+    assert prediction.tight.epsilon < prediction.total.epsilon
+
+
+def test_what_cannot_be_predicted_is_refused(predictor: Predictor) -> None:
+    with pytest.raises(InvalidInput, match="debiased"):
+        predictor.predict(plan_of("gaussian", 1.0, debias="poisson"))
+    with pytest.raises(InvalidInput, match="the plan 7"):
+        predictor.predict(Plan(users=7, items=ITEMS))
+    with pytest.raises(InvalidPlan, match="unknown selector 'nope'"):
+        predictor.predict(plan_of("gaussian", 1.0, selector="nope"))
+    empty = SparsePopulation.from_arrays(np.array([0, 0]), np.zeros(0, int), np.zeros(0, int), domain_size=2)
+    with pytest.raises(InvalidInput, match="no user has any item"):
+        Predictor(empty).predict(Plan(users=1, items=2))
