@@ -14,6 +14,7 @@ AnyIntegers = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
+Labels = Sequence[str | int]
 
 # A user's total stays below this, so that sums of squares and clipped vectors fit in 64 bits.
 MAX_USER_TOTAL = 2**31 - 1

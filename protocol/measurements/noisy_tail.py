@@ -1,4 +1,4 @@
-"""Round 1 when the devices add the noise: one column of the tail, measured so that its running sums come out well.
+"""`noisy-tail`: one column of the tail, to which the devices add the noise. Round 1 of closed domains.
 
 A selector reads sums over all bins above a candidate. Independent noise on each of K bins would pile up like sqrt(K) in
 them. Instead the bins x, from the top one down, are sent as R x, and the server reads the running sums off as L (R x +
@@ -18,29 +18,25 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.histograms import Floats, Histograms, Integers
+from fedhist.protocol.errors import DecodeError, InvalidPlan
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
+from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.given import Column
+from fedhist.protocol.measurements.limits import at_most
 from fedhist.protocol.measurements.tail import binned_users
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Neighbours, Norm, Sensitivity
+from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share, gaussian_share, laplace_share
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
-
-COLUMNS = {
-    "weighted-quantile": "weights",
-    "dpsgd": "weights",
-    "output-perturbation": "weights",
-    "m-quantile": "counts",
-    "quantile": "counts",
-}
-"""What each selector reads that can do with a noisy tail. A selector that is not here is refused with such noise."""
 
 # Gaussian deviations stay below 2^27 steps, and sensitivities below three times the largest value times 2^p.
 _ROOM = 2.0**27 / 3
@@ -49,7 +45,22 @@ _COEFFICIENT_BITS = (8, 16)
 
 
 @dataclass(frozen=True, eq=False)
-class TailMeasurement:
+class NoisyTail:
+    """The column above each candidate, with noise: unbiased, possibly negative and not monotone.
+
+    Args:
+        values: the number or the weight of the users above candidate k, for each k.
+        deviations: the standard deviation of the noise on each.
+        users: the number of users in the sum.
+    """
+
+    values: Floats
+    deviations: Floats
+    users: int
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
     """How a plan's noisy tail is measured; the same on devices and server.
 
     Args:
@@ -75,36 +86,106 @@ class TailMeasurement:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyTail:
-    """The column above each candidate, with noise: unbiased, possibly negative and not monotone.
+class NoisyTailMeasurement(Measurement):
+    """One value a candidate, noised in shares. `toeplitz_sensitivity` has the proof."""
 
-    Args:
-        values: the number or the weight of the users above candidate k, for each k.
-        deviations: the standard deviation of the noise on each.
-        users: how many users the sum is over.
-    """
+    name = "noisy-tail"
+    takes = Column
+    offers = frozenset({"weights", "counts"})
+    where = "with noise from devices"
 
-    values: Floats
-    deviations: Floats
-    users: int
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Whole histograms of a closed domain, noised by the devices."""
+        return plan.noise_by_devices
 
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Noisy sums."""
+        candidates = len(plan.candidate_steps)
+        return Words(
+            asks=f"how users' {plan.norm.value} norms are spread over {candidates:,} candidate thresholds, with noise",
+            work="norms into bins, noise",
+            sends=f"{candidates:,} noisy whole numbers",
+            detail=f"Each user's {plan.norm.value} norm falls into a bin between candidates. The participant adds up "
+            f"its bins and puts a share of the noise on each of the {candidates:,} values.",
+        )
 
-def noisy_tail_length(candidates: int) -> int:
-    """The length of the round-1 vector: one value a candidate."""
-    return candidates
+    @property
+    def design(self) -> Design:
+        """How this column is measured."""
+        assert isinstance(self.given, Column)  # noqa: S101 - as `takes` says
+        if self.given.name not in self.offers:
+            raise DecodeError(f"the column {self.given.name!r} of a tail is unknown; allowed: weights, counts")
+        return tail_design(self.plan, self.given.name)
+
+    @property
+    def shape(self) -> Shape:
+        """One value a candidate: the bin below all of them is not sent."""
+        length, design = len(self.plan.candidate_steps), self.design
+        return Shape(
+            length=length,
+            largest=design.largest * int(design.coefficients[0]),
+            noise=design.share.reach(length, self.plan.masks.participants),
+        )
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the sum that is noised, before it is read."""
+        return {"sum": self.design.sensitivity}
+
+    @property
+    def share(self) -> Share:
+        """The participant's noise."""
+        return self.design.share
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """R x summed over these users, without noise: that is added once for all users of a participant."""
+        plan, design = self.plan, self.design
+        candidates = plan.candidate_steps
+        bins, weights = binned_users(users, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap)
+        length = len(candidates) + 1
+        if design.counted:
+            column = np.bincount(bins, minlength=length)
+        else:
+            rounded = round_weights(weights, design.shift)
+            column = np.bincount(bins, weights=rounded, minlength=length).astype(np.int64)
+        # One user adds at most c_0 to a row, so nothing here exceeds 2^31 users times 2^27.
+        return Summed(np.convolve(design.coefficients, column[:0:-1])[: len(candidates)])
+
+    def check(self, summed: Summed, users: int) -> None:
+        """No more than the largest value of each user."""
+        at_most(summed.values, users * self.shape.largest, "a measured sum")
+
+    def read(self, total: Total) -> NoisyTail:
+        """The noisy sums above each candidate, from the noisy R x."""
+        design = self.design
+        reading = reading_coefficients(design.coefficients)
+        sums = np.convolve(reading, total.values.astype(np.float64))[: len(total.values)]
+        spreads = np.sqrt(np.cumsum(reading * reading)) * design.share.deviation(total.shares)
+        return NoisyTail(
+            values=sums[::-1] / design.unit, deviations=spreads[::-1] / design.unit, users=total.users
+        )
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The running sums, from the largest candidate down, in users or weight."""
+        unit = self.design.unit * int(self.design.coefficients[0])
+        places = np.flatnonzero(summed.values)[:most].tolist()
+        return [(f"sum {place}", summed.values[place] / unit) for place in places]
 
 
 @functools.lru_cache(maxsize=64)
-def tail_measurement(plan: Plan) -> TailMeasurement:
-    """The measurement that this plan asks for. InvalidPlan if its noise can't be drawn in shares."""
+def tail_design(plan: Plan, column: str) -> Design:
+    """How this plan measures a column. InvalidPlan if its noise can't be drawn in shares."""
     candidates = len(plan.candidate_steps)
-    counted = plan.norm is Norm.L1 or COLUMNS.get(str(plan.selector)) == "counts"
-    if plan.mechanism == "laplace":
-        # Under l1 every weight is one: the weights are the counts.
+    shares = plan.noise_shares
+    # Under l1 every weight is one: the weights are the counts.
+    counted = plan.norm is Norm.L1 or column == "counts"
+    if plan.norm is Norm.L1:
         coefficients = running_sum_root(candidates, None)
         sensitivity = toeplitz_sensitivity(coefficients, 1, norm=Norm.L1, neighbours=plan.neighbours)
-        share = laplace_share(sensitivity, plan.epsilon_select, shares=plan.noise_shares)
-        return TailMeasurement(True, 0, 1, coefficients, sensitivity, share)
+        share = laplace_share(sensitivity, plan.epsilon_select, shares=shares)
+        return Design(counted, 0, 1, coefficients, sensitivity, share)
     multiplier = select_multiplier(plan)
     room = math.floor(math.log2(_ROOM / multiplier))
     least, most = _COEFFICIENT_BITS
@@ -120,8 +201,8 @@ def tail_measurement(plan: Plan) -> TailMeasurement:
     largest = round_weights(np.array([cap]), shift).item()
     coefficients = running_sum_root(candidates, bits)
     sensitivity = toeplitz_sensitivity(coefficients, largest, norm=Norm.L2, neighbours=plan.neighbours)
-    share = gaussian_share(sensitivity, multiplier, shares=plan.noise_shares)
-    return TailMeasurement(counted, shift, largest, coefficients, sensitivity, share)
+    share = gaussian_share(sensitivity, multiplier, shares=shares)
+    return Design(counted, shift, largest, coefficients, sensitivity, share)
 
 
 def select_multiplier(plan: Plan) -> float:
@@ -180,34 +261,6 @@ def toeplitz_sensitivity(
             worst = max(worst, int(apart.max()))
     square = largest**2 * worst if norm is Norm.L2 else (largest * worst) ** 2
     return Sensitivity(square=square, norm=norm, neighbours=neighbours)
-
-
-def noisy_tail_vector(histograms: Histograms, plan: Plan) -> Integers:
-    """R x summed over these users, without noise: that is added once for all users of a participant."""
-    measurement = tail_measurement(plan)
-    candidates = plan.candidate_steps
-    bins, weights = binned_users(
-        histograms, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
-    )
-    length = len(candidates) + 1
-    if measurement.counted:
-        column = np.bincount(bins, minlength=length)
-    else:
-        rounded = round_weights(weights, measurement.shift)
-        column = np.bincount(bins, weights=rounded, minlength=length).astype(np.int64)
-    # One user adds at most c_0 to a row, so nothing here exceeds 2^31 users times 2^27.
-    return np.convolve(measurement.coefficients, column[:0:-1])[: len(candidates)]
-
-
-def read_noisy_tail(vector: Integers, plan: Plan, *, users: int, shares: int) -> NoisyTail:
-    """The noisy sums above each candidate, from the noisy R x that holds so many shares."""
-    measurement = tail_measurement(plan)
-    reading = reading_coefficients(measurement.coefficients)
-    sums = np.convolve(reading, vector.astype(np.float64))[: len(vector)]
-    spreads = np.sqrt(np.cumsum(reading * reading)) * measurement.share.deviation(shares)
-    return NoisyTail(
-        values=sums[::-1] / measurement.unit, deviations=spreads[::-1] / measurement.unit, users=users
-    )
 
 
 def reading_coefficients(coefficients: Integers) -> Floats:

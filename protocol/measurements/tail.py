@@ -1,28 +1,35 @@
-"""What devices send: sums over users of fixed-length integer vectors, each with its sensitivity.
-
-Devices know statistics, never selectors: every selector of the closed domain reads the one `tail` vector.
-"""
+"""`tail`: how many users lie above each candidate threshold, and with what weight. Round 1 of closed domains."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.clips.clipping import tail_weights, user_squares, user_totals
-from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
+from fedhist.protocol.histograms import Histograms, Integers, Labels
+from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.limits import at_most, exactly
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_count, tail_weight
+from fedhist.protocol.privacy.randomness import Source
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+_ROOM_FOR_SELECTORS = 1 << 56
 
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """How many users lie above each candidate, and with what weight: the sum of round 1, as a selector reads it.
+    """The sum as a selector reads it.
 
     Args:
         counts: the number of users with norm above candidate k, for each k.
         weights: W(C_k), the sum of their weights min(r_i, sqrt(s)), in multiples of 2^-WEIGHT_BITS.
-        users: how many users the sum is over.
+        users: the number of users in the sum.
         width: counts and weights are known modulo 2^width only, see `protocol/circle.py`.
     """
 
@@ -32,13 +39,84 @@ class Tail:
     width: int = WIDEST
 
 
-def tail_length(candidates: int) -> int:
-    """The length of the round-1 vector: a count and a weight for each of the K + 1 bins."""
-    return 2 * (candidates + 1)
+@dataclass(frozen=True, eq=False)
+class TailMeasurement(Measurement):
+    """A number of users and a weight for each of the K + 1 bins between candidates.
+
+    Sensitivity: a user is in one bin, with a weight in [0, cap]; `neighbours.tail_weight` has the proof for the sums
+    above a candidate, at every candidate at once.
+    """
+
+    name = "tail"
+    offers = frozenset({"weights", "counts"})
+    where = "over closed domains"
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Whole histograms of a closed domain, noised by the server."""
+        return not (plan.is_open or plan.per_item or plan.noise_by_devices)
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Bins and weights."""
+        bins = len(plan.candidate_steps) + 1
+        return Words(
+            asks=f"the {plan.norm.value} norms of users, sorted into {bins:,} bins between candidate thresholds",
+            work="norms into bins",
+            sends=f"{2 * bins:,} whole numbers",
+            detail=f"Each user's {plan.norm.value} norm falls into one of {bins:,} bins, with a weight for what clipping "
+            "costs.",
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """Two values a bin. Selectors add noise of their own, for which there is room up to the widest sums."""
+        length = 2 * (len(self.plan.candidate_steps) + 1)
+        return Shape(length=length, largest=self.plan.tail_cap, noise=_ROOM_FOR_SELECTORS)
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the sums above each candidate."""
+        neighbours = self.plan.neighbours
+        return {
+            "weights": tail_weight(self.plan.tail_cap, neighbours=neighbours),
+            "counts": tail_count(neighbours=neighbours),
+        }
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """The users of each bin, then their weights."""
+        plan = self.plan
+        return Summed(
+            tail_vector(
+                users, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+            )
+        )
+
+    def check(self, summed: Summed, users: int) -> None:
+        """Every user is in one bin, with a weight up to the cap."""
+        counted, weighed = np.split(summed.values, 2)
+        exactly(counted, users)
+        at_most(weighed, counted * self.plan.tail_cap, "the weight of a bin")
+
+    def read(self, total: Total) -> Tail:
+        """The sums above each candidate, from the sums in each bin."""
+        counted, weighed = np.split(total.values, 2)
+        return Tail(counts=above(counted), weights=above(weighed), users=total.users, width=total.width)
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The bins that hold somebody."""
+        bins = len(summed.values) // 2
+        places = np.flatnonzero(summed.values)[:most].tolist()
+        return [
+            (f"users in bin {place}", float(summed.values[place]))
+            if place < bins
+            else (f"weight in bin {place - bins}", summed.values[place] / 2**WEIGHT_BITS)
+            for place in places
+        ]
 
 
 def tail_vector(histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, cap: int) -> Integers:
-    """The round-1 vector summed over these users.
+    """The vector summed over these users.
 
     Bin k holds the users whose norm is above exactly k candidates; first the number of users in each bin, then their
     weight. l2: the weight is r_i = |N_i|_1/|N_i|_2 (Liu et al. 4.2, the summand of W), rounded to 2^-WEIGHT_BITS and
@@ -69,13 +147,7 @@ def binned_users(
     return np.searchsorted(cuts, sizes, side="left"), weights
 
 
-def read_tail(vector: Integers, *, users: int, width: int = WIDEST) -> Tail:
-    """The sums above each candidate, from the sums in each bin."""
-    counted, weighed = np.split(vector, 2)
-    return Tail(counts=_above(counted), weights=_above(weighed), users=users, width=width)
-
-
-def _above(bins: Integers) -> Integers:
-    """Above candidate k are the bins k + 1 and up."""
-    suffix: Integers = np.cumsum(bins[::-1])[::-1]
-    return suffix[1:]
+def above(bins: Integers) -> Integers:
+    """The sums above each candidate: above candidate k are the bins k + 1 and up. Bins are the last axis."""
+    suffix: Integers = np.cumsum(bins[..., ::-1], axis=-1)[..., ::-1]
+    return suffix[..., 1:]

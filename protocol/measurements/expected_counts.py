@@ -1,4 +1,4 @@
-"""Round 1 over an open domain: the expected randomly clipped count of every item at every candidate.
+"""The expected randomly clipped count of every item at every candidate: what round 1 of an open domain is about.
 
 A user with total m keeps each of their items with probability min(1, C/m), so the expected clipped count of item j is
 A_j(C) = sum_i N_ij min(1, C/m_i) (Liu et al., section 5). One number in the bin of the user's total gives it for all
@@ -18,10 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from fedhist.protocol.circle import WIDEST, size
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
+from fedhist.protocol.measurements.tail import above
 
 SHARE_BITS = 16
 _CHUNK_CELLS = 1 << 19
@@ -90,13 +90,8 @@ class BucketedCounts:
         yield self.table
 
 
-def plain_header_length(candidates: int) -> int:
-    """The dense part of the plain form: users and their totals, by bin."""
-    return 2 * (candidates + 1)
-
-
-def plain_statistic(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
-    """The plain form, summed over these users: users and totals by bin, and mass and share by item and bin.
+def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
+    """Summed over these users: users and totals by bin, and mass and share by item and bin.
 
     The key of item j and bin b is j (K + 1) + b.
     """
@@ -119,60 +114,14 @@ def plain_statistic(histograms: Histograms, candidates: Integers, cap: int) -> t
     return header, keyed
 
 
-def read_plain(header: Integers, keyed: Keyed, candidates: Integers, *, users: int) -> OpenTail:
-    """The plain form's sum as a selector reads it."""
+def read_sums(header: Integers, keyed: Keyed, candidates: Integers, *, users: int) -> OpenTail:
+    """These sums as a selector reads them."""
     counted, summed = np.split(header, 2)
-    above, above_totals = _above(counted), _above(summed)
+    users_above, above_totals = above(counted), above(summed)
     return OpenTail(
-        users_above=above,
-        overflow=above_totals - candidates * above,
+        users_above=users_above,
+        overflow=above_totals - candidates * users_above,
         expected=BinnedCounts(keyed=keyed, candidates=candidates),
-        users=users,
-    )
-
-
-def bucketed_length(candidates: int, buckets: int) -> int:
-    """The length of the bucketed form: for each candidate the users above, the overflow, and a value a bucket."""
-    return candidates * (buckets + 2)
-
-
-def bucketed_statistic(
-    histograms: Histograms, candidates: Integers, cap: int, *, bucket_of: Integers, buckets: int
-) -> Integers:
-    """The bucketed form, summed over these users: one fixed-length vector, whatever the items are.
-
-    Hashing items into buckets adds up their A_j(C), which is linear, so sensitivities stay as they are.
-    """
-    hashed = Histograms(
-        offsets=histograms.offsets - histograms.offsets[0],
-        items=bucket_of[entry_items(histograms)],
-        counts=entry_counts(histograms),
-        domain_size=buckets,
-        first_user=histograms.first_user,
-    )
-    header, keyed = plain_statistic(hashed, candidates, cap)
-    tail = read_plain(header, keyed, candidates, users=histograms.users)
-    table = np.zeros((buckets, len(candidates)), dtype=np.int64)
-    present = np.unique(keyed.keys // (len(candidates) + 1))
-    pieces = list(tail.expected.pieces())
-    if pieces:
-        table[present] = np.concatenate(pieces)
-    return np.concatenate([tail.users_above, tail.overflow, table.reshape(-1)])
-
-
-def read_bucketed(vector: Integers, candidates: Integers, *, users: int, width: int = WIDEST) -> OpenTail:
-    """The bucketed form's sum as a selector reads it.
-
-    Under masks it is known modulo 2^width only, so every value is read as its distance to 0 on the circle, cut to
-    what these users can add up to: of honest sums that is the value itself, and of any others it still moves by no
-    more than a user moves the sum.
-    """
-    count, mass = len(candidates), users * int(candidates[-1])
-    above, overflow, table = np.split(vector, [count, 2 * count])
-    return OpenTail(
-        users_above=size(above, users, width),
-        overflow=size(overflow, mass, width),
-        expected=BucketedCounts(table=size(table, mass << SHARE_BITS, width).reshape(-1, count)),
         users=users,
     )
 
@@ -213,9 +162,3 @@ def _shares(running: Integers, offsets: Integers, owners: Integers) -> Integers:
 
 def _weighted(bins: Integers, weights: Integers, width: int) -> Integers:
     return np.bincount(bins, weights=weights, minlength=width).astype(np.int64)
-
-
-def _above(bins: Integers) -> Integers:
-    """Above candidate k are the bins k + 1 and up."""
-    suffix: Integers = np.cumsum(bins[::-1])[::-1]
-    return suffix[1:]

@@ -1,0 +1,199 @@
+"""What is measured: a vector that each device computes from its users and the server learns the sum of.
+
+A measurement answers every question about itself in one file: how long its vector is and how large one user can make
+it, how far one user moves the sum (with the proof), how a device computes it, what a server can refuse of it, how the
+sum is read, and how all this is said to a person. Transports, codecs, masks and reports ask; they know no other way
+to tell measurements apart. A new one is a file in this folder and a line in the registry.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from fedhist.protocol.circle import WIDEST
+from fedhist.protocol.errors import UnexpectedMessage
+from fedhist.protocol.histograms import Histograms, Integers, Labels
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.masking.encoding import width_for
+from fedhist.protocol.measurements.given import NOTHING, Given, Nothing
+from fedhist.protocol.privacy.neighbours import Sensitivity
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.privacy.shares import Share
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a transport needs to know to carry and add up a measurement.
+
+    Args:
+        length: the number of values in the vector.
+        largest: the most that one user adds to any value, noise aside.
+        columns: the number of values of each key, 0 where no keys travel.
+        bins: the number of keys of each item.
+        noise: the most that noise adds to the sum anywhere, either way, but with probability 2^-40.
+    """
+
+    length: int
+    largest: int
+    columns: int = 0
+    bins: int = 1
+    noise: int = 0
+
+
+@dataclass(frozen=True)
+class Words:
+    """A measurement in words, for reports, traces and --verbose.
+
+    Args:
+        asks: what the server asks for, as the end of "The server asks for ...".
+        work: what a device does, in two or three words.
+        sends: what a device sends, in two or three words.
+        detail: what the device computes, as sentences.
+    """
+
+    asks: str
+    work: str
+    sends: str
+    detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """A measurement, summed over some users. Sums by item number where keys travel."""
+
+    values: Integers = field(repr=False)
+    keyed: Keyed | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """A measurement, summed over the cohort, as a transport hands it to the coordinator.
+
+    Args:
+        users: the number of users in the sum.
+        values: the vector.
+        keyed: sums by item number, where keys travel.
+        labels: what the items are called; None means by their numbers.
+        shares: under masks, the number of participants' vectors, and so of shares of noise, in the sum.
+        width: under masks, values are known modulo 2^width only: see `protocol/circle.py` for what may be done with
+            them.
+        unread: the sum is a table that does not decode. A transport hands it on like any other, so that nothing that
+            it reports depends on this.
+    """
+
+    users: int
+    values: Integers = field(repr=False)
+    keyed: Keyed | None = field(default=None, repr=False)
+    labels: Labels | None = field(default=None, repr=False)
+    shares: int = 0
+    width: int = WIDEST
+    unread: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement(ABC):
+    """One way to measure, for one plan and for what earlier rounds handed on."""
+
+    name: ClassVar[str]
+    """In requests, and in the registry."""
+
+    takes: ClassVar[type[Given]] = Nothing
+    """What earlier rounds must hand on."""
+
+    offers: ClassVar[frozenset[str]] = frozenset()
+    """What a selector can read in the sum; empty for what is released."""
+
+    where: ClassVar[str]
+    """The kind of plan, as the end of "a selector for plans ..."."""
+
+    names_travel: ClassVar[bool] = False
+    """Whether items' names are in an answer, so that its length tells of its users' data."""
+
+    plan: Plan
+    given: Given = NOTHING
+
+    def __post_init__(self) -> None:
+        if type(self.given) is not self.takes:
+            raise UnexpectedMessage(state=self.name, message=self.given)
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Whether a device may answer this measurement under the plan. It refuses all others."""
+
+    @classmethod
+    @abstractmethod
+    def words(cls, plan: Plan) -> Words:
+        """How a person is told what is measured."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """The size of an answer, which no data changes except through keys."""
+
+    @property
+    @abstractmethod
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """How far one user moves the sum: of each part of the reading that is noised or scored, by its name.
+
+        In the units of the reading. The norm is over the items or values of one candidate; a score moves by at most
+        this at every candidate.
+        """
+
+    @property
+    def share(self) -> Share | None:
+        """What each participant adds to each value; None when the server draws the noise."""
+        return None
+
+    @abstractmethod
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """The device: the sum over these users. One device is a batch of one."""
+
+    @abstractmethod
+    def check(self, summed: Summed, users: int) -> None:
+        """The server: raise OutOfBounds unless this number of honest users can have sent it.
+
+        A participant with u users sends a sum of u users' vectors, so any norm of it is at most u times the bound on
+        one user's. That whole numbers from 0 to u times the largest arrived is settled by the codec.
+        """
+
+    @abstractmethod
+    def read(self, total: Total) -> Any:
+        """The server: the sum as selectors and release rules work on it."""
+
+    @abstractmethod
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """Some values of one device's answer with the names of their places, for people. NOT private."""
+
+    def with_labels(self, labels: Labels) -> Self:
+        """The measurement for a participant whose items have these names."""
+        return self
+
+    @property
+    def masked_length(self) -> int:
+        """The number of values that travel under masks, of which none may depend on what keys there are."""
+        return self.shape.length
+
+    @property
+    def masked_width(self) -> int:
+        """32 or 64 bits a value, so that no sum over the plan's users wraps; see `masking/encoding` for the proof.
+
+        Noise stays inside `shape.noise` but with probability 2^-40; a sum that wraps around is wrong and as private
+        as ever.
+        """
+        shape = self.shape
+        return width_for(max(shape.largest, 1), self.plan.users, noise_tail=shape.noise)
+
+    def to_masked(self, summed: Summed, labels: Labels | None) -> Integers:
+        """A participant's answer as the vector that is masked; `labels` name its item numbers."""
+        return summed.values
+
+    def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
+        """The sum of such vectors."""
+        return Total(users=users, values=vector, shares=shares, width=self.masked_width)

@@ -1,0 +1,97 @@
+"""`kept-table`: the same items as a table whose length tells nothing. What open domains release under masks.
+
+A list of keys can't be masked; an invertible Bloom lookup table is a vector, and the sum of tables is a table of the
+sum. `protocol/plan/table_terms.py` says how long it is and what it costs that it may fail to decode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers, Labels
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.measurements.contract import Summed, Total, Words
+from fedhist.protocol.measurements.given import SaltedBound
+from fedhist.protocol.measurements.kept_items import KeptItems, keyed_part
+from fedhist.protocol.plan.table_terms import table_shape
+from fedhist.protocol.sketch.iblt import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
+from fedhist.protocol.wire.keyed_codec import with_short_names
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class KeptTable(KeptItems):
+    """The cells of a table. Sensitivity is that of the items in it, once it is decoded."""
+
+    name = "kept-table"
+    takes = SaltedBound
+    names_travel = False
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """An open domain under masks."""
+        return plan.has_table
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """A table."""
+        return Words(
+            asks="histograms of at most C items of each user, drawn at random, as tables",
+            work="draws C items, table",
+            sends="a table of fixed length",
+            detail="Each user keeps at most C items, drawn at random. The participant puts their names and counts into "
+            f"a table with room for at least {plan.table_capacity:,} items, whose length does not depend on them.",
+        )
+
+    @property
+    def threshold(self) -> Threshold:
+        """The bound."""
+        return self._salted.threshold
+
+    @property
+    def masked_length(self) -> int:
+        """The cells of the table, of which none depends on what keys there are."""
+        return self._table.length
+
+    @property
+    def masked_width(self) -> int:
+        """A table's cells need 64 bits, by the proof in protocol/sketch/iblt.py."""
+        return 64
+
+    def to_masked(self, summed: Summed, labels: Labels | None) -> Integers:
+        """The table. Items whose names do not fit are left out."""
+        keyed = with_short_names(keyed_part(summed), 1, labels, self.plan.label_bytes)
+        keys = keyed.keys.tolist()
+        names = keys if labels is None else [labels[key] for key in keys]
+        return encode_table(names, keyed.values[:, 0], self._table, salt=self._salted.salt)
+
+    def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
+        """The keys and counts in the sum of tables. One that does not decode holds none, and says so."""
+        unread = False
+        try:
+            table = decode_table(vector, self._table, salt=self._salted.salt)
+        except TableNotDecoded:
+            table, unread = Decoded(labels=[], counts=vector[:0]), True
+        return Total(
+            users=users,
+            values=vector[:0],
+            keyed=Keyed(keys=np.arange(len(table.counts)), values=table.counts[:, np.newaxis]),
+            labels=table.labels,
+            shares=shares,
+            unread=unread,
+        )
+
+    @property
+    def _salted(self) -> SaltedBound:
+        assert isinstance(self.given, SaltedBound)  # noqa: S101 - as `takes` says
+        return self.given
+
+    @property
+    def _table(self) -> TableShape:
+        return table_shape(self.plan, self.threshold.steps)
