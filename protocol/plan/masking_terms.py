@@ -101,21 +101,16 @@ def _check_open(plan: Plan) -> None:
 
 
 def masks_of(plan: Plan) -> Masks:
-    """How many participants may be corrupt, how many are sure to stay, and of how many shares noise is sure to be.
+    """All participants, those that are sure to stay, and the shares of noise that are sure to hide something.
 
-    Those that stay are all less the drop-outs that are tolerated, and at least MIN_PARTICIPANTS less one. Corrupt
-    ones know their own shares of noise, so these hide nothing and are not counted on.
+    Those that stay are all less the drop-outs that are tolerated, and at least MIN_PARTICIPANTS less one. Those that
+    may be corrupt know their own shares of noise, which are not counted on.
     """
     if plan.participants is None:
         raise LookupError("a plan without masking has no participants: ask plan.is_masked first")
     survivors = max(plan.participants - share_of(plan.participants, plan.dropout_share), MIN_PARTICIPANTS - 1)
     corrupt = share_of(plan.participants, plan.corrupt_share)
-    return Masks(
-        participants=plan.participants,
-        corrupt=corrupt,
-        minimum_survivors=survivors,
-        noise_shares=survivors - corrupt,
-    )
+    return Masks(plan.participants, minimum_survivors=survivors, noise_shares=survivors - corrupt)
 
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:

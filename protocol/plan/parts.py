@@ -31,13 +31,12 @@ class Open:
 
 @dataclass(frozen=True)
 class Masks:
-    """Numbers of participants: all, those that may be corrupt, and those that are sure to stay.
+    """Numbers of participants: all of them, and those that are sure to stay.
 
     With fewer than `minimum_survivors` at the end of a round nothing is released. `noise_shares` is n_min: how many
     shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise.
     """
 
     participants: int
-    corrupt: int
     minimum_survivors: int
     noise_shares: int

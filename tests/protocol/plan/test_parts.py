@@ -20,7 +20,7 @@ def test_a_plan_has_the_parts_that_its_fields_ask_for():
     masked = Plan(
         users=100, items=10, masking="secagg", participants=20, dropout_share=0.3, corrupt_share=0.2
     )
-    assert masked.masks == Masks(participants=20, corrupt=4, minimum_survivors=14, noise_shares=10)
+    assert masked.masks == Masks(participants=20, minimum_survivors=14, noise_shares=10)
     fixed = Plan(users=100, items=10, selector="fixed", threshold=12.3)
     assert fixed.fixed_threshold.value == pytest.approx(12.3, abs=2.0**-fixed.grid_bits)
 
