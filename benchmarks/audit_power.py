@@ -175,17 +175,17 @@ BUGS = (
     bug(
         "shares of noise: twice as many counted on",
         (
-            "protocol.plan.masking_terms:noise_shares",
-            "return minimum_survivors(plan)",
-            "return 2 * minimum_survivors(plan)",
+            "protocol.plan.masking_terms:masks_of",
+            "noise_shares=survivors",
+            "noise_shares=2 * survivors",
         ),
     ),
     bug(
         "shares of noise: corrupt participants counted on",
         (
-            "protocol.plan.masking_terms:noise_shares",
-            "return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)",
-            "return minimum_survivors(plan)",
+            "protocol.plan.masking_terms:masks_of",
+            "noise_shares=survivors - corrupt",
+            "noise_shares=survivors",
         ),
     ),
     bug(

@@ -202,8 +202,8 @@ def request_key(envelope: Envelope) -> str:
 def round_cost(plan: Plan, round_: Round) -> Cost:
     """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent."""
     if round_ is Round.SELECT:
-        return Cost(plan.epsilon_select, plan.delta_select or 0.0)
-    return Cost(plan.epsilon, plan.delta or 0.0) + most_of_table(plan)
+        return Cost(plan.epsilon_select, plan.delta_select)
+    return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
 
 
 def _check_floors(policy: Policy, plan: Plan) -> None:

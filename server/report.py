@@ -120,7 +120,7 @@ def release_notes(release: Release) -> list[str]:
     notes = why_not_private(release)
     if release.seeded:
         notes.append("simulation only: whoever knows the seed can subtract the noise")
-    if plan.delta and plan.delta > 1 / plan.users:
+    if plan.delta > 1 / plan.users:
         notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
     if plan.selector != "fixed" and release.threshold <= plan.min_threshold:
         notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")

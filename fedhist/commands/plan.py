@@ -363,7 +363,7 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:
     console = stdout_console()
     items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.is_open else "")
-    mechanism = f"random clip, {first.release}" if first.is_open else str(first.mechanism)
+    mechanism = f"random clip, {first.release}" if first.is_open else first.mechanism
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
         f"population  {loaded.population.users:,} users x {items} ({line(loaded.name)})\n"

@@ -420,8 +420,9 @@ def _trials(
 def _engine(options: Options, plan: Plan) -> Engine:
     """The engine with its own settings; under masking its nodes are the plan's participants."""
     own: dict[str, Any] = {"dropout": options.dropout} if options.dropout else {}
-    if options.engine in ON_NODES and (plan.participants or options.nodes) is not None:
-        own["nodes"] = plan.participants or options.nodes
+    nodes = plan.masks.participants if plan.is_masked else options.nodes
+    if options.engine in ON_NODES and nodes is not None:
+        own["nodes"] = nodes
     if options.ray_address is not None:
         own["ray_address"] = options.ray_address
     return engine_named(options.engine, **own)

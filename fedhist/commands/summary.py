@@ -130,7 +130,7 @@ def epsilon_text(epsilon: float) -> str:
 def _mechanism_text(plan: Plan) -> str:
     if plan.is_open:
         return f"random clip, {plan.release}"
-    return f"{plan.mechanism}, each item by itself" if plan.per_item else str(plan.mechanism)
+    return f"{plan.mechanism}, each item by itself" if plan.per_item else plan.mechanism
 
 
 def masking_text(plan: Plan) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.masking.graph import GraphParameters, parameters_for, share_of
 from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
+from fedhist.protocol.plan.parts import Masks
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -55,13 +56,13 @@ def check_masking(plan: Plan) -> None:
         if not (math.isfinite(share) and 0 <= share <= MAX_SHARE):
             raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {MAX_SHARE}")
     try:
-        for devices in (plan.participants, minimum_survivors(plan)):
+        for devices in (plan.masks.participants, plan.masks.minimum_survivors):
             masking_graph(plan, devices)
     except InvalidInput as problem:
         raise InvalidPlan(problem.problem, allowed=problem.allowed, advice=problem.advice) from None
     if plan.is_open:
         _check_open(plan)
-    if noise_shares(plan) < 1:
+    if plan.masks.noise_shares < 1:
         raise InvalidPlan(
             f"{plan.participants} participants of which no honest one is sure to stay",
             allowed="more participants, or smaller shares of corrupt ones and drop-outs",
@@ -99,21 +100,21 @@ def _check_open(plan: Plan) -> None:
             raise InvalidPlan(f"{name} is {value}", allowed=f"a whole number from 1 to {most}")
 
 
-def minimum_survivors(plan: Plan) -> int:
-    """Participants less the drop-outs that are tolerated, and never fewer than MIN_PARTICIPANTS less one."""
-    assert plan.participants is not None  # noqa: S101 - only of masked plans
-    return max(plan.participants - share_of(plan.participants, plan.dropout_share), 2)
+def masks_of(plan: Plan) -> Masks:
+    """All participants, those that are sure to stay, and the shares of noise that are sure to hide something.
 
-
-def noise_shares(plan: Plan) -> int:
-    """The participants that are sure to stay, less those that may be corrupt and know their own shares."""
-    assert plan.participants is not None  # noqa: S101 - only of masked plans
-    return minimum_survivors(plan) - share_of(plan.participants, plan.corrupt_share)
+    Those that stay are all less the drop-outs that are tolerated, and at least MIN_PARTICIPANTS less one. Those that
+    may be corrupt know their own shares of noise, which are not counted on.
+    """
+    if plan.participants is None:
+        raise LookupError("a plan without masking has no participants: ask plan.is_masked first")
+    survivors = max(plan.participants - share_of(plan.participants, plan.dropout_share), MIN_PARTICIPANTS - 1)
+    corrupt = share_of(plan.participants, plan.corrupt_share)
+    return Masks(plan.participants, minimum_survivors=survivors, noise_shares=survivors - corrupt)
 
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
     """The degree of the graph and the share threshold when so many participants advertise; None for all of them."""
-    assert plan.participants is not None  # noqa: S101 - only of masked plans
     terms = MaskingTerms(
         session=bytes(SESSION_BYTES),
         length=1,
@@ -121,6 +122,6 @@ def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
         signed=plan.is_signed,
-        participants=plan.participants,
+        participants=plan.masks.participants,
     )
-    return parameters_for(plan.participants if devices is None else devices, terms)
+    return parameters_for(plan.masks.participants if devices is None else devices, terms)

@@ -7,7 +7,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -19,13 +19,8 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import check_domain, check_sizes, check_thresholds
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
-from fedhist.protocol.plan.masking_terms import (
-    MASKINGS,
-    NOISE_SOURCES,
-    check_masking,
-    minimum_survivors,
-    noise_shares,
-)
+from fedhist.protocol.plan.masking_terms import MASKINGS, NOISE_SOURCES, check_masking, masks_of
+from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
@@ -57,6 +52,8 @@ DEFAULT_SELECTOR = {
     ("closed", "laplace"): "weighted-quantile",
     ("open", "laplace"): "exponential-v",
 }
+# The default of a field that is None for a caller only: construction puts a value there.
+_FILLED_IN: Any = None
 _WHOLE_FIELDS = (
     "users", "items", "candidates", "sparsity", "minimum_cohort", "buckets", "participants", "table_capacity",
     "label_bytes",
@@ -112,13 +109,13 @@ class Plan:
     users: int
     items: int | None = None
     domain: str = "closed"
-    mechanism: str | None = None
-    selector: str | None = None
+    mechanism: str = field(default=_FILLED_IN)
+    selector: str = field(default=_FILLED_IN)
     threshold: float | None = None
     epsilon: float = 1.0
-    delta: float | None = None
+    delta: float = field(default=_FILLED_IN)
     epsilon_select: float = 0.1
-    delta_select: float | None = None
+    delta_select: float = field(default=_FILLED_IN)
     neighbours: Neighbours = Neighbours.ADD_REMOVE
     min_threshold: float = 1.0
     max_threshold: float = 1500.0
@@ -127,7 +124,7 @@ class Plan:
     calibration: Calibration = "analytic"
     minimum_cohort: int = 1
     release: str | None = None
-    statistic: str | None = None
+    statistic: str = field(default=_FILLED_IN)
     buckets: int = 4096
     score_sensitivity: str = "range"
     debias: str | None = None
@@ -151,7 +148,7 @@ class Plan:
         self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
         self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
         self._check_names()
-        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, str(self.mechanism)]
+        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, self.mechanism]
         self._fill_in("selector", by_default)
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
@@ -230,9 +227,8 @@ class Plan:
             if not _EPSILONS[0] <= value <= _EPSILONS[1]:
                 raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
         for name, delta in (("delta", self.delta), ("delta-select", self.delta_select)):
-            if delta is not None and 0 < delta < _SMALLEST_DELTA:
+            if 0 < delta < _SMALLEST_DELTA:
                 raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
-        assert self.delta is not None and self.delta_select is not None  # noqa: S101 - filled in above
         if self.mechanism == "gaussian":
             check_delta(self.delta, "delta")
             noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
@@ -282,12 +278,38 @@ class Plan:
     @property
     def minimum_survivors(self) -> int:
         """With fewer participants at the end of a round, masking releases nothing."""
-        return minimum_survivors(self)
+        return self.masks.minimum_survivors
 
     @property
     def noise_shares(self) -> int:
         """n_min: how many shares of honest participants are sure to be in a sum, each of 1/n_min of the noise."""
-        return noise_shares(self)
+        return self.masks.noise_shares
+
+    @cached_property
+    def closed(self) -> Closed:
+        """The items of a closed domain."""
+        if self.items is None or self.sparsity is None:
+            raise LookupError("a plan over an open domain has no list of items: ask plan.is_open first")
+        return Closed(items=self.items, sparsity=self.sparsity)
+
+    @cached_property
+    def open(self) -> Open:
+        """What only an open domain has."""
+        if self.release is None:
+            raise LookupError("a plan over a closed domain has no bar: ask plan.is_open first")
+        return Open(release=cast(OpenNoiseKind, self.release))
+
+    @cached_property
+    def masks(self) -> Masks:
+        """The numbers of participants under masks."""
+        return masks_of(self)
+
+    @cached_property
+    def fixed_threshold(self) -> Threshold:
+        """The threshold of the selector `fixed`, on the grid."""
+        if self.threshold is None:
+            raise LookupError("this plan's threshold is chosen in round 1: ask for the selector first")
+        return self.at_steps(math.ldexp(self.threshold, self.grid_bits))
 
     @property
     def is_pure(self) -> bool:
@@ -313,7 +335,6 @@ class Plan:
     @cached_property
     def multiplier(self) -> float:
         """The Gaussian's standard deviation for each unit of l2 sensitivity."""
-        assert self.delta is not None  # noqa: S101 - filled in on construction
         return noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
 
     @property
@@ -325,8 +346,7 @@ class Plan:
         measured in deviations has l2 norm at most 1/sigma. The same as a budget of eps/d, or about
         eps/sqrt(d log(1/delta)), for each item alone.
         """
-        assert self.items is not None  # noqa: S101 - closed domains only
-        return math.sqrt(self.items) if self.mechanism == "gaussian" else float(self.items)
+        return math.sqrt(self.closed.items) if self.mechanism == "gaussian" else float(self.closed.items)
 
     @cached_property
     def noise_price(self) -> float:
@@ -335,11 +355,10 @@ class Plan:
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
         """
-        assert self.items is not None  # noqa: S101 - closed domains only
         mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
-        return (1 if self.per_item else self.items) * self.unit_noise * mean_absolute
+        return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
 
     @cached_property
     def grid_bits(self) -> int:
@@ -350,7 +369,7 @@ class Plan:
         limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
         for_noise = math.floor(
-            math.log2(_MAX_NOISE_STEPS[str(self.mechanism)] / (self.unit_noise * self.max_threshold))
+            math.log2(_MAX_NOISE_STEPS[self.mechanism] / (self.unit_noise * self.max_threshold))
         )
         return min(limit, for_bound, for_noise)
 
@@ -370,8 +389,7 @@ class Plan:
     @property
     def tail_cap(self) -> int:
         """The largest weight a user may have in the tail: sqrt(s) under l2, one under l1."""
-        assert self.sparsity is not None  # noqa: S101 - filled in on construction
-        return weight_cap(self.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
+        return weight_cap(self.closed.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
 
     def at_steps(self, steps: float) -> Threshold:
         """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
@@ -385,9 +403,9 @@ class Plan:
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""
-        assert self.delta is not None  # noqa: S101 - filled in on construction
-        kind = cast(OpenNoiseKind, self.release)
-        return bars_for(kind, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
+        return bars_for(
+            self.open.release, thresholds, epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it."""

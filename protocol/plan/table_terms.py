@@ -64,7 +64,6 @@ def fit_noise(plan: Plan, steps: int) -> OpenNoise | None:
     """The noise on the number of distinct items at this threshold, in [-bar, bar]; None where no test is needed."""
     if not _may_overflow(plan, steps):
         return None
-    assert plan.delta_select is not None  # noqa: S101 - filled in on construction
     # D moves by at most C under either relation, as one key does under add-remove.
     return truncated_laplace(
         steps, epsilon=plan.epsilon_select, delta=plan.delta_select, neighbours=Neighbours.ADD_REMOVE
@@ -95,7 +94,7 @@ def most_of_table(plan: Plan) -> Cost:
     if not plan.has_table:
         return Cost(0.0, 0.0)
     decoding = Cost(0.0, 2 * MAX_FAILURE)
-    return decoding + Cost(plan.epsilon_select, plan.delta_select or 0.0) if is_tested(plan) else decoding
+    return decoding + Cost(plan.epsilon_select, plan.delta_select) if is_tested(plan) else decoding
 
 
 def check_table(plan: Plan) -> None:
@@ -144,7 +143,7 @@ def _may_overflow(plan: Plan, steps: int) -> bool:
 def _thresholds(plan: Plan) -> list[int]:
     """The thresholds that the plan may choose, in counts, rising."""
     if plan.threshold is not None:
-        return [plan.at_steps(plan.threshold).steps]
+        return [plan.fixed_threshold.steps]
     steps: list[int] = plan.candidate_steps.tolist()
     return steps
 

@@ -50,7 +50,7 @@ class MaskedWithCorrupt:
     def total(self, request: Request) -> Total:
         """One masked round, in which as many participants drop out as the plan tolerates."""
         plan = request.plan
-        parts = plan.participants or 0
+        parts = plan.masks.participants
         draws = self.source.fork("masking", request.round.value)
         vectors = [
             to_vector(answer_population(request, part, source=self.source), request, labels_of(part))
@@ -71,7 +71,7 @@ class MaskedWithCorrupt:
 
 def corrupt_participants(plan: Plan) -> int:
     """How many participants may be corrupt, from the plan's own words."""
-    return share_of(plan.participants or 0, plan.corrupt_share)
+    return share_of(plan.masks.participants, plan.corrupt_share)
 
 
 def _shares_of(request: Request, participants: Collection[int], draws: Source) -> Integers:

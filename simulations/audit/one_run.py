@@ -41,7 +41,7 @@ class Canaries:
     neighbours: Neighbours
     cells: int
     epsilon: float
-    delta: float | None
+    delta: float
     guessed: float
 
     @property

@@ -25,15 +25,15 @@ LEVEL = 1e-3
 """How often a whole audit of mechanisms that keep their promises may fail."""
 
 _CANARIES = {
-    "one run, laplace": Canaries("laplace", ADD, 1, 2.0, None, 0.5),
-    "one run, laplace, replaced": Canaries("laplace", REPLACE, 1, 2.0, None, 0.25),
-    "one run, laplace, spread": Canaries("laplace", ADD, 4, 2.0, None, 0.05),
+    "one run, laplace": Canaries("laplace", ADD, 1, 2.0, 0.0, 0.5),
+    "one run, laplace, replaced": Canaries("laplace", REPLACE, 1, 2.0, 0.0, 0.25),
+    "one run, laplace, spread": Canaries("laplace", ADD, 4, 2.0, 0.0, 0.05),
     "one run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
     "one run, gaussian, replaced": Canaries("gaussian", REPLACE, 1, 4.0, 1e-10, 0.005),
     "one run, gaussian, spread": Canaries("gaussian", ADD, 16, 4.0, 1e-10, 0.005),
 }
 _MASKED_CANARIES = {
-    "shares, one masked run, laplace": Canaries("laplace", ADD, 1, 2.0, None, 0.5),
+    "shares, one masked run, laplace": Canaries("laplace", ADD, 1, 2.0, 0.0, 0.5),
     "shares, one masked run, gaussian": Canaries("gaussian", ADD, 1, 4.0, 1e-10, 0.005),
 }
 _SELECTORS: dict[str, Callable[[], Worlds]] = {

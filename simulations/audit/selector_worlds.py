@@ -42,7 +42,7 @@ _BUDGETS: dict[str, Any] = {
 
 def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
     """The user is the last one; the cells are the user's own."""
-    size = plan.items or 0
+    size = plan.closed.items
     return Worlds(
         plan=plan,
         without=crafted([*others, []], size),

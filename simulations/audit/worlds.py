@@ -88,7 +88,7 @@ def lied(total: Total, request: Request, lie: Integers) -> Total:
     """What the server reads when this was added to the sum of the masked vectors, modulo their width."""
     vector = np.concatenate([[total.users], total.values])
     summed = signed(vector + np.concatenate([[0], lie]), vector_width(request))
-    return to_total(summed, request, participants=request.plan.participants or 0)
+    return to_total(summed, request, participants=request.plan.masks.participants)
 
 
 @dataclass

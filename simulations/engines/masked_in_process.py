@@ -60,7 +60,7 @@ def masked_round(
         dropout: the share of participants that fall silent, at each stage in turn.
         observe: told of every stage.
     """
-    parts = request.plan.participants or 0
+    parts = request.plan.masks.participants
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
     draws = source.fork("masking", request.round.value)
     with _table(parts, vector_length(request)) as vectors:

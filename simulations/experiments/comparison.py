@@ -176,7 +176,6 @@ def rows_of(
 
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: Row) -> Row:
-    assert plan.selector is not None  # noqa: S101 - filled in by Plan
     row: Row = {
         "data": cell.users.name,
         "users": size[0],

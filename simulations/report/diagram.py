@@ -186,7 +186,7 @@ def _release_answer(plan: Plan) -> tuple[str, str, str]:
     how = "each item by itself" if plan.per_item else f"in {plan.norm.value} norm"
     return (
         "clips to C",
-        f"{plan.items or 0:,} whole numbers",
+        f"{plan.closed.items:,} whole numbers",
         f"Each user is clipped {how} on a grid of whole numbers; users below C are exact.",
     )
 

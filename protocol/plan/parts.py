@@ -1,0 +1,42 @@
+"""What only some plans have: each part holds values that are always there, so nobody asks whether one is None.
+
+    plan.closed   a closed domain          else plan.open, of an open one
+    plan.masks    masks                    where plan.is_masked
+    plan.fixed_threshold                   where the selector is `fixed`
+
+To ask for a part that a plan does not have is a mistake in the program: a LookupError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedhist.protocol.privacy.bars import OpenNoiseKind
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A public list of items: d of them, and s, the bound on a user's distinct items that round 1 uses."""
+
+    items: int
+    sparsity: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """Items that nobody can list, and the noise and bar that they are released with."""
+
+    release: OpenNoiseKind
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Numbers of participants: all of them, and those that are sure to stay.
+
+    With fewer than `minimum_survivors` at the end of a round nothing is released. `noise_shares` is n_min: how many
+    shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise.
+    """
+
+    participants: int
+    minimum_survivors: int
+    noise_shares: int
