@@ -94,11 +94,19 @@ BUGS = (
     ),
     bug(
         "l2 clip under Laplace noise",
-        ("client.device:_statistic", "norm=plan.norm, source", "norm=type(plan.norm)('l2'), source"),
+        (
+            "protocol.measurements.clipped_sum:ClippedSum.of",
+            "norm=self.plan.norm, source",
+            "norm=type(self.plan.norm)('l2'), source",
+        ),
     ),
     bug(
         "sqrt(d) where d belongs (items one by one)",
-        ("server.releases.release:_item_sensitivity", "else (items * steps) ** 2", "else items * steps**2"),
+        (
+            "server.releases.debiased_items:item_sensitivity",
+            "else (items * steps) ** 2",
+            "else items * steps**2",
+        ),
     ),
     bug(
         "bar 10 % low",
@@ -109,7 +117,8 @@ BUGS = (
         ),
     ),
     bug(
-        "round 1 not charged", ("server.coordinator:_charge_selection", "ledger.charge(charge)", "del charge")
+        "round 1 not charged",
+        ("server.steps:Choose.charges", "return self.selector.charges(plan)", "return ()"),
     ),
     bug(
         "add-remove Laplace sold as replacement",
@@ -121,9 +130,9 @@ BUGS = (
     ),
     bug(
         "noise on the unclipped support",
-        ("client.device:_support", "np.flatnonzero(counts)", "np.arange(len(counts))"),
+        ("protocol.measurements.kept_items:KeptItems.of", "np.flatnonzero(counts)", "np.arange(len(counts))"),
         (
-            "server.releases.release:_open_release",
+            "server.releases.keys_above_bar:KeysAboveBar.build",
             "keys, counts = keys[counts > 0], counts[counts > 0]",
             "pass",
         ),
@@ -224,17 +233,17 @@ BUGS = (
     bug(
         "a masked sum read before its noise",
         (
-            "server.releases.release:build_release",
-            "signed(total.values + noise.draw(len(total.values), source=source), total.width)",
-            "signed(total.values, total.width) + noise.draw(len(total.values), source=source)",
+            "server.releases.central_noise:CentralNoise.build",
+            "signed(reading.values + noise.draw(len(reading.values), source=source), reading.width)",
+            "signed(reading.values, reading.width) + noise.draw(len(reading.values), source=source)",
         ),
     ),
     bug(
         "items one by one read before their noise",
         (
-            "server.releases.release:_item_release",
-            "signed(total.values[chosen] + drawn, total.width)",
-            "signed(total.values[chosen], total.width) + drawn",
+            "server.releases.debiased_items:DebiasedItems.build",
+            "signed(reading.values[chosen] + drawn, reading.width)",
+            "signed(reading.values[chosen], reading.width) + drawn",
         ),
     ),
     bug(
@@ -247,7 +256,11 @@ BUGS = (
     ),
     bug(
         "open scores that are no distances on the circle",
-        ("protocol.measurements.open_statistics:read_bucketed", "size(overflow, mass, width)", "overflow"),
+        (
+            "protocol.measurements.bucket_totals:BucketTotals.read",
+            "size(overflow, mass, total.width)",
+            "overflow",
+        ),
     ),
     bug(
         "a sum over buckets that wraps around",
@@ -280,18 +293,26 @@ BUGS = (
     bug(
         "the table's salt known before the data",
         (
-            "server.coordinator:_choose",
-            "table_salt=_table_salt(source) if plan.has_table",
-            "table_salt=plan.digest if plan.has_table",
+            "server.releases.keys_in_table:KeysInTable.given",
+            "SaltedBound(selection.threshold, salt)",
+            "SaltedBound(selection.threshold, plan.digest)",
         ),
     ),
     bug(
         "a table's room tested without noise",
-        ("server.releases.release:_check_fits", "total.keyed.length + drawn >", "total.keyed.length >"),
+        (
+            "server.releases.keys_in_table:KeysInTable.build",
+            "len(reading.keys) + drawn >",
+            "len(reading.keys) >",
+        ),
     ),
     bug(
         "the test of a table's room not charged",
-        ("server.releases.release:_table_charges", "return fit, decoding", "return (decoding,)"),
+        (
+            "server.releases.keys_in_table:KeysInTable.charges",
+            "(*release, fit, decoding)",
+            "(*release, decoding)",
+        ),
     ),
     bug(
         "a table with too little room",

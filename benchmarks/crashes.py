@@ -37,10 +37,11 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.commands import run as run_command  # noqa: F401 - loaded once, for all forks
 from fedhist.commands.cli import main as fedhist
 from fedhist.protocol.errors import FedhistError, Refused, RoundFailed
+from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Threshold, Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable
@@ -48,6 +49,8 @@ from fedhist.server.coordinator import run_rounds
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import release_document
+from fedhist.server.selection import Selection
+from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 
@@ -381,12 +384,13 @@ def second_request_faults(memory: Path, plan: Plan, policy: Policy) -> list[str]
     run, _, name = list(before.requests)[-1].rpartition("/")
     faults = []
     if name == "select":
-        admit_in_file(memory, policy, Envelope(run=run, request=SelectRequest(plan)))
+        admit_in_file(memory, policy, Envelope(run=run, request=select_request(plan)))
     else:
         highest = plan.step_range[1]
         taken = 0
         for steps in (highest, highest - 1):
-            request = ReleaseRequest(plan, Threshold(steps, plan.grid_bits))
+            threshold = Threshold(steps, plan.grid_bits)
+            request = release_request(plan, Selection(threshold), source=SystemSource())
             try:
                 admit_in_file(memory, policy, Envelope(run=run, request=request))
                 taken += 1

@@ -21,21 +21,20 @@ from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.measurements.noisy_tail import (
     COLUMNS,
     NoisyTail,
-    noisy_tail_vector,
-    read_noisy_tail,
     reading_coefficients,
     running_sum_root,
-    tail_measurement,
     toeplitz_sensitivity,
 )
-from fedhist.protocol.measurements.tail import read_tail, tail_vector
+from fedhist.protocol.measurements.tail import tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.noise import gaussian_variance, laplace_scale
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 from fedhist.protocol.privacy.shares import Share
+from fedhist.protocol.rounds import Total
 from fedhist.server.selection import selector_for
+from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
 
 WIDTHS = (1e3, 1e6)
@@ -142,9 +141,10 @@ def excesses(
         )
         for shard in shards
     )
-    measured: Integers = sum(noisy_tail_vector(shard, noisy) for shard in shards)
-    exact = read_tail(sums, users=central.users)
-    share = tail_measurement(noisy).share
+    measurement = select_request(noisy).measurement
+    measured: Integers = sum(measurement.of(shard, source=SeededSource(seed)).values for shard in shards)
+    exact = read_statistic(central, Total(users=central.users, values=sums))
+    share = measurement.share
     drawn = (
         share.draw(trials * len(measured), source=SeededSource(seed).fork("participant", one))
         for one in range(PARTICIPANTS)
@@ -155,7 +155,8 @@ def excesses(
         source = SeededSource(seed).fork(trial)
         steps = selector_for(central).select(central, exact, source=source.fork("server")).threshold.steps
         found["server"].append(at_server[chosen_place(central, steps)] / at_server.min())
-        tail = read_noisy_tail(measured + noises[trial], noisy, users=noisy.users, shares=PARTICIPANTS)
+        total = Total(users=noisy.users, values=measured + noises[trial], shares=PARTICIPANTS)
+        tail = measurement.read(total)
         steps = selector_for(noisy).select(noisy, tail, source=source).threshold.steps
         found["devices"].append(errors[chosen_place(noisy, steps)] / errors.min())
         inside = isotonic(tail) <= noisy.noise_price

@@ -42,10 +42,13 @@ from fedhist.client.app import mount  # noqa: E402
 from fedhist.client.populations import SparsePopulation  # noqa: E402
 from fedhist.protocol.grid import Threshold  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest  # noqa: E402
+from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
+from fedhist.protocol.rounds import Request  # noqa: E402
 from fedhist.protocol.wire.envelope import ANSWER, RECORD, Envelope, Status, items_digest  # noqa: E402
 from fedhist.server.app import run_on_grid  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
+from fedhist.server.selection import Selection  # noqa: E402
+from fedhist.server.steps import release_request, select_request  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
 from fedhist.simulations.engines.node_files import read_part, write_population  # noqa: E402
 
@@ -147,8 +150,9 @@ def measure(grid: Grid, plan: Plan, nodes: int, repeats: int) -> Pair:
     """Echoes and ours in turn. The first of ours starts workers and imports, and is thrown away."""
     reports = rounds(grid, plan, nodes)[1]
     sizes = [report.size // report.answered for report in reports]
-    select = SelectRequest(plan), sizes[0]
-    release = ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits)), sizes[1]
+    select = select_request(plan), sizes[0]
+    highest = Selection(Threshold(plan.step_range[1], plan.grid_bits))
+    release = release_request(plan, highest, source=SystemSource()), sizes[1]
     echoes, ours, echo_cpu, our_cpu = [], [], [], []
     begin, begin_cpu = time.perf_counter(), time.process_time()
     one = echo_round(grid, *select)

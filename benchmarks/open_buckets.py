@@ -17,11 +17,12 @@ import numpy as np
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.histograms import Floats, Population
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail, read_bucketed, read_plain
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round, SelectRequest
+from fedhist.protocol.rounds import Round
 from fedhist.server.selection.exponential_v import error_bound, score_range
+from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.in_process import InProcess
@@ -43,14 +44,8 @@ def sets(data: Path, *, quick: bool) -> Iterator[tuple[str, Population]]:
 def read(population: Population, plan: Plan) -> tuple[OpenTail, int]:
     """Round 1 over all users, and the bytes that one of them sends."""
     transport = InProcess(population, SeededSource(1))
-    total = transport.total(SelectRequest(plan))
-    steps = plan.candidate_steps
-    tail = (
-        read_bucketed(total.values, steps, users=total.users)
-        if total.keyed is None
-        else read_plain(total.values, total.keyed, steps, users=total.users)
-    )
-    return tail, transport.bytes_per_user[Round.SELECT]
+    total = transport.total(select_request(plan))
+    return read_statistic(plan, total), transport.bytes_per_user[Round.SELECT]
 
 
 def choice(plan: Plan, bound: Floats) -> Floats:

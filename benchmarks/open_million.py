@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedhist.protocol.plan import STATISTICS, Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import SelectRequest
+from fedhist.server.steps import select_request
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.simulation import simulate
@@ -55,7 +55,7 @@ def measure(users: int, items: int, statistic: str) -> dict[str, float | str]:
         "keys": len(release.labels),
         "bar": release.bar,
         "threshold": release.threshold,
-        "sent": message_bytes(SelectRequest(plan), population, source=SeededSource(1)),
+        "sent": message_bytes(select_request(plan), population, source=SeededSource(1)),
         "first": str(release.labels[0]) if release.labels else "none",
     }
 

@@ -39,7 +39,7 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
 
     The number of users gets none: the plan tells it, and the server learns its sum only.
     """
-    if not request.plan.noise_by_devices:
+    if request.measurement.share is None:
         return vector
     return np.concatenate([vector[:1], add_noise_share(request, vector[1:], source=own)])
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
     from fedhist.server.coordinator import Transport, run_rounds
     from fedhist.server.ledger.budget_file import BudgetFile
-    from fedhist.server.releases.release import Release
+    from fedhist.server.releases.contract import Release
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
 
@@ -46,7 +46,7 @@ _HOMES = {
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
     "server.ledger.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
-    "server.releases.release": ("Release",),
+    "server.releases.contract": ("Release",),
     "client.files.records": ("read_population",),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),

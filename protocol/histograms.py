@@ -86,7 +86,13 @@ class Population(Protocol):
         """The users in order, in pieces of a size that suits a cache; the same pieces each time."""
 
 
-def labels_of(population: Population) -> Sequence[str | int] | None:
+def labels_of(population: Population) -> Labels | None:
     """What the items are called; None when by their numbers alone."""
-    labels: Sequence[str | int] | None = getattr(population, "labels", None)
+    labels: Labels | None = getattr(population, "labels", None)
     return labels
+
+
+def names_of(population: Population) -> Labels:
+    """What the items are called, or their numbers."""
+    labels = labels_of(population)
+    return range(population.domain_size) if labels is None else labels

@@ -33,7 +33,6 @@ from fedhist.protocol.wire.envelope import (
     items_digest,
     new_run_name,
 )
-from fedhist.protocol.withholding import length_tells
 from fedhist.server.collection import (
     Collector,
     Fault,
@@ -46,15 +45,17 @@ from fedhist.server.collection import (
     numbered,
     refusal_in,
 )
-from fedhist.server.coordinator import check_runnable, run_rounds
+from fedhist.server.coordinator import run_rounds
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_target
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
+from fedhist.server.steps import check_runnable
+from fedhist.server.withholding import length_tells
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1

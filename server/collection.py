@@ -12,12 +12,11 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
-from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.sketch.buckets import item_bytes
-from fedhist.protocol.wire.codec import bins_per_item, decode
+from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
-from fedhist.protocol.withholding import shared_time
+from fedhist.server.withholding import shared_time
 
 
 class Fault(StrEnum):
@@ -60,7 +59,7 @@ class RoundReport:
         users: how many users those declared.
         faults: how many replies or nodes were dropped, by reason.
         size: the bytes of the answers in the sum together; None where nobody measured them, and where they would tell
-            of data that is not at hand anyway, see `fedhist.protocol.withholding`.
+            of data that is not at hand anyway, see `fedhist.server.withholding`.
         seconds: from the first request to the sum.
         stages: the same of each stage of a masked round.
         left_out: in a masked round, the ids of the nodes that answered and are not in the sum, by reason, see
@@ -89,7 +88,7 @@ class RoundReport:
         return f"round {self.round.value}: {cohort}, {self.seconds:.2f} s{dropped}{named}"
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
-        """The report by name; its times only beside the truth, see `fedhist.protocol.withholding`."""
+        """The report by name; its times only beside the truth, see `fedhist.server.withholding`."""
         document: dict[str, object] = {
             "nodes": self.nodes,
             "answered": self.answered,
@@ -163,9 +162,9 @@ class Collector:
     size: int = 0
 
     def __post_init__(self) -> None:
-        request = self.envelope.request
-        self._values = np.zeros(request.length, dtype=np.int64)
-        self._keyed = KeyedSum(request.keyed_columns) if request.keyed_columns else None
+        shape = self.envelope.request.measurement.shape
+        self._values = np.zeros(shape.length, dtype=np.int64)
+        self._keyed = KeyedSum(shape.columns) if shape.columns else None
 
     def drop(self, fault: Fault) -> None:
         """Count something that adds nothing."""
@@ -200,7 +199,6 @@ class Collector:
                 f"{request.plan.users}; nothing was released. Make a plan for all of them"
             )
         return Total(
-            round=request.round,
             users=self.users,
             values=self._values,
             keyed=None if self._keyed is None else self._keyed.total(),
@@ -212,7 +210,11 @@ class Collector:
         if data is None:
             raise DecodeError("an answer without its bytes")
         contribution, labels = decode(data, request)
-        check_contribution(contribution, request)
+        if contribution.users > request.plan.users:
+            raise OutOfBounds(
+                f"{contribution.users} users in one contribution; the plan is for {request.plan.users} in all"
+            )
+        request.measurement.check(contribution.summed, contribution.users)
         if self._keyed is not None and contribution.keyed is not None:
             self._keyed.add(self._renumbered(contribution.keyed, labels or ()))
         self._values += contribution.values
@@ -222,7 +224,7 @@ class Collector:
 
     def _renumbered(self, keyed: Keyed, labels: Labels) -> Keyed:
         """The same sums under the numbers of our own table."""
-        bins = bins_per_item(self.envelope.request)
+        bins = self.envelope.request.measurement.shape.bins
         items, places = np.divmod(keyed.keys, bins)
         return Keyed(keys=self.table.numbers(labels)[items] * bins + places, values=keyed.values)
 

@@ -1,7 +1,9 @@
-"""The two rounds, as states. Every engine runs this and nothing else.
+"""A run, as states. Every engine runs this and nothing else.
 
-Planned ──begin──▶ Selecting ──total──▶ Releasing ──total──▶ Released
-└──────────────────begin (fixed)─────────▲
+    Planned ──begin──▶ Asking ──total──▶ Asking ──total──▶ ... ──total──▶ Released
+
+A run is a list of steps (`server/steps.py`), each of which asks for one measurement. A step that asks for nothing is
+passed on the way.
 """
 
 from __future__ import annotations
@@ -10,30 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
-from fedhist.protocol.measurements.item_tail import read_item_tail
-from fedhist.protocol.measurements.noisy_tail import read_noisy_tail
-from fedhist.protocol.measurements.open_statistics import read_bucketed, read_plain
-from fedhist.protocol.measurements.tail import read_tail
+from fedhist.protocol.errors import RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
-from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.server.releases.release import Release, build_release, charged_ahead, release_charges
-from fedhist.server.selection import Selection, selector_for
-from fedhist.server.selection.contract import Statistic
+from fedhist.protocol.rounds import Request, Total
+from fedhist.server.releases.contract import Release
+from fedhist.server.steps import Handed, Step, check_runnable, steps_of
 
 
 class Transport(Protocol):
-    """The cohort: asks every participant for a statistic and returns the sum."""
+    """The cohort: asks every participant for a measurement and returns the sum."""
 
     @property
     def simulated(self) -> bool:
-        """True when the whole population is at hand anyway, so that baselines which are not private may run."""
+        """True when the whole population is on this machine, so that baselines which are not private may run."""
 
     def total(self, request: Request) -> Total:
-        """The sum of the requested statistic over the cohort. Raises RoundFailed if there is none."""
+        """The sum of the requested measurement over the cohort. Raises RoundFailed if there is none."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +40,20 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Selecting:
-    """Round 1 is asked of the cohort."""
+class Asking:
+    """A round is asked of the cohort.
 
-    request: SelectRequest
+    Args:
+        request: what is asked.
+        step: what will be made of the sum.
+        after: the steps that follow.
+        handed: what the step before made.
+    """
 
-
-@dataclass(frozen=True)
-class Releasing:
-    """The threshold is chosen and round 2 is asked of the cohort."""
-
-    request: ReleaseRequest
-    selection: Selection
+    request: Request
+    step: Step = field(repr=False)
+    after: tuple[Step, ...] = field(repr=False)
+    handed: Handed = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -70,34 +68,26 @@ class Begin:
     """The event that starts a run."""
 
 
-State = Planned | Selecting | Releasing | Released
+State = Planned | Asking | Released
 Event = Begin | Total
 
 
-def advance(state: State, event: Event, *, ledger: Ledger, source: Source, simulated: bool = False) -> State:
-    """One step of the protocol. Whatever looks at data was charged just before.
+def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> State:
+    """One step of the protocol. A mechanism that looks at data was charged just before.
 
-    Where devices add the noise, their answers are results already: they are charged before they are asked for. So is a
-    table of keys, which may fail to decode while the answers are read.
-    `simulated` is the transport's: a release then has `keys`.
+    Where the answers are results already, because devices added noise or because they may fail to decode, they are
+    charged before they are asked for.
     """
     match state, event:
-        case Planned(plan=plan), Begin() if selector_for(plan).needs_statistic:
-            if plan.noise_by_devices:
-                _charge_selection(plan, ledger)
-            return Selecting(request=SelectRequest(plan=plan))
         case Planned(plan=plan), Begin():
-            return _choose(plan, None, ledger, source)
-        case Selecting(request=request), Total():
+            return _ask(plan, steps_of(plan), None, ledger, source)
+        case Asking(request=request, step=step, after=after, handed=handed), Total():
             _check_total(request, event)
-            return _choose(request.plan, read_statistic(request.plan, event), ledger, source)
-        case Releasing(request=request, selection=selection), Total():
-            _check_total(request, event)
-            draws = source.fork("server", "release")
-            release = build_release(
-                request.plan, selection, event, ledger=ledger, source=draws, simulated=simulated
-            )
-            return Released(release=release)
+            if not step.charged_ahead(request.plan):
+                _charge(request.plan, step, handed, ledger)
+            reading = request.measurement.read(event)
+            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+            return _ask(request.plan, after, made, ledger, source)
         case _:
             raise UnexpectedMessage(state=state, message=event)
 
@@ -110,79 +100,49 @@ def run_rounds(
     source: Source,
     on_state: Callable[[State], None] = lambda state: None,
 ) -> Release:
-    """The whole protocol: ask for round 1, choose the threshold, ask for round 2, release."""
+    """The whole protocol: ask for each round, and release."""
     check_runnable(plan, simulated=transport.simulated)
     state: State = Planned(plan=plan)
     on_state(state)
     event: Event = Begin()
     while True:
-        state = advance(state, event, ledger=ledger, source=source, simulated=transport.simulated)
+        state = advance(state, event, ledger=ledger, source=source)
         on_state(state)
-        if isinstance(state, Released):
-            return state.release
-        assert isinstance(state, Selecting | Releasing)  # noqa: S101 - the only other states with a way on
-        event = transport.total(state.request)
+        match state:
+            case Released(release=release):
+                # A key's number in a transport tells how many others there are: for simulations only.
+                return release if transport.simulated else release.without_numbers()
+            case Asking(request=request):
+                event = transport.total(request)
+            case Planned():
+                raise UnexpectedMessage(state=state, message=event)
 
 
-def check_runnable(plan: Plan, *, simulated: bool) -> None:
-    """Refuse a plan that can't run here, before anything is asked or charged."""
-    selector = selector_for(plan)
-    if not selector.private and not simulated:
-        raise InvalidPlan(
-            f"the selector {selector.name} is not private",
-            allowed="private selectors outside simulations",
-            advice="use weighted-quantile",
-        )
+def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, source: Source) -> State:
+    """The next round that is asked, or the end."""
+    if isinstance(handed, Release):
+        return Released(release=handed)
+    step, *after = steps
+    draws = source.fork("server")
+    request = step.request(plan, handed, source=draws)
+    if request is None or step.charged_ahead(plan):
+        _charge(plan, step, handed, ledger)
+    if request is not None:
+        return Asking(request=request, step=step, after=tuple(after), handed=handed)
+    made = step.conclude(plan, None, handed, ledger=ledger, source=draws)
+    return _ask(plan, tuple(after), made, ledger, source)
 
 
-def planned_charges(plan: Plan) -> tuple[Charge, ...]:
-    """All that a run of this plan will charge, known before it starts."""
-    return (*selector_for(plan).charges(plan), *release_charges(plan, None))
-
-
-def read_statistic(plan: Plan, total: Total) -> Statistic:
-    """The sum of round 1 as the plan's selector reads it."""
-    if plan.noise_by_devices:
-        return read_noisy_tail(total.values, plan, users=total.users, shares=total.shares)
-    if plan.per_item:
-        return read_item_tail(total.values, plan.items or 0, users=total.users, width=total.width)
-    if not plan.is_open:
-        return read_tail(total.values, users=total.users, width=total.width)
-    if total.keyed is None:
-        return read_bucketed(total.values, plan.candidate_steps, users=total.users, width=total.width)
-    return read_plain(total.values, total.keyed, plan.candidate_steps, users=total.users)
-
-
-def _choose(plan: Plan, statistic: Statistic | None, ledger: Ledger, source: Source) -> Releasing:
-    selector = selector_for(plan)
-    if not plan.noise_by_devices:
-        _charge_selection(plan, ledger)
-    selection = selector.select(plan, statistic, source=source.fork("server", "select", selector.name))
-    if charged_ahead(plan):
-        for charge in release_charges(plan, selection.threshold):
-            ledger.charge(charge)
-    request = ReleaseRequest(
-        plan=plan,
-        threshold=selection.threshold,
-        item_thresholds=selection.item_thresholds,
-        table_salt=_table_salt(source) if plan.has_table else b"",
-    )
-    return Releasing(request=request, selection=selection)
-
-
-def _table_salt(source: Source) -> bytes:
-    """New for each run, and drawn only now that what users hold is fixed."""
-    return source.fork("server", "table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()
-
-
-def _charge_selection(plan: Plan, ledger: Ledger) -> None:
-    for charge in selector_for(plan).charges(plan):
+def _charge(plan: Plan, step: Step, handed: Handed, ledger: Ledger) -> None:
+    for charge in step.charges(plan, handed):
         ledger.charge(charge)
 
 
 def _check_total(request: Request, total: Total) -> None:
+    """Refuse a sum of another form, of too few users, or with too few shares of noise in it."""
+    shape = request.measurement.shape
     columns = 0 if total.keyed is None else total.keyed.values.shape[1]
-    if (total.round, len(total.values), columns) != (request.round, request.length, request.keyed_columns):
+    if (len(total.values), columns) != (shape.length, shape.columns):
         raise UnexpectedMessage(state=request, message=total)
     minimum = request.plan.minimum_cohort
     if total.users < minimum:
@@ -190,7 +150,7 @@ def _check_total(request: Request, total: Total) -> None:
             f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum}; "
             "nothing was released"
         )
-    if request.plan.noise_by_devices and total.shares < request.plan.minimum_survivors:
+    if request.measurement.share is not None and total.shares < request.plan.minimum_survivors:
         raise RoundFailed(
             f"round {request.round}: {total.shares} participants' shares of noise are in the sum and the plan asks for "
             f"at least {request.plan.minimum_survivors}; nothing was released"

@@ -7,23 +7,25 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.protocol.events import Charged, Event, Observer, Scored, StateEntered
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State
+from fedhist.server.coordinator import Asking, Planned, Released, State
+from fedhist.server.selection import Selection
 
 
 def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None]:
-    """An `on_state` for `run_rounds`. Scores are told only where the whole population is at hand anyway."""
+    """An `on_state` for `run_rounds`. Scores are for simulations, which have the whole population."""
 
     def told(state: State) -> None:
         match state:
             case Planned():
                 observe(StateEntered(state="planned", threshold=None))
-            case Selecting():
-                observe(StateEntered(state="selecting", threshold=None))
-            case Releasing():
-                if simulated and state.request.plan.selector != "fixed":
-                    observe(_scored(state))
-                observe(StateEntered(state="releasing", threshold=state.selection.threshold.value))
+            case Asking(request=request, handed=Selection() as selection):
+                if simulated and request.plan.threshold is None:
+                    observe(_scored(request.plan, selection))
+                observe(StateEntered(state=request.round.under_way, threshold=selection.threshold.value))
+            case Asking(request=request):
+                observe(StateEntered(state=request.round.under_way, threshold=None))
             case Released(release=release):
                 observe(StateEntered(state="released", threshold=release.threshold))
 
@@ -51,8 +53,7 @@ def to_all(*observers: Observer) -> Observer:
     return told
 
 
-def _scored(state: Releasing) -> Scored:
-    plan, selection = state.request.plan, state.selection
+def _scored(plan: Plan, selection: Selection) -> Scored:
     candidates = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
     scores = None if selection.scores is None else selection.scores.astype(np.float64).tolist()
     return Scored(candidates=candidates.tolist(), scores=scores, chosen=selection.threshold.value)

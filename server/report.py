@@ -11,9 +11,9 @@ from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
-from fedhist.protocol.withholding import shared_times
 from fedhist.server.collection import RoundReport
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
+from fedhist.server.withholding import shared_times
 
 
 def release_document(

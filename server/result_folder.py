@@ -18,7 +18,7 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.report import why_not_private
 
 NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"

@@ -32,7 +32,7 @@ from fedhist.protocol.events import (
     read_event,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.withholding import shared_time, without_data
+from fedhist.server.withholding import shared_time, without_data
 
 TRACE_FILE = "trace.jsonl"
 MESSAGES_KEPT = 20

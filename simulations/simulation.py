@@ -17,20 +17,20 @@ from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import check_public, origin_of
-from fedhist.protocol.measurements.open_statistics import read_bucketed, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Round, SelectRequest, Total
+from fedhist.protocol.rounds import Round, Total
 from fedhist.protocol.wire.keyed_codec import label_bytes
-from fedhist.protocol.withholding import length_tells, shared_times
 from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, State, run_rounds
+from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
-from fedhist.server.releases.release import ItemRelease, Release
+from fedhist.server.releases.contract import ItemRelease, Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
+from fedhist.server.steps import read_statistic, select_request
+from fedhist.server.withholding import length_tells, shared_times
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
 from fedhist.simulations.engines.in_process import InProcess, open_in_process
@@ -215,7 +215,7 @@ def simulate(
         clock.state(state)
         tell(state)
         # Of a masked round the engine itself tells what both sides see.
-        if observe is not ignore and isinstance(state, Selecting | Releasing) and not plan.is_masked:
+        if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
 
     exact = None
@@ -381,12 +381,10 @@ def _users_above(shard: Histograms, bounds: Floats) -> int:
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
     plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
-    exact = InProcess(population, SystemSource()).total(SelectRequest(plan))
-    assert exact.keyed is not None  # noqa: S101 - the plain statistic is keyed
+    exact = InProcess(population, SystemSource()).total(select_request(plan))
     steps = plan.candidate_steps
-    by_item = error_bound(plan, read_plain(exact.values, exact.keyed, steps, users=exact.users))
-    bucketed = read_bucketed(total.values, steps, users=total.users, width=total.width)
-    by_bucket = error_bound(plan, bucketed)
+    by_item = error_bound(plan, read_statistic(plan, exact))
+    by_bucket = error_bound(plan, read_statistic(release.plan, total))
     errors = np.abs(by_bucket / by_item - 1)
     chosen = int(np.searchsorted(steps, to_steps(release.threshold, plan.grid_bits)))
     return {"bucketed_v_error": errors.max(), "bucketed_v_error_chosen": errors[chosen]}
@@ -428,10 +426,8 @@ class _Stopwatch:
         match state:
             case Planned():
                 self.begin("plan")
-            case Selecting():
-                self.begin("select")
-            case Releasing():
-                self.begin("release")
+            case Asking(request=request):
+                self.begin(request.round.value)
             case Released():
                 self.stop()
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.events import Event, Scored, Viewed
 from fedhist.protocol.histograms import Integers, Population
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.threshold_curve import measure
 
 SIMULATION_FILE = "simulation.json"

@@ -32,7 +32,7 @@ from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
-from fedhist.server.coordinator import check_runnable
+from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets.guessed import (
     DEFAULT_MEAN_TOTAL,
     DEFAULT_TAIL_INDEX,

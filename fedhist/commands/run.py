@@ -23,11 +23,11 @@ from fedhist.protocol.labels.item_origin import ItemOrigin, check_public, origin
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.server.coordinator import check_runnable
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
 from fedhist.server.result_folder import check_target, default_folder
+from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ENGINES, ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address

@@ -10,7 +10,7 @@ from fedhist.commands.terminal import line
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:

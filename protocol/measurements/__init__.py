@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedhist.protocol.measurements.bucket_totals import BucketTotals
 from fedhist.protocol.measurements.clipped_items import ClippedItems
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
@@ -15,7 +17,7 @@ from fedhist.protocol.measurements.tail import TailMeasurement
 
 __all__ = ["MEASUREMENTS", "Measurement"]
 
-MEASUREMENTS: dict[str, type[Measurement]] = {
+MEASUREMENTS: dict[str, type[Measurement[Any]]] = {
     measurement.name: measurement
     for measurement in (
         TailMeasurement,

@@ -1,9 +1,10 @@
-"""`bucket-totals`: expected counts by bucket, one vector whatever the items are. Round 1 of open domains under masks."""
+"""`bucket-totals`: expected counts by bucket, one vector whatever the items are. Round 1 of open domains."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedhist.protocol.circle import size
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.expected_counts import (
     SHARE_BITS,
     BucketedCounts,
@@ -20,6 +21,7 @@ from fedhist.protocol.measurements.expected_counts import (
     read_sums,
     sums_by_key,
 )
+from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.key_totals import open_sensitivities
 from fedhist.protocol.measurements.limits import at_most, sum_at_most
 from fedhist.protocol.privacy.neighbours import Sensitivity
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class BucketTotals(Measurement):
+class BucketTotals(Measurement[Nothing]):
     """For each candidate the users above, the overflow, and a value a bucket.
 
     Hashing items into buckets adds up their A_j(C), which is linear, so sensitivities are those of single items.
@@ -41,6 +43,7 @@ class BucketTotals(Measurement):
     """
 
     name = "bucket-totals"
+    round = Round.SELECT
     offers = frozenset({"expected-counts"})
     where = "over open domains"
 
@@ -59,11 +62,11 @@ class BucketTotals(Measurement):
             asks=f"expected counts at {candidates:,} candidate thresholds, hashed into {buckets:,} buckets",
             work="items into buckets",
             sends=f"{candidates * (buckets + 2):,} whole numbers",
-            detail=f"Items are hashed into {buckets:,} buckets. Of each bucket, the device sends what it expects to keep "
-            "at each candidate.",
+            detail=f"Items are hashed into {buckets:,} buckets. The device sends what it expects to keep of each "
+            "bucket at each candidate.",
         )
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """Expected counts are in multiples of 2^-SHARE_BITS."""
         candidates = self.plan.candidate_steps
@@ -131,7 +134,9 @@ class BucketTotals(Measurement):
         """The candidates below the device's total, then its buckets."""
         count = len(self.plan.candidate_steps)
         places = np.flatnonzero(summed.values)[:most].tolist()
-        return [(_place(place, count), _unscaled(place, count, int(summed.values[place]))) for place in places]
+        return [
+            (_place(place, count), _unscaled(place, count, int(summed.values[place]))) for place in places
+        ]
 
 
 def _place(place: int, count: int) -> str:

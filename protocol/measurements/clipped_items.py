@@ -5,17 +5,17 @@ Clipping whole counts at whole or fractional bounds needs no rounding.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, sum_by_item
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
-from fedhist.protocol.measurements.clipped_sum import noise_reach
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.clipped_sum import noise_reach, shown_items
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import ItemBounds
 from fedhist.protocol.measurements.limits import at_most
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
@@ -41,13 +41,14 @@ class ItemSums:
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedItems(Measurement):
+class ClippedItems(Measurement[ItemBounds]):
     """A value an item, in steps of the grid.
 
     Sensitivity: one user moves item j by a number in [0, C_j], for either neighbours: by at most one bound.
     """
 
     name = "clipped-items"
+    round = Round.RELEASE
     takes = ItemBounds
     where = "where items are clipped one by one"
 
@@ -69,10 +70,9 @@ class ClippedItems(Measurement):
     @property
     def bounds(self) -> Integers:
         """Each item's threshold, in steps."""
-        assert isinstance(self.given, ItemBounds)  # noqa: S101 - as `takes` says
         return self.given.steps
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """A value an item, of at most the largest threshold."""
         largest, items = int(self.bounds.max()), self.plan.closed.items
@@ -100,6 +100,4 @@ class ClippedItems(Measurement):
 
     def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
         """Items and what is left of them, largest first."""
-        order = np.argsort(-summed.values, kind="stable")[:most].tolist()
-        bits = self.plan.grid_bits
-        return [(str(labels[item]), math.ldexp(summed.values[item], -bits)) for item in order if summed.values[item]]
+        return shown_items(summed.values, labels, most, bits=self.plan.grid_bits)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Histograms, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.histograms import Histograms, Integers, Labels
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import SLACK, beyond, sum_at_most
 from fedhist.protocol.plan.device_noise import release_share
@@ -28,10 +29,11 @@ _GRID_SPREAD = 3
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedSum(Measurement):
+class ClippedSum(Measurement[Bound]):
     """A value an item, in steps of the grid. `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs."""
 
     name = "clipped-sum"
+    round = Round.RELEASE
     takes = Bound
     where = "over closed domains"
 
@@ -44,22 +46,23 @@ class ClippedSum(Measurement):
     def words(cls, plan: Plan) -> Words:
         """Clipped histograms, with noise where devices add it."""
         items = plan.closed.items
-        by_devices = " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
+        by_devices = (
+            " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
+        )
         return Words(
             asks=f"histograms, each user's clipped to C in {plan.norm.value} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
             sends=f"{items:,} {'noisy ' if plan.noise_by_devices else ''}whole numbers",
-            detail=f"Each user is clipped in {plan.norm.value} norm on a grid of whole numbers; users below C are exact."
-            + by_devices,
+            detail=f"Each user is clipped in {plan.norm.value} norm on a grid of whole numbers; users below C are "
+            f"exact.{by_devices}",
         )
 
     @property
     def threshold(self) -> Threshold:
         """The bound."""
-        assert isinstance(self.given, Bound)  # noqa: S101 - as `takes` says
         return self.given.threshold
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """A value an item."""
         plan, items = self.plan, self.plan.closed.items
@@ -97,9 +100,13 @@ class ClippedSum(Measurement):
 
     def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
         """Items and what is left of them, largest first."""
-        order = np.argsort(-summed.values, kind="stable")[:most].tolist()
-        bits = self.plan.grid_bits
-        return [(str(labels[item]), math.ldexp(summed.values[item], -bits)) for item in order if summed.values[item]]
+        return shown_items(summed.values, labels, most, bits=self.plan.grid_bits)
+
+
+def shown_items(values: Integers, labels: Labels, most: int, *, bits: int) -> list[tuple[str, float]]:
+    """The largest values with their items' names, in counts."""
+    order = np.argsort(-values, kind="stable")[:most].tolist()
+    return [(str(labels[item]), math.ldexp(values[item], -bits)) for item in order if values[item]]
 
 
 def noise_reach(plan: Plan, spread: float, values: int) -> int:

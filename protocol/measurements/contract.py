@@ -11,20 +11,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.masking.encoding import width_for
-from fedhist.protocol.measurements.given import NOTHING, Given, Nothing
+from fedhist.protocol.measurements.given import Given, Nothing
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
+
+
+GivenT = TypeVar("GivenT", bound=Given)
+
+
+class Round(StrEnum):
+    """What a round is for. A run has those that its plan's parts ask for, in this order."""
+
+    SELECT = "select"
+    RELEASE = "release"
+
+    @property
+    def under_way(self) -> str:
+        """The state of a run in this round, in traces."""
+        return f"{self.value.removesuffix('e')}ing"
 
 
 @dataclass(frozen=True)
@@ -97,11 +114,14 @@ class Total:
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement(ABC):
+class Measurement(ABC, Generic[GivenT]):
     """One way to measure, for one plan and for what earlier rounds handed on."""
 
     name: ClassVar[str]
     """In requests, and in the registry."""
+
+    round: ClassVar[Round]
+    """The round that asks for it. A device answers each round once."""
 
     takes: ClassVar[type[Given]] = Nothing
     """What earlier rounds must hand on."""
@@ -116,7 +136,7 @@ class Measurement(ABC):
     """Whether items' names are in an answer, so that its length tells of its users' data."""
 
     plan: Plan
-    given: Given = NOTHING
+    given: GivenT
 
     def __post_init__(self) -> None:
         if type(self.given) is not self.takes:
@@ -132,7 +152,7 @@ class Measurement(ABC):
     def words(cls, plan: Plan) -> Words:
         """How a person is told what is measured."""
 
-    @property
+    @cached_property
     @abstractmethod
     def shape(self) -> Shape:
         """The size of an answer, which no data changes except through keys."""
@@ -145,6 +165,11 @@ class Measurement(ABC):
         In the units of the reading. The norm is over the items or values of one candidate; a score moves by at most
         this at every candidate.
         """
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All that the sum depends on beside the users: where it is equal, so are the sums."""
+        return (self.name, self.plan.digest, self.given)
 
     @property
     def share(self) -> Share | None:

@@ -105,14 +105,13 @@ class ItemBounds(Given):
 
 
 @dataclass(frozen=True)
-class SaltedBound(Given):
+class SaltedBound(Bound):
     """A threshold, and where keys go in a table.
 
     The salt is new for each run and drawn after the rounds before, so that nobody could choose their data in view of
     it.
     """
 
-    threshold: Threshold
     salt: bytes
 
     def __post_init__(self) -> None:
@@ -125,7 +124,7 @@ class SaltedBound(Given):
 
     def to_fields(self) -> dict[str, GivenField]:
         """In steps of the plan's grid, and as bytes."""
-        return {"threshold-steps": self.threshold.steps, "table-salt": self.salt}
+        return super().to_fields() | {"table-salt": self.salt}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:

@@ -1,4 +1,4 @@
-"""`item-tail`: for each item, how many users have more of it than each candidate. Round 1 where items are clipped alone.
+"""`item-tail`: for each item, how many users have more of it than each candidate. Round 1 of debiased plans.
 
 The paper's count estimation (section 6) for one item, and its first extension to histograms (appendix): Algorithm 5 on
 each of d items with a share of the budget each.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import sum_at_most
 from fedhist.protocol.measurements.tail import above
 from fedhist.protocol.privacy.neighbours import Sensitivity, tail_count
@@ -41,7 +43,7 @@ class ItemTail:
 
 
 @dataclass(frozen=True, eq=False)
-class ItemTailMeasurement(Measurement):
+class ItemTailMeasurement(Measurement[Nothing]):
     """A number of users for each item and bin.
 
     Sensitivity: a user is in one bin of each item they have, so for either neighbours one user moves the number of
@@ -49,6 +51,7 @@ class ItemTailMeasurement(Measurement):
     """
 
     name = "item-tail"
+    round = Round.SELECT
     offers = frozenset({"item-counts"})
     where = "where items are clipped one by one"
 
@@ -68,7 +71,7 @@ class ItemTailMeasurement(Measurement):
             detail=f"A user's count of each item falls into one of {bins:,} bins of that item.",
         )
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """A user is at most once in a bin."""
         return Shape(length=self.plan.closed.items * (len(self.plan.candidate_steps) + 1), largest=1)
@@ -77,6 +80,12 @@ class ItemTailMeasurement(Measurement):
     def sensitivities(self) -> Mapping[str, Sensitivity]:
         """Of the users above a candidate of one item."""
         return {"counts": tail_count(neighbours=self.plan.neighbours)}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates and grid."""
+        plan = self.plan
+        return (self.name, plan.grid_bits, plan.candidate_steps.tobytes())
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """For each item and bin, the users whose count of the item is above exactly that many candidates."""
@@ -100,5 +109,6 @@ class ItemTailMeasurement(Measurement):
         width = len(self.plan.candidate_steps) + 1
         places = np.flatnonzero(summed.values)[:most].tolist()
         return [
-            (f"{labels[place // width]}, bin {place % width}", float(summed.values[place])) for place in places
+            (f"{labels[place // width]}, bin {place % width}", float(summed.values[place]))
+            for place in places
         ]

@@ -1,10 +1,11 @@
-"""`kept-items`: at most C of each user's counts, drawn at random, with their items' names. What open domains release."""
+"""`kept-items`: at most C of each user's counts, drawn at random, with their names. What open domains release."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import sum_at_most
 from fedhist.protocol.privacy.neighbours import Sensitivity
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 _NOTHING = np.zeros(0, dtype=np.int64)
+BoundT = TypeVar("BoundT", bound=Bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +48,12 @@ class KeySums:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptItems(Measurement):
+class KeptItems(Measurement[BoundT], Generic[BoundT]):
     """One value for each item that somebody kept. `neighbours.clipped_sum_l1` has the proof: a user keeps at most C."""
 
     name = "kept-items"
-    takes = Bound
+    round = Round.RELEASE
+    takes: ClassVar[type[Bound]] = Bound
     where = "over open domains"
     names_travel = True
 
@@ -72,10 +75,9 @@ class KeptItems(Measurement):
     @property
     def threshold(self) -> Threshold:
         """The bound."""
-        assert isinstance(self.given, Bound)  # noqa: S101 - as `takes` says
         return self.given.threshold
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """Keys only. Noise is added to keys, not on the way."""
         return Shape(length=0, largest=self.threshold.steps, columns=1)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.contract import Summed, Total, Words
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptTable(KeptItems):
+class KeptTable(KeptItems[SaltedBound]):
     """The cells of a table. Sensitivity is that of the items in it, once it is decoded."""
 
     name = "kept-table"
@@ -50,11 +49,6 @@ class KeptTable(KeptItems):
         )
 
     @property
-    def threshold(self) -> Threshold:
-        """The bound."""
-        return self._salted.threshold
-
-    @property
     def masked_length(self) -> int:
         """The cells of the table, of which none depends on what keys there are."""
         return self._table.length
@@ -69,13 +63,13 @@ class KeptTable(KeptItems):
         keyed = with_short_names(keyed_part(summed), 1, labels, self.plan.label_bytes)
         keys = keyed.keys.tolist()
         names = keys if labels is None else [labels[key] for key in keys]
-        return encode_table(names, keyed.values[:, 0], self._table, salt=self._salted.salt)
+        return encode_table(names, keyed.values[:, 0], self._table, salt=self.given.salt)
 
     def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
         """The keys and counts in the sum of tables. One that does not decode holds none, and says so."""
         unread = False
         try:
-            table = decode_table(vector, self._table, salt=self._salted.salt)
+            table = decode_table(vector, self._table, salt=self.given.salt)
         except TableNotDecoded:
             table, unread = Decoded(labels=[], counts=vector[:0]), True
         return Total(
@@ -86,11 +80,6 @@ class KeptTable(KeptItems):
             shares=shares,
             unread=unread,
         )
-
-    @property
-    def _salted(self) -> SaltedBound:
-        assert isinstance(self.given, SaltedBound)  # noqa: S101 - as `takes` says
-        return self.given
 
     @property
     def _table(self) -> TableShape:

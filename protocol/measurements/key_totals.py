@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.histograms import Histograms, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail, read_sums, sums_by_key
+from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import at_most, exactly, sum_at_most
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class KeyTotals(Measurement):
+class KeyTotals(Measurement[Nothing]):
     """Users and totals by bin as a vector, and two values for each item and bin that somebody has."""
 
     name = "key-totals"
+    round = Round.SELECT
     offers = frozenset({"expected-counts"})
     where = "over open domains"
     names_travel = True
@@ -39,14 +42,14 @@ class KeyTotals(Measurement):
         """Sums by item."""
         bins = len(plan.candidate_steps) + 1
         return Words(
-            asks=f"users' totals, sorted into {bins:,} bins between candidate thresholds, and sums of their items by bin",
+            asks=f"users' totals in {bins:,} bins between candidate thresholds, and sums of their items by bin",
             work="totals into bins",
             sends=f"{2 * bins:,} whole numbers, items with sums",
             detail=f"Each user's total falls into one of {bins:,} bins between candidates. Their items are summed by "
             "bin and sent with their names.",
         )
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """A value is a total, cut to C_m, or a share."""
         bins = len(self.plan.candidate_steps) + 1
@@ -57,6 +60,12 @@ class KeyTotals(Measurement):
     def sensitivities(self) -> Mapping[str, Sensitivity]:
         """Of what selectors read."""
         return open_sensitivities(self.plan)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates."""
+        plan = self.plan
+        return (self.name, plan.candidate_steps.tobytes())
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """Both parts."""
@@ -85,12 +94,17 @@ class KeyTotals(Measurement):
         bins = self.shape.bins
         values = summed.values
         places = [
-            (f"users in bin {place}" if place < bins else f"total in bin {place - bins}", float(values[place]))
+            (
+                f"users in bin {place}" if place < bins else f"total in bin {place - bins}",
+                float(values[place]),
+            )
             for place in np.flatnonzero(values).tolist()
         ]
         if summed.keyed is not None:
             kept = slice(max(0, most - len(places)))
-            for key, row in zip(summed.keyed.keys[kept].tolist(), summed.keyed.values[kept].tolist(), strict=True):
+            for key, row in zip(
+                summed.keyed.keys[kept].tolist(), summed.keyed.values[kept].tolist(), strict=True
+            ):
                 places.append((f"{labels[key // bins]}, bin {key % bins}", float(max(row))))
         return places[:most]
 
@@ -108,6 +122,8 @@ def open_sensitivities(plan: Plan) -> dict[str, Sensitivity]:
     whole = 2 * spread if plan.neighbours is Neighbours.REPLACE else spread
     return {
         "users_above": Sensitivity(square=1, norm=Norm.SCORE, neighbours=plan.neighbours),
-        "overflow": Sensitivity(square=(largest - smallest) ** 2, norm=Norm.SCORE, neighbours=plan.neighbours),
+        "overflow": Sensitivity(
+            square=(largest - smallest) ** 2, norm=Norm.SCORE, neighbours=plan.neighbours
+        ),
         "expected": Sensitivity(square=whole**2, norm=Norm.L1, neighbours=plan.neighbours),
     }

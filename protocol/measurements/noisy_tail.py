@@ -20,13 +20,14 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.protocol.errors import DecodeError, InvalidPlan
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.measurements.limits import at_most
 from fedhist.protocol.measurements.tail import binned_users
@@ -86,10 +87,11 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyTailMeasurement(Measurement):
+class NoisyTailMeasurement(Measurement[Column]):
     """One value a candidate, noised in shares. `toeplitz_sensitivity` has the proof."""
 
     name = "noisy-tail"
+    round = Round.SELECT
     takes = Column
     offers = frozenset({"weights", "counts"})
     where = "with noise from devices"
@@ -111,15 +113,17 @@ class NoisyTailMeasurement(Measurement):
             f"its bins and puts a share of the noise on each of the {candidates:,} values.",
         )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.given.name not in self.offers:
+            raise InvalidInput("a column of the tail is unknown", allowed="weights, counts")
+
     @property
     def design(self) -> Design:
         """How this column is measured."""
-        assert isinstance(self.given, Column)  # noqa: S101 - as `takes` says
-        if self.given.name not in self.offers:
-            raise DecodeError(f"the column {self.given.name!r} of a tail is unknown; allowed: weights, counts")
         return tail_design(self.plan, self.given.name)
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """One value a candidate: the bin below all of them is not sent."""
         length, design = len(self.plan.candidate_steps), self.design
@@ -143,7 +147,9 @@ class NoisyTailMeasurement(Measurement):
         """R x summed over these users, without noise: that is added once for all users of a participant."""
         plan, design = self.plan, self.design
         candidates = plan.candidate_steps
-        bins, weights = binned_users(users, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap)
+        bins, weights = binned_users(
+            users, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+        )
         length = len(candidates) + 1
         if design.counted:
             column = np.bincount(bins, minlength=length)

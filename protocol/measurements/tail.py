@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.clips.clipping import tail_weights, user_squares, user_totals
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.measurements.contract import Measurement, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import at_most, exactly
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_count, tail_weight
 from fedhist.protocol.privacy.randomness import Source
@@ -40,7 +42,7 @@ class Tail:
 
 
 @dataclass(frozen=True, eq=False)
-class TailMeasurement(Measurement):
+class TailMeasurement(Measurement[Nothing]):
     """A number of users and a weight for each of the K + 1 bins between candidates.
 
     Sensitivity: a user is in one bin, with a weight in [0, cap]; `neighbours.tail_weight` has the proof for the sums
@@ -48,6 +50,7 @@ class TailMeasurement(Measurement):
     """
 
     name = "tail"
+    round = Round.SELECT
     offers = frozenset({"weights", "counts"})
     where = "over closed domains"
 
@@ -64,11 +67,11 @@ class TailMeasurement(Measurement):
             asks=f"the {plan.norm.value} norms of users, sorted into {bins:,} bins between candidate thresholds",
             work="norms into bins",
             sends=f"{2 * bins:,} whole numbers",
-            detail=f"Each user's {plan.norm.value} norm falls into one of {bins:,} bins, with a weight for what clipping "
-            "costs.",
+            detail=f"Each user's {plan.norm.value} norm falls into one of {bins:,} bins, with a weight for what "
+            "clipping costs.",
         )
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """Two values a bin. Selectors add noise of their own, for which there is room up to the widest sums."""
         length = 2 * (len(self.plan.candidate_steps) + 1)
@@ -83,13 +86,17 @@ class TailMeasurement(Measurement):
             "counts": tail_count(neighbours=neighbours),
         }
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates, grid, norm and cap."""
+        plan = self.plan
+        return (self.name, plan.norm, plan.tail_cap, plan.grid_bits, plan.candidate_steps.tobytes())
+
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """The users of each bin, then their weights."""
         plan = self.plan
         return Summed(
-            tail_vector(
-                users, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
-            )
+            tail_vector(users, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap)
         )
 
     def check(self, summed: Summed, users: int) -> None:

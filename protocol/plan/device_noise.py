@@ -1,4 +1,4 @@
-"""Which plans the devices can noise, and what a participant adds in round 2. Round 1 is in `noisy_tail`."""
+"""What a participant adds to a clipped sum, and which plans the devices can noise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.measurements.noisy_tail import COLUMNS, tail_measurement
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.shares import Share, gaussian_share, laplace_share
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def release_share(plan: Plan, steps: int) -> Share:
-    """What each participant adds to each item of its clipped sum, for a bound of so many steps."""
+    """What each participant adds to each item of its clipped sum, for a bound in steps."""
     sensitivity = plan.release_sensitivity(steps)
-    if plan.mechanism == "gaussian":
+    if plan.norm is Norm.L2:
         return gaussian_share(sensitivity, plan.multiplier, shares=plan.noise_shares)
     return laplace_share(sensitivity, plan.epsilon, shares=plan.noise_shares)
 
@@ -28,7 +28,7 @@ def growth_of_mean(plan: Plan) -> float:
     which that of negative binomials is on a fine grid, has the mean absolute value 2 b Gamma(r + 1/2)/(sqrt(pi)
     Gamma(r)). It steers the choice of the threshold only.
     """
-    ratio = (plan.participants or 0) / plan.noise_shares
+    ratio = plan.masks.participants / plan.masks.noise_shares
     if plan.mechanism == "gaussian":
         return math.sqrt(ratio)
     return 2 / math.sqrt(math.pi) * math.exp(math.lgamma(ratio + 0.5) - math.lgamma(ratio))
@@ -42,7 +42,10 @@ def smallest_steps(plan: Plan) -> int:
 
 
 def check_device_noise(plan: Plan) -> None:
-    """Refuse a plan whose noise the devices can't draw, in either round and at any threshold of the plan."""
+    """Refuse a plan whose noise the devices can't draw, at any of its thresholds.
+
+    Round 1 depends on what the selector reads, and is checked with it.
+    """
     if not plan.noise_by_devices:
         return
     if plan.per_item:
@@ -51,12 +54,5 @@ def check_device_noise(plan: Plan) -> None:
             allowed="noise from devices for whole histograms",
             advice="the bounds of single items could not be chosen from so noisy a tail; use --noise-from server",
         )
-    if plan.selector != "fixed":
-        if plan.selector not in COLUMNS:
-            raise InvalidPlan(
-                f"the selector {plan.selector} reads an exact statistic, and devices that add noise send none",
-                allowed=", ".join([*COLUMNS, "fixed"]),
-            )
-        tail_measurement(plan)
     # Noise grows with the threshold: shares that are wide enough at the smallest are so at every one.
     release_share(plan, smallest_steps(plan))

@@ -1,7 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
-    request   version · run · round · plan (JSON) · plan-digest · items-digest · threshold-steps ·
-              item-thresholds · table-salt
+    request   version · run · round · plan (JSON) · plan-digest · items-digest · asks · what the rounds before hand on
+              (`protocol/measurements/given.py`)
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -15,18 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.measurements import MEASUREMENTS
+from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Labels, ReleaseRequest, Request, Round, SelectRequest
+from fedhist.protocol.rounds import Labels, Request
 from fedhist.protocol.sketch.buckets import item_bytes
-from fedhist.protocol.sketch.table_hash import SALT_BYTES
 
 RECORD = "fedhist"
 """The name of our record in a message, and in a node's state."""
@@ -43,9 +39,10 @@ MASKED_STAGES = ("advertising", "sharing", "checking", "masking", "confirming", 
 PARTICIPANT_BYTES = 8
 """The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""
 
-ENVELOPE_VERSION = 1
+ENVELOPE_VERSION = 2
 MAX_RUN_NAME = 64
 _ITEMS_TAG = b"fedhist/1/items"
+_OTHER_FIELDS = {"version", "run", "round", "plan", "plan-digest", "items-digest", "asks", MASKING}
 
 Field = str | int | bytes | list[int]
 
@@ -107,32 +104,27 @@ class Envelope:
     def to_fields(self) -> dict[str, Field]:
         """The request as flat fields."""
         request = self.request
-        fields: dict[str, Field] = {
+        return {
             "version": ENVELOPE_VERSION,
             "run": self.run,
             "round": request.round.value,
             "plan": json.dumps(request.plan.to_json(), allow_nan=False),
             "plan-digest": request.plan.digest,
             "items-digest": self.items_digest,
+            "asks": request.asks,
+            **request.given.to_fields(),
         }
-        if isinstance(request, ReleaseRequest):
-            fields["threshold-steps"] = request.threshold.steps
-            if request.item_thresholds is not None:
-                fields["item-thresholds"] = request.item_thresholds.tolist()
-            if request.plan.has_table:
-                fields["table-salt"] = request.table_salt
-        return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> Envelope:
         """The request in these fields; DecodeError if they are not one, or if the plan is not the one named."""
         if fields.get("version") != ENVELOPE_VERSION:
             raise DecodeError(f"a request of another version; this side speaks version {ENVELOPE_VERSION}")
-        run, digest = _take(fields, "run", str), _take(fields, "items-digest", bytes)
+        run, digest = take(fields, "run", str), take(fields, "items-digest", bytes)
         if not 1 <= len(run) <= MAX_RUN_NAME:
             raise DecodeError(f"the run's name has {len(run)} characters; allowed: 1 to {MAX_RUN_NAME}")
         try:
-            plan = _read_plan(_take(fields, "plan", str))
+            plan = _read_plan(take(fields, "plan", str))
         except (InvalidInput, ValueError, TypeError, AttributeError, RecursionError):
             raise DecodeError("the plan is not a valid one") from None
         if plan.digest != fields.get("plan-digest"):
@@ -184,36 +176,20 @@ def _read_plan(text: str) -> Plan:
 
 
 def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
-    round_ = fields.get("round")
-    due = plan.has_table and round_ == Round.RELEASE.value
-    if not due and "table-salt" in fields:
-        raise DecodeError("a table's salt in a request that asks for no table")
-    if round_ == Round.SELECT.value:
-        return SelectRequest(plan)
-    if round_ != Round.RELEASE.value:
-        raise DecodeError("the request is of no known round")
-    threshold = Threshold(steps=_take(fields, "threshold-steps", int), bits=plan.grid_bits)
-    bounds = _read_item_thresholds(plan, fields) if plan.per_item else None
-    lowest, highest = plan.step_range
-    every = np.array([threshold.steps]) if bounds is None else bounds
-    if not (lowest <= every.min() and every.max() <= highest and every.max() == threshold.steps):
-        raise DecodeError("a threshold outside the plan's public range")
-    salt = _take(fields, "table-salt", bytes) if due else b""
-    if due and len(salt) != SALT_BYTES:
-        raise DecodeError(f"a table's salt of {len(salt)} bytes; allowed: {SALT_BYTES}")
-    return ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
+    """The question.
 
-
-def _read_item_thresholds(plan: Plan, fields: Mapping[str, object]) -> Integers:
-    values = _take(fields, "item-thresholds", list)
-    highest = plan.step_range[1]
-    if len(values) != plan.items or not all(type(value) is int and 0 < value <= highest for value in values):
-        raise DecodeError("not one threshold for each item")
-    return np.array(values, dtype=np.int64)
-
-
-def _take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
-    value = fields.get(name)
-    if type(value) is not kind:
-        raise DecodeError(f"the field {name} is missing or not of type {kind.__name__}")
-    return value
+    A measurement that the plan does not admit is refused, because it could be one without the device's noise; so is
+    one of another round, because each round is charged for, and answered, once.
+    """
+    kind = MEASUREMENTS.get(take(fields, "asks", str))
+    if kind is None or not kind.fits(plan) or kind.round != fields.get("round"):
+        raise DecodeError("the request asks for a measurement that is unknown or not of its plan and round")
+    given = kind.takes.from_fields(fields, plan)
+    if set(fields) - _OTHER_FIELDS != set(given.to_fields()):
+        raise DecodeError("the request has fields that its measurement does not take")
+    request = Request(plan=plan, asks=kind.name, given=given)
+    try:
+        request.measurement.shape  # noqa: B018 - a measurement whose noise can't be drawn has none
+    except InvalidInput:
+        raise DecodeError("the plan's measurement is not a valid one") from None
+    return request

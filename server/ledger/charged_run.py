@@ -11,9 +11,9 @@ from fedhist.display.visible_text import LONGEST_LINE, visible
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
-from fedhist.server.coordinator import planned_charges
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.result_folder import undisturbed
+from fedhist.server.steps import planned_charges
 
 
 @contextmanager

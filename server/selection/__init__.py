@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.measurements import MEASUREMENTS, Measurement
+from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.plan import Plan
-from fedhist.server.selection.contract import Selection, Selector, mode_of
+from fedhist.server.selection.contract import Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
 from fedhist.server.selection.exponential_sharp import ExponentialSharp
 from fedhist.server.selection.exponential_v import ExponentialV
@@ -17,7 +22,7 @@ from fedhist.server.selection.quantile import Quantile
 from fedhist.server.selection.totals_quantile import TotalsQuantile
 from fedhist.server.selection.weighted_quantile import WeightedQuantile
 
-__all__ = ["SELECTORS", "Selection", "Selector", "selector_for"]
+__all__ = ["SELECTORS", "Offered", "Selection", "Selector", "column_of", "fitting", "selector_for"]
 
 SELECTORS: dict[str, Selector] = {
     selector.name: selector
@@ -37,19 +42,48 @@ SELECTORS: dict[str, Selector] = {
 }
 
 
+@dataclass(frozen=True)
+class Offered:
+    """What a selector reads under a plan, and the measurement that offers it."""
+
+    name: str
+    measurement: type[Measurement[Any]]
+
+
+def column_of(plan: Plan, selector: Selector) -> Offered:
+    """What the selector reads under this plan. InvalidPlan if the plan can measure nothing of use to it."""
+    offered = _offered(plan, selector)
+    if offered is None:
+        where = next(kind.where for kind in MEASUREMENTS.values() if kind.offers and kind.fits(plan))
+        raise InvalidPlan(
+            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism {where}",
+            allowed=", ".join(fitting(plan)),
+        )
+    return offered
+
+
+def fitting(plan: Plan) -> list[str]:
+    """The names of the selectors that go with the plan."""
+    return [name for name, one in SELECTORS.items() if not one.reads or _offered(plan, one)]
+
+
 def selector_for(plan: Plan) -> Selector:
     """The plan's selector, after checking that it exists and fits the plan."""
-    selector = SELECTORS.get(plan.selector or "")
-    mode = mode_of(plan)
-    fitting = ", ".join(name for name, one in SELECTORS.items() if mode in one.modes)
+    selector = SELECTORS.get(plan.selector)
     if selector is None:
-        raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=fitting)
-    if mode not in selector.modes:
-        raise InvalidPlan(
-            f"the selector {selector.name} does not go with the {plan.mechanism} mechanism over {mode[0]} domains",
-            allowed=fitting,
-        )
-    if plan.noise_by_devices and selector.needs_statistic:
-        return FromNoisyTail(selector)
+        raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=", ".join(fitting(plan)))
+    if not selector.reads:
+        return selector
+    offered = column_of(plan, selector)
+    if offered.measurement.takes is Column:
+        selector = FromNoisyTail(selector, offered.name)
     selector.check(plan)
     return selector
+
+
+def _offered(plan: Plan, selector: Selector) -> Offered | None:
+    for kind in MEASUREMENTS.values():
+        for name, norms in selector.reads:
+            if name in kind.offers and plan.norm in norms and kind.fits(plan):
+                return Offered(name, kind)
+    return None

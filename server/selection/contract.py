@@ -1,4 +1,4 @@
-"""What a selector is: it reads the tail statistic, says what it costs, and returns a threshold."""
+"""What a selector is: it says what it reads and what that costs, and returns a threshold."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.measurements.expected_counts import OpenTail
 from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
-from fedhist.protocol.measurements.open_statistics import OpenTail
 from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
 from fedhist.protocol.privacy.randomness import Source
 
-Mode = tuple[str, str]
-CLOSED_GAUSSIAN: Mode = ("closed", "gaussian")
-CLOSED_LAPLACE: Mode = ("closed", "laplace")
-OPEN: Mode = ("open", "laplace")
-ITEMS_GAUSSIAN: Mode = ("items", "gaussian")
-ITEMS_LAPLACE: Mode = ("items", "laplace")
 Statistic = Tail | OpenTail | ItemTail | NoisyTail
+Reads = tuple[tuple[str, frozenset[Norm]], ...]
+ANY_NORM = frozenset({Norm.L1, Norm.L2})
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,15 @@ class Selector(Protocol):
         """The name on the command line."""
 
     @property
-    def modes(self) -> frozenset[Mode]:
-        """The domains and mechanisms it can choose a threshold for."""
+    def reads(self) -> Reads:
+        """What it can choose from, as measurements offer it (`Measurement.offers`), and for which norms of the clip.
+
+        Empty for one that needs no round of its own.
+        """
 
     @property
-    def needs_statistic(self) -> bool:
-        """Whether it needs round 1 at all."""
+    def reads_noise(self) -> bool:
+        """Whether what it reads is noisy already, and so is charged before it is asked for."""
 
     @property
     def private(self) -> bool:
@@ -107,6 +106,14 @@ class Selector(Protocol):
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Choose. The only step that touches the exact statistic; None when none is needed."""
+
+
+@runtime_checkable
+class NoisySelector(Protocol):
+    """A selector that can also do with a tail that the devices noised. The others are refused with such noise."""
+
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """The threshold, read off a noisy tail: a post-processing, which costs nothing more."""
 
 
 @runtime_checkable
@@ -136,11 +143,6 @@ def item_tail(statistic: Statistic | None) -> ItemTail:
     if not isinstance(statistic, ItemTail):
         raise UnexpectedMessage(state="a selector of single items", message=statistic)
     return statistic
-
-
-def mode_of(plan: Plan) -> Mode:
-    """Which kind of choice the plan asks for."""
-    return ("items" if plan.per_item else plan.domain, str(plan.mechanism))
 
 
 def at_steps(plan: Plan, steps: Integers) -> Selection:

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.circle import signed
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Sensitivity, tail_weight
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_weight
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_GAUSSIAN,
-    Mode,
+    Reads,
     Selection,
     Statistic,
     check_delta_select,
     check_drawable,
     closed_tail,
 )
+from fedhist.server.selection.crossing import falling
 
 STEPS = 400
 """T: enough for the mean of the last half to settle; the noise of T steps composes to that of one."""
@@ -47,8 +49,8 @@ class DpSgd:
     """
 
     name: str = "dpsgd"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
-    needs_statistic: bool = True
+    reads: Reads = (("weights", frozenset({Norm.L2})),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:
@@ -59,7 +61,6 @@ class DpSgd:
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """T Gaussian steps as the one that they compose to."""
         whole = _whole_multiplier(plan)
-        assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
         return (
             Charge(
                 round="select",
@@ -87,6 +88,11 @@ class DpSgd:
         deviation = math.ldexp(noise.standard_deviation, shift - WEIGHT_BITS)
         return Selection(threshold=plan.at_steps(descend(plan, answer, deviation)))
 
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """The same descent, whose gradients are noisy already."""
+        weights, deviation = falling(tail), float(tail.deviations.max())
+        return plan.at_steps(descend(plan, lambda step, index: float(weights[index]), deviation))
+
 
 def _noise(plan: Plan) -> tuple[Noise, int]:
     """The noise of one step, and how many low bits of the weights are dropped for it."""
@@ -96,7 +102,6 @@ def _noise(plan: Plan) -> tuple[Noise, int]:
 
 
 def _whole_multiplier(plan: Plan) -> float:
-    assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
     return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
+from fedhist.server.selection.contract import ANY_NORM, Reads, Selection, Statistic, WeightedChoice, open_tail
 from fedhist.server.selection.exponential_v import added_up, choice_by_range, range_charge, shares_of
 
 
@@ -49,8 +49,8 @@ class ExponentialSharp:
     """P(C) proportional to exp(-eps' S(C) / R), R the range of one user's change of S. Pure epsilon'."""
 
     name: str = "exponential-sharp"
-    modes: frozenset[Mode] = frozenset({OPEN})
-    needs_statistic: bool = True
+    reads: Reads = (("expected-counts", ANY_NORM),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, WeightedChoice, open_tail
+from fedhist.server.selection.contract import ANY_NORM, Reads, Selection, Statistic, WeightedChoice, open_tail
 
 MOST = 1 << 61
 """What the counts of all users of any plan add up to at most, in multiples of 2^-SHARE_BITS."""
@@ -95,8 +95,8 @@ class ExponentialV:
     """
 
     name: str = "exponential-v"
-    modes: frozenset[Mode] = frozenset({OPEN})
-    needs_statistic: bool = True
+    reads: Reads = (("expected-counts", ANY_NORM),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:

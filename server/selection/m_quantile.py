@@ -8,21 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.circle import signed
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
-from fedhist.protocol.privacy.neighbours import tail_count
+from fedhist.protocol.privacy.neighbours import Norm, tail_count
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_GAUSSIAN,
-    Mode,
+    Reads,
     Selection,
     Statistic,
     check_delta_select,
     check_drawable,
     closed_tail,
 )
+from fedhist.server.selection.crossing import first_crossing
 
 UPDATES = 100
 LEARNING_RATE = 0.2
@@ -41,8 +43,8 @@ class MQuantile:
     """
 
     name: str = "m-quantile"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
-    needs_statistic: bool = True
+    reads: Reads = (("counts", frozenset({Norm.L2})),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:
@@ -53,7 +55,6 @@ class MQuantile:
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """All updates as the one Gaussian that they compose to."""
         whole = _whole_multiplier(plan)
-        assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
         return (
             Charge(
                 round="select",
@@ -84,6 +85,10 @@ class MQuantile:
             place = min(max(place, lowest), highest)
         return Selection(threshold=plan.at_steps(math.exp(place)))
 
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """Where the number of users has fallen to the rank."""
+        return first_crossing(plan, tail)
+
 
 def _noise(plan: Plan) -> Noise:
     return gaussian_noise(
@@ -92,5 +97,4 @@ def _noise(plan: Plan) -> Noise:
 
 
 def _whole_multiplier(plan: Plan) -> float:
-    assert plan.delta_select is not None  # noqa: S101 - `check` refuses a plan without
     return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")

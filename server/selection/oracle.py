@@ -8,17 +8,13 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_GAUSSIAN,
-    CLOSED_LAPLACE,
-    ITEMS_GAUSSIAN,
-    ITEMS_LAPLACE,
-    OPEN,
-    Mode,
+    ANY_NORM,
+    Reads,
     Selection,
     Statistic,
     at_steps,
@@ -38,8 +34,8 @@ class Oracle:
     """
 
     name: str = "oracle"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE, OPEN, ITEMS_GAUSSIAN, ITEMS_LAPLACE})
-    needs_statistic: bool = True
+    reads: Reads = (("weights", ANY_NORM), ("item-counts", ANY_NORM), ("expected-counts", ANY_NORM))
+    reads_noise: bool = False
     private: bool = False
 
     def check(self, plan: Plan) -> None:

@@ -8,20 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_GAUSSIAN,
-    Mode,
+    Reads,
     Selection,
     Statistic,
     check_drawable,
     closed_tail,
 )
+from fedhist.server.selection.crossing import falling
 
 
 def regularisation(plan: Plan) -> float:
@@ -47,13 +49,13 @@ class OutputPerturbation:
     """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'.
 
     The proof of `minimiser_sensitivity` needs a W(C) that falls, as any sum of users' tails does. Without masks the
-    server sees to that (`protocol/measurements/bounds.py`). Under masks it can't, so there this selector needs noise
+    server sees to that (`TailMeasurement.check`). Under masks it can't, so there this selector needs noise
     from devices.
     """
 
     name: str = "output-perturbation"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN})
-    needs_statistic: bool = True
+    reads: Reads = (("weights", frozenset({Norm.L2})),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:
@@ -91,6 +93,10 @@ class OutputPerturbation:
         exact = plan.at_steps(math.ldexp(minimiser(plan, weights), plan.grid_bits)).steps
         noise = laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select).draw(1, source=source)
         return Selection(threshold=plan.at_steps(exact + int(noise[0])))
+
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """The minimiser of the regularised objective, which needs no noise of its own."""
+        return plan.at_steps(math.ldexp(minimiser(plan, falling(tail)), plan.grid_bits))
 
 
 def minimiser(plan: Plan, weights: Floats) -> float:

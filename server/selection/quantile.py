@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
-from fedhist.protocol.privacy.neighbours import tail_count
+from fedhist.protocol.privacy.neighbours import Norm, tail_count
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_LAPLACE,
-    ITEMS_GAUSSIAN,
-    ITEMS_LAPLACE,
-    Mode,
+    ANY_NORM,
+    Reads,
     Selection,
     Statistic,
     WeightedChoice,
@@ -25,6 +25,7 @@ from fedhist.server.selection.contract import (
     item_tail,
     nearness_scores,
 )
+from fedhist.server.selection.crossing import first_crossing
 
 _LARGEST_RANK = 2.0**40
 FAILURE_PROBABILITY = 1e-3
@@ -56,8 +57,8 @@ class Quantile:
     """
 
     name: str = "quantile"
-    modes: frozenset[Mode] = frozenset({CLOSED_LAPLACE, ITEMS_GAUSSIAN, ITEMS_LAPLACE})
-    needs_statistic: bool = True
+    reads: Reads = (("counts", frozenset({Norm.L1})), ("item-counts", ANY_NORM))
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:
@@ -85,6 +86,10 @@ class Quantile:
             drawn = [choice.draw(source=source.fork(item)) for item, choice in choices]
             return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
         return self.choice(plan, statistic).draw(source=source)
+
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """Where the number of users has fallen to the rank."""
+        return first_crossing(plan, tail)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores of the one bound for all items."""

@@ -10,7 +10,14 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import OPEN, Mode, Selection, Statistic, not_private_charge, open_tail
+from fedhist.server.selection.contract import (
+    ANY_NORM,
+    Reads,
+    Selection,
+    Statistic,
+    not_private_charge,
+    open_tail,
+)
 
 
 @dataclass(frozen=True)
@@ -19,8 +26,8 @@ class TotalsQuantile:
 
     name: str
     share: float
-    modes: frozenset[Mode] = frozenset({OPEN})
-    needs_statistic: bool = True
+    reads: Reads = (("expected-counts", ANY_NORM),)
+    reads_noise: bool = False
     private: bool = False
 
     def check(self, plan: Plan) -> None:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, tail_weight
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    CLOSED_GAUSSIAN,
-    CLOSED_LAPLACE,
-    Mode,
+    ANY_NORM,
+    Reads,
     Selection,
     Statistic,
     WeightedChoice,
@@ -21,6 +22,7 @@ from fedhist.server.selection.contract import (
     nearness_scores,
     price_in_weights,
 )
+from fedhist.server.selection.crossing import first_crossing
 
 BASE_MEASURE_POWER = -2.0
 """Candidates start with weight C^-2: an error upwards costs noise on every item, so large bounds must earn it."""
@@ -39,8 +41,8 @@ class WeightedQuantile:
     """
 
     name: str = "weighted-quantile"
-    modes: frozenset[Mode] = frozenset({CLOSED_GAUSSIAN, CLOSED_LAPLACE})
-    needs_statistic: bool = True
+    reads: Reads = (("weights", ANY_NORM),)
+    reads_noise: bool = False
     private: bool = True
 
     def check(self, plan: Plan) -> None:
@@ -68,6 +70,10 @@ class WeightedQuantile:
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to C^-2 exp(-eps' |W(C) - M| / (2 sqrt(s)))."""
         return self.choice(plan, statistic).draw(source=source)
+
+    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
+        """Where the weight has fallen to the noise's price."""
+        return first_crossing(plan, tail)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their weights."""

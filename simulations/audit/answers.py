@@ -17,10 +17,12 @@ from fedhist.client.policy import Memory, Policy, admit, round_cost
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source, SystemSource
-from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
+from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
+from fedhist.server.selection import Selection
+from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import Crafted, crafted
 
@@ -53,7 +55,11 @@ def _plans() -> dict[str, Plan]:
 
 
 def _requests(plan: Plan) -> tuple[Request, Request]:
-    return SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(plan.candidate_steps[-1]))
+    return select_request(plan), _release(plan, plan.candidate_steps[-1])
+
+
+def _release(plan: Plan, steps: int) -> Request:
+    return release_request(plan, Selection(plan.at_steps(steps)), source=SystemSource())
 
 
 def _collected(request: Request, twice: Collection[int], *, source: Source) -> Total | None:
@@ -112,7 +118,7 @@ def one_view(setting: Setting) -> Finding:
         run = new_run_name(source=setting.auditor().fork(name))
         memory = Memory()
         other = replace(plan, epsilon=plan.epsilon / 2)
-        lower: Request = ReleaseRequest(plan, plan.at_steps(plan.candidate_steps[0]))
+        lower = _release(plan, plan.candidate_steps[0])
         for request, changed in zip(_requests(plan), _requests(other), strict=True):
             memory = admit(Policy(), memory, Envelope(run=run, request=request))
             forbidden = [changed, *([request] if plan.is_masked else [])]
@@ -156,11 +162,11 @@ def floors(setting: Setting) -> Finding:
     }  # fmt: skip
     run = new_run_name(source=setting.auditor().fork("floors"))
     wrong = sum(
-        _admits(Memory(), Envelope(run=run, request=SelectRequest(plan)), policy) for plan in lower.values()
+        _admits(Memory(), Envelope(run=run, request=select_request(plan)), policy) for plan in lower.values()
     )
     signed = replace(policy, minimum_masking="secagg-signed")
-    wrong += _admits(Memory(), Envelope(run=run, request=SelectRequest(good)), signed)
-    wrong += not _admits(Memory(), Envelope(run=run, request=SelectRequest(good)), policy)
+    wrong += _admits(Memory(), Envelope(run=run, request=select_request(good)), signed)
+    wrong += not _admits(Memory(), Envelope(run=run, request=select_request(good)), policy)
     detail = f"{wrong} of {len(lower) + 2} plans taken that promise too little, or refused"
     return exact(setting.name, passed=wrong == 0, detail=detail)
 

@@ -173,7 +173,7 @@ def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
     for request in transport.requests:
         without, with_user = (replay.total(request).values for replay in replays)
         seen, shift = transport.honest[request.round] - without, with_user - without
-        share = request.noise_share
+        share = request.measurement.share
         assert share is not None  # noqa: S101 - of a plan with noise from devices
         if plan.mechanism == "gaussian":
             variance = float(share.spread) * (plan.minimum_survivors - corrupt_participants(plan))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.findings import Finding, Setting, exact
 from fedhist.simulations.audit.worlds import Replay, User, crafted, release_of
 

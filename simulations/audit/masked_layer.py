@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhist.protocol.errors import FedhistError
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_states import Advertised
@@ -23,9 +22,11 @@ from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.server.masked_round import masked_sum
+from fedhist.server.selection import Selection
+from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
 from fedhist.simulations.audit.worlds import crafted
 from fedhist.simulations.engines.masked_cohort import LocalDevices
@@ -103,8 +104,8 @@ def _two_rounds(setting: Setting, *, repeat: bool) -> list[tuple[Session, list[I
     """
     plan, auditor = _plan(), setting.auditor()
     requests: list[Request] = [
-        SelectRequest(plan),
-        ReleaseRequest(plan, Threshold(steps=1 << plan.grid_bits, bits=plan.grid_bits)),
+        select_request(plan),
+        release_request(plan, Selection(plan.at_steps(1 << plan.grid_bits)), source=auditor),
     ]
     run = new_run_name(source=auditor.fork("run"))
     sessions = []
@@ -247,10 +248,11 @@ def sums_at_the_limit(setting: Setting) -> Finding:
             corrupt_share=0.0,
             dropout_share=0.0,
         )
-        request = ReleaseRequest(plan, plan.at_steps(1000 << plan.grid_bits))
+        threshold = plan.fixed_threshold
+        request = release_request(plan, Selection(threshold), source=setting.auditor())
         population = crafted([[(0, 5000)]] * users, 2)
         outcome = masked_round(request, population, source=setting.auditor().fork(users), dropout=0.0)
-        expected = users * request.threshold.steps
+        expected = users * threshold.steps
         wrong += outcome.total.values.tolist() != [expected, 0]
         cases += 1
     for largest, users in ((1, 2**31 - 1), (2**31 - 1, 1), (2**30, 2), (3, 2**30), (2**40, 2**22)):

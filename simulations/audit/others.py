@@ -16,23 +16,21 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.masked_vector import vector_width
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
-from fedhist.server.coordinator import read_statistic
-from fedhist.server.releases.release import Release
-from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.releases.contract import Release
+from fedhist.server.selection import SELECTORS, fitting, selector_for
 from fedhist.server.selection.contract import (
     ScoringSelector,
     Statistic,
     WeightedChoice,
-    mode_of,
     price_in_weights,
 )
 from fedhist.server.selection.quantile import Quantile, target_rank
+from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared
 from fedhist.simulations.audit.selector_worlds import HUGE, closed_worlds
 from fedhist.simulations.audit.two_worlds import Worlds, two_worlds
@@ -67,7 +65,7 @@ def scored_plans(*, masked: bool) -> Iterator[Plan]:
             for neighbours in Neighbours:
                 masking = MASKED if masked else {}
                 plan = Plan(**usual, **mode, **masking, neighbours=neighbours, selector=name)
-                if mode_of(plan) in selector.modes:
+                if name in fitting(plan):
                     yield plan
 
 
@@ -90,7 +88,7 @@ def scores_move(setting: Setting, *, masked: bool, sent: bool) -> Finding:
 
 def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
     """The largest loss of one choice between two neighbours, in units of epsilon'."""
-    request, selector = SelectRequest(plan), selector_for(plan)
+    request, selector = select_request(plan), selector_for(plan)
     assert isinstance(selector, ScoringSelector)  # noqa: S101 - `scored_plans` has no others
     others = [_user(source.fork("other", number)) for number in range(plan.users - 1)]
     pair = [_user(source.fork("user")), []]
@@ -128,8 +126,8 @@ def _user(source: Source) -> User:
 
 def edge_sums(request: Request, source: Source) -> Integers:
     """What liars make of round 1: sums near 0, half of the circle and what selectors aim at, give or take one user."""
-    plan, length = request.plan, request.length
-    half = 1 << (vector_width(request) - 1)
+    plan, length = request.plan, request.measurement.shape.length
+    half = 1 << (request.measurement.masked_width - 1)
     aims, offsets = [0, half], [0, 1]
     if plan.is_open:
         aims += [half >> 1, half >> 17]
@@ -157,10 +155,10 @@ def lied_release(mechanism: str, **settings: Any) -> Worlds:
     )  # fmt: skip
 
     def lie(request: Request) -> Integers:
-        added = np.zeros(request.length, dtype=np.int64)
-        if isinstance(request, ReleaseRequest):
-            half = 1 << (vector_width(request) - 1)
-            added[0] = half - request.threshold.steps // 2
+        measurement = request.measurement
+        added = np.zeros(measurement.shape.length, dtype=np.int64)
+        if request.round is Round.RELEASE:
+            added[0] = (1 << (measurement.masked_width - 1)) - measurement.shape.largest // 2
         return added
 
     def value(release: Release) -> float:
@@ -180,9 +178,10 @@ def lied_steps(selector: str) -> Worlds:
     )  # fmt: skip
 
     def lie(request: Request) -> Integers:
-        added = np.zeros(request.length, dtype=np.int64)
-        if isinstance(request, SelectRequest):
-            edge, bins = (1 << (vector_width(request) - 1)) - 1, request.length // 2
+        measurement = request.measurement
+        added = np.zeros(measurement.shape.length, dtype=np.int64)
+        if request.round is Round.SELECT:
+            edge, bins = (1 << (measurement.masked_width - 1)) - 1, len(added) // 2
             added[bins - 1], added[-1] = edge - others, edge - others * plan.tail_cap
         return added
 
@@ -198,7 +197,7 @@ def many_buckets(setting: Setting) -> Finding:
             users=400_000, domain="open", selector=selector, release="laplace-threshold", epsilon=1e-4,
             candidates=4, max_threshold=1000.0, buckets=2**20, **MASKED,
         )  # fmt: skip
-        request, scoring = SelectRequest(plan), selector_for(plan)
+        request, scoring = select_request(plan), selector_for(plan)
         assert isinstance(scoring, ScoringSelector)  # noqa: S101 - both are
         (noise,) = plan.open_noises(plan.candidate_steps[-1:])
         sums = np.zeros((plan.buckets + 2, plan.candidates), dtype=np.int64)
@@ -207,7 +206,7 @@ def many_buckets(setting: Setting) -> Finding:
         choices = []
         for count in (0, 1):
             sums[2] = count << SHARE_BITS
-            total = Total(Round.SELECT, plan.users, sums.reshape(-1), width=vector_width(request))
+            total = Total(plan.users, sums.reshape(-1), width=request.measurement.masked_width)
             choices.append(scoring.choice(plan, read_statistic(plan, total)))
         worst = max(worst, _loss(choices[1], choices[0]) / plan.epsilon_select)
     return compared(setting.name, claimed=1.0, delta=0.0, observed=worst, detail="largest move of the scores")

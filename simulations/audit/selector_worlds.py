@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhist.protocol.errors import FedhistError, TableTooSmall
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.measurements.given import SaltedBound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger
@@ -19,7 +20,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.sketch.iblt import decode_table, encode_table
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
-from fedhist.server.coordinator import Begin, Planned, Releasing, advance, run_rounds
+from fedhist.server.coordinator import Asking, Begin, Planned, advance, run_rounds
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, exact
 from fedhist.simulations.audit.others import MASKED
@@ -92,8 +93,9 @@ def fresh_salts(setting: Setting) -> Finding:
     for number in range(_RUNS):
         source = setting.mechanism().fork("salt", number)
         asked = advance(state, Begin(), ledger=Ledger(), source=source)
-        assert isinstance(asked, Releasing)  # noqa: S101 - the threshold is fixed
-        salts.append(asked.request.table_salt)
+        assert isinstance(asked, Asking)  # noqa: S101 - the threshold is fixed
+        assert isinstance(asked.request.given, SaltedBound)  # noqa: S101 - a table is asked for
+        salts.append(asked.request.given.salt)
     again = len(salts) - len(set(salts)) + sum(len(salt) != SALT_BYTES for salt in salts)
     return exact(setting.name, passed=again == 0, detail=f"{again} of {len(salts)} salts repeated or short")
 

@@ -15,7 +15,7 @@ from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
 from fedhist.simulations.audit.findings import Finding, Setting, compared
 from fedhist.simulations.audit.worlds import Crafted, Lie, Replay, claim_of, release_of

@@ -10,13 +10,13 @@ import numpy as np
 from fedhist.client.device import add_noise_share
 from fedhist.protocol.circle import signed
 from fedhist.protocol.histograms import Histograms, Integers, Population
-from fedhist.protocol.masking.masked_vector import to_total, vector_width
+from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.engines.in_process import exact_total
 
 User = Sequence[tuple[int, int]]
@@ -75,9 +75,8 @@ class Replay:
 
     def total(self, request: Request) -> Total:
         """The exact sum."""
-        steps = None if request.round is Round.SELECT else request.threshold.steps  # type: ignore[union-attr]  # round 2
-        per_item = getattr(request, "item_thresholds", None)
-        key = (request.round, steps, None if per_item is None else per_item.tobytes())
+        # Where a table's cells go is new in every run and changes nothing of what is in it.
+        key = (request.asks, repr(request.given.to_fields() | {"table-salt": b""}))
         if key not in self._known:
             total = exact_total(request, self.population, source=self.source.fork("device"))
             self._known[key] = total if self.lie is None else lied(total, request, self.lie(request))
@@ -87,7 +86,7 @@ class Replay:
 def lied(total: Total, request: Request, lie: Integers) -> Total:
     """What the server reads when this was added to the sum of the masked vectors, modulo their width."""
     vector = np.concatenate([[total.users], total.values])
-    summed = signed(vector + np.concatenate([[0], lie]), vector_width(request))
+    summed = signed(vector + np.concatenate([[0], lie]), request.measurement.masked_width)
     return to_total(summed, request, participants=request.plan.masks.participants)
 
 
@@ -119,7 +118,7 @@ class Shares:
         ]
         noised = exact.values + np.sum(drawn, axis=0)
         self.honest[request.round] = noised - np.sum([nothing, *drawn[: self.corrupt]], axis=0)
-        return Total(round=request.round, users=exact.users, values=noised, shares=survivors)
+        return Total(users=exact.users, values=noised, shares=survivors)
 
 
 def claim_of(release: Release) -> Cost:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from fedhist.client.device import answer, answer_population, bucket_table
+from fedhist.client.device import answer, answer_population
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.histograms import Population, labels_of, names_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.wire.codec import encode
@@ -52,7 +52,7 @@ class InProcess:
         total = exact_total(request, self.population, source=self.source)
         self.totals[request.round] = total
         self.reports[request.round] = watch.end(total, perf_counter() - started)
-        _check_users(total, self.population)
+        _check_users(request, total, self.population)
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return total
 
@@ -70,7 +70,6 @@ def exact_total(request: Request, population: Population, *, source: Source) -> 
     """The sum over all users, without masks or noise."""
     summed = answer_population(request, population, source=source)
     return Total(
-        round=request.round,
         users=summed.users,
         values=summed.values,
         keyed=summed.keyed,
@@ -78,11 +77,11 @@ def exact_total(request: Request, population: Population, *, source: Source) -> 
     )
 
 
-def _check_users(total: Total, population: Population) -> None:
+def _check_users(request: Request, total: Total, population: Population) -> None:
     """A population whose shards do not hold the users that it says is no population."""
     if total.users != population.users:
         raise RoundFailed(
-            f"round {total.round.value}: the shards hold {total.users:,} users and the population says "
+            f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
             f"{population.users:,}; nothing was released. Check the population's shards"
         )
 
@@ -92,14 +91,10 @@ def message_bytes(request: Request, population: Population, *, source: Source) -
 
     The same for every user where the message has a fixed length; else the mean over the first users.
     """
-    labels = labels_of(population)
-    bucket_of = bucket_table(request.plan, range(population.domain_size) if labels is None else labels)
+    names, labels = names_of(population), labels_of(population)
     shard = next(iter(population.shards()))
-    sample = _SAMPLE if request.keyed_columns else 1
-    sizes = [
-        len(
-            encode(answer(request, shard.rows(i, i + 1), source=source, bucket_of=bucket_of), request, labels)
-        )
-        for i in range(min(sample, shard.users))
-    ]
+    sample = _SAMPLE if request.measurement.names_travel else 1
+    devices = (shard.rows(i, i + 1) for i in range(min(sample, shard.users)))
+    answers = (answer(request, device, source=source, labels=names) for device in devices)
+    sizes = [len(encode(one, request, labels)) for one in answers]
     return round(sum(sizes) / len(sizes))

@@ -20,7 +20,7 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.encoding import read_residues, to_integers
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
-from fedhist.protocol.rounds import Labels, ReleaseRequest
+from fedhist.protocol.rounds import Labels
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
@@ -117,7 +117,7 @@ class MaskedWatch:
         seen = to_integers(read_residues(masked_body(data, self._terms), self._terms.width))
         had = vectors[device]
         places = np.flatnonzero(had)[:VALUES_SHOWN]
-        named = isinstance(self._envelope.request, ReleaseRequest) and not self._envelope.request.plan.is_open
+        named = self._envelope.request.measurement.masked_length == len(labels)
         self._observe(
             Viewed(
                 round=self._round,

@@ -15,8 +15,8 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.server.coordinator import check_runnable, planned_charges
-from fedhist.server.selection import SELECTORS
+from fedhist.server.selection import SELECTORS, column_of, fitting
+from fedhist.server.steps import check_runnable, planned_charges
 from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.running import Results
@@ -102,22 +102,22 @@ def check_different(contents: Mapping[Path, str]) -> None:
 
 def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
     """Refuse a selector that does not exist or is not of this domain, before any data is read."""
-    fitting = [name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes]
+    plan = _any_plan(domain, mechanism)
     for name in names:
         if name not in SELECTORS:
-            raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting))
-        if name not in fitting:
-            raise InvalidInput(
-                f"the selector {name} does not go with the {mechanism} mechanism over {domain} domains",
-                allowed=", ".join(fitting),
-            )
+            raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting(plan)))
+        if SELECTORS[name].reads:
+            column_of(plan, SELECTORS[name])
 
 
 def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
     """All that need nothing else: every one of this kind but fixed."""
-    return tuple(
-        name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes and name != "fixed"
-    )
+    return tuple(name for name in fitting(_any_plan(domain, mechanism)) if name != "fixed")
+
+
+def _any_plan(domain: str, mechanism: str) -> Plan:
+    """A plan of this kind, to ask what goes with it."""
+    return Plan(users=1, items=1 if domain == "closed" else None, domain=domain, mechanism=mechanism)
 
 
 def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, read_plain
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.server.selection.exponential_v import error_bound
+from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
@@ -78,10 +78,9 @@ def _curve(
     plan = Cell(users=users, settings=settings, paper_grid=True).plan(
         population.users, population.domain_size
     )
-    total = InProcess(population, SeededSource(0)).total(SelectRequest(plan))
-    assert total.keyed is not None  # noqa: S101 - the plain statistic is keyed
+    total = InProcess(population, SeededSource(0)).total(select_request(plan))
     steps = plan.candidate_steps
-    bound = error_bound(plan, read_plain(total.values, total.keyed, steps, users=total.users))
+    bound = error_bound(plan, read_statistic(plan, total))
     mass = int(population.totals().sum())
     relative = np.ldexp(bound.astype(np.float64), -SHARE_BITS) / mass
     at = dict(zip(steps.tolist(), relative.tolist(), strict=True))

@@ -17,18 +17,17 @@ from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, labels_of
-from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
-from fedhist.server.coordinator import read_statistic, run_rounds
-from fedhist.server.releases.release import Release
+from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.coordinator import run_rounds
+from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import open_tail
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
+from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
 PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
@@ -122,9 +121,9 @@ class SharedRoundOne:
 
     def total(self, request: Request) -> Total:
         """The sum, for round 1 from memory if it is there."""
-        if isinstance(request, ReleaseRequest):
+        if request.round is Round.RELEASE:
             return self._ask(request)
-        key = _statistic_key(request.plan)
+        key = request.measurement.key
         if key in self.first:
             total, spent = self.first[key]
             self.remembered += spent
@@ -137,17 +136,7 @@ class SharedRoundOne:
     def _ask(self, request: Request) -> Total:
         summed = answer_population(request, self.population, source=self.source)
         labels = labels_of(self.population)
-        return Total(request.round, summed.users, summed.values, summed.keyed, labels)
-
-
-def _statistic_key(plan: Plan) -> object:
-    """All of a plan that round 1 depends on. Buckets are salted with the plan, so nobody shares them."""
-    salt = plan.digest if plan.statistic == "bucketed" else b""
-    cap = None if plan.is_open else plan.tail_cap
-    return (
-        plan.domain, plan.per_item, plan.norm, cap, plan.grid_bits, plan.candidate_steps.tobytes(), salt,
-        plan.max_threshold,
-    )  # fmt: skip
+        return Total(summed.users, summed.values, summed.keyed, labels)
 
 
 @dataclass
@@ -230,7 +219,7 @@ def _at(plan: Plan, threshold: float) -> Plan:
 
 def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:
     """The plan at a threshold that exponential-v chose by V(C) with t(C)/2 for t(C)."""
-    statistic = read_statistic(plan, transport.total(SelectRequest(plan)))
+    statistic = read_statistic(plan, transport.total(select_request(plan)))
     caps = [noise.bar // 2 for noise in plan.open_noises(plan.candidate_steps)]
     choice = choice_by_range(plan, -capped_error(open_tail(statistic), caps), score_range(plan))
     chosen = choice.draw(source=source.fork("server", "select", "half penalty")).threshold
@@ -244,11 +233,7 @@ def _bounded(name: str, plan: Plan, transport: SharedRoundOne, source: Source) -
     """
     half = plan.to_json() | {"epsilon_select": plan.epsilon_select / 2}
     chooser = Plan.from_json(half | {"selector": name})
-    total = transport.total(SelectRequest(chooser))
+    statistic = read_statistic(chooser, transport.total(select_request(chooser)))
     draws = source.fork("server", "select", name)
-    chosen: Threshold = (
-        selector_for(chooser)
-        .select(chooser, read_tail(total.values, users=total.users), source=draws)
-        .threshold
-    )
+    chosen = selector_for(chooser).select(chooser, statistic, source=draws).threshold
     return Plan.from_json(half | {"max_threshold": max(chosen.value, plan.min_threshold)})

@@ -61,7 +61,7 @@ class Outlook:
         choice = round_digits(total * share, 3)
         plan = self.plan(float(f"{total - choice:.12g}"), choice)
         selector = selector_for(plan)
-        if not selector.needs_statistic or not selector.private:
+        if not selector.reads or not selector.private:
             raise InvalidInput(
                 f"a budget can't be split with the selector {selector.name}, which spends none on round 1",
                 allowed="selectors that choose the threshold privately",

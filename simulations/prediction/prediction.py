@@ -38,15 +38,15 @@ import numpy as np
 from fedhist.client.device import answer_population
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
-from fedhist.protocol.measurements.open_statistics import BinnedCounts, BucketedCounts, OpenTail
+from fedhist.protocol.measurements.expected_counts import BinnedCounts, BucketedCounts, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.protocol.rounds import SelectRequest, Total
-from fedhist.server.coordinator import planned_charges, read_statistic
+from fedhist.protocol.rounds import Total
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
+from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
 from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
 
@@ -192,31 +192,26 @@ class Predictor:
             )
 
     def _chances(self, plan: Plan, selector: Selector) -> _Chances:
-        statistic = self._statistic(plan) if selector.needs_statistic else None
+        statistic = self._statistic(plan) if selector.reads else None
         source = SeededSource(self.seed)
         if isinstance(selector, ScoringSelector):
             return _Chances(plan.candidate_steps, selector.choice(plan, statistic).probabilities())
-        if not selector.needs_statistic or not selector.private:
+        if not selector.reads or not selector.private:
             steps = selector.select(plan, statistic, source=source).threshold.steps
             return _Chances(np.array([steps]), np.ones(1))
         return _drawn(plan, selector, statistic, self.draws, source)
 
     def _statistic(self, plan: Plan) -> Statistic:
-        """Round 1's sums, which a plan changes through nothing but this key."""
-        key: tuple[object, ...] = (plan.domain, plan.candidate_steps.tobytes(), plan.grid_bits, plan.norm)
-        if not plan.is_open:
-            key = (*key, plan.tail_cap)
-        elif plan.statistic == "bucketed":
-            # The salt is the plan's digest: every budget hashes the items anew.
-            key = (*key, plan.buckets, plan.digest)
+        """Round 1's sums, kept for other plans that share them."""
+        request = select_request(plan)
+        key = request.measurement.key
         if key not in self._statistics:
-            request = SelectRequest(plan)
             sent = answer_population(request, self.population, source=SeededSource(self.seed))
-            total = Total(request.round, sent.users, sent.values, sent.keyed, labels_of(self.population))
-            statistic = _unpacked(read_statistic(plan, total))
-            if plan.statistic == "bucketed":
-                return statistic
-            self._statistics[key] = statistic
+            total = Total(sent.users, sent.values, sent.keyed, labels_of(self.population))
+            if plan.digest in key:
+                # No other plan has these sums.
+                return _unpacked(read_statistic(plan, total))
+            self._statistics[key] = _unpacked(read_statistic(plan, total))
         return self._statistics[key]
 
     def _table(self, plan: Plan, steps: Integers) -> ClippedSums:

@@ -11,7 +11,7 @@ import numpy as np
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.release import release_noise
+from fedhist.server.releases.central_noise import release_noise
 from fedhist.simulations.prediction.clipped_sums import ClippedSums
 from fedhist.simulations.prediction.noise_expectations import (
     LaplaceTails,

@@ -12,7 +12,7 @@ from fedhist.protocol.grid import to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.clipped_sums import clipped_sums
 from fedhist.simulations.prediction.release_errors import clipping_errors, release_errors
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.withholding import length_tells
+from fedhist.server.withholding import length_tells
 from fedhist.simulations.report.charts import NOT_PRIVATE, number
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.narration import STAGES, request_words

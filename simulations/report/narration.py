@@ -21,7 +21,7 @@ from fedhist.protocol.events import (
     Viewed,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.withholding import without_data
+from fedhist.server.withholding import without_data
 
 STAGES = {
     "advertising": "devices advertise fresh public keys",

@@ -14,8 +14,8 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.withholding import length_tells
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
+from fedhist.server.withholding import length_tells
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"

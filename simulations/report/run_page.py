@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.rounds import Round
-from fedhist.protocol.withholding import length_tells
+from fedhist.server.withholding import length_tells
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text

@@ -100,7 +100,7 @@ def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper):
 
 def test_all_methods_of_beyond_cost_the_same_in_all():
     from fedhist.protocol.privacy.composition import basic_total
-    from fedhist.server.coordinator import planned_charges
+    from fedhist.server.steps import planned_charges
     from fedhist.simulations.experiments.user_sets import UserSet
 
     users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)

@@ -13,8 +13,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest, Total
-from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.server.steps import read_statistic
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
 subjects = pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n}-{'-'.join(m)}" for n, m in CASES])

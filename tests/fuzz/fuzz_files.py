@@ -34,8 +34,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.coordinator import planned_charges
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.steps import planned_charges
 
 Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)

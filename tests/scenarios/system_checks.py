@@ -24,8 +24,9 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import numbered
-from fedhist.server.coordinator import planned_charges, run_rounds
+from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.release import Release
+from fedhist.server.steps import planned_charges
 
 if TYPE_CHECKING:
     from whole_system import Device, Outcome

@@ -24,10 +24,10 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest, Total
 from fedhist.protocol.wire.codec import largest_noise
-from fedhist.server.coordinator import read_statistic
 from fedhist.server.releases.release import build_release
 from fedhist.server.selection import SELECTORS, Selection, selector_for
 from fedhist.server.selection.contract import ScoringSelector, mode_of
+from fedhist.server.steps import read_statistic
 from fedhist.simulations.audit.worlds import Replay, crafted, release_of
 
 SOURCE = SeededSource(11)

@@ -15,7 +15,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
-from fedhist.protocol.withholding import length_tells
+from fedhist.server.withholding import length_tells
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.simulation import simulate
 

@@ -26,10 +26,11 @@ from fedhist.protocol.privacy.mechanisms import gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest, Total
-from fedhist.server.coordinator import planned_charges, run_rounds
+from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.release import _item_sensitivity
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.quantile import target_rank
+from fedhist.server.steps import planned_charges
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 mechanisms = pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

@@ -15,10 +15,10 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import ReleaseRequest, SelectRequest, Total
-from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.exponential_sharp import sharp_error, sharp_range
 from fedhist.server.selection.exponential_v import error_bound, score_range
+from fedhist.server.steps import read_statistic
 
 LARGEST = 20
 ITEMS = 3

@@ -19,10 +19,11 @@ from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multipl
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, SelectRequest, Total
-from fedhist.server.coordinator import Released, Releasing, Selecting, planned_charges, run_rounds
+from fedhist.server.coordinator import Released, Releasing, Selecting, run_rounds
 from fedhist.server.releases.release import release_charge
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.noisy import RULES
+from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
 SOURCE = SeededSource(5)

@@ -18,8 +18,9 @@ from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Labels, ReleaseRequest, Round, SelectRequest, Total
-from fedhist.server.coordinator import Releasing, Selecting, advance, planned_charges, run_rounds
+from fedhist.server.coordinator import Releasing, Selecting, advance, run_rounds
 from fedhist.server.selection import Selection
+from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
 
 each_release = pytest.mark.parametrize("release", OPEN_RELEASES)

@@ -5,32 +5,32 @@ from __future__ import annotations
 import math
 
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.measurements.noisy_tail import select_multiplier, tail_measurement
+from fedhist.protocol.measurements.noisy_tail import select_multiplier, tail_design
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import release_share, smallest_steps
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, PureLoss
-from fedhist.protocol.privacy.neighbours import Sensitivity
+from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.shares import Share
 
 
-def select_shares_charge(plan: Plan) -> Charge:
+def select_shares_charge(plan: Plan, column: str) -> Charge:
     """The noisy tail of round 1: one mechanism on the whole vector."""
-    measurement = tail_measurement(plan)
-    pure = plan.mechanism == "laplace"
+    design = tail_design(plan, column)
+    pure = plan.norm is Norm.L1
     # In the unit of the column: a user's count or weight, measured by coefficients that begin with one.
-    unit = measurement.unit * int(measurement.coefficients[0])
+    unit = design.unit * int(design.coefficients[0])
     return _shares_charge(
         plan,
         "select",
-        measurement.share,
-        measurement.sensitivity,
-        sensitivity=measurement.sensitivity.value / unit,
+        design.share,
+        design.sensitivity,
+        sensitivity=design.sensitivity.value / unit,
         coordinates=len(plan.candidate_steps),
         epsilon=plan.epsilon_select,
-        delta=0.0 if pure else plan.delta_select or 0.0,
+        delta=0.0 if pure else plan.delta_select,
         multiplier=None if pure else select_multiplier(plan),
-        parameters={"column": "counts" if measurement.counted else "weights"},
+        parameters={"column": "counts" if design.counted else "weights"},
         unit=unit,
     )
 
@@ -49,10 +49,10 @@ def release_shares_charge(plan: Plan, threshold: Threshold | None) -> Charge:
         release_share(plan, steps),
         sensitivity,
         sensitivity=math.ldexp(sensitivity.value, -plan.grid_bits),
-        coordinates=plan.items or 0,
+        coordinates=plan.closed.items,
         epsilon=plan.epsilon,
-        delta=plan.delta or 0.0,
-        multiplier=plan.multiplier if plan.mechanism == "gaussian" else None,
+        delta=plan.delta,
+        multiplier=plan.multiplier if plan.norm is Norm.L2 else None,
         parameters=parameters,
         unit=2.0**plan.grid_bits,
     )

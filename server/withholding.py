@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedhist.protocol.events import TO_DEVICE, Event, MessageSent, PhaseEnded, RoundEnded
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Round
+from fedhist.server.steps import measurements_of
 
 
 def length_tells(plan: Plan, round_: str) -> bool:
@@ -17,9 +17,8 @@ def length_tells(plan: Plan, round_: str) -> bool:
     travel, one more item of one user makes the message longer by its name, so a size would be an exact count without
     noise.
     """
-    return (
-        plan.is_open and not plan.is_masked and (round_ == Round.RELEASE.value or plan.statistic == "plain")
-    )
+    asked = measurements_of(plan)
+    return any(kind.names_travel for name, kind in asked.items() if name.value == round_)
 
 
 def shared_time(seconds: float, *, truth: bool) -> float | None:

@@ -1,0 +1,136 @@
+"""What leaves the server, and what a release rule is: it says what it measures and costs, and builds a release."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhist.display.html_table import Share, html_table
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Floats, Integers, Labels
+from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.measurements.given import Bound, Given
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.selection.contract import Selection
+
+_ROWS_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class ItemRelease:
+    """Items clipped one by one, before and after debiasing; `Release.histogram` is after.
+
+    Args:
+        clipped: the noised clipped sums.
+        thresholds: each item's bound, in counts.
+        clipped_errors: standard error of the noise on `clipped`.
+        errors: standard error of the noise on the debiased values, by the delta method.
+    """
+
+    clipped: Floats
+    thresholds: Floats
+    clipped_errors: Floats
+    errors: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What leaves the server.
+
+    Args:
+        plan: what was run.
+        threshold: the bound that was used, in counts.
+        histogram: the noised clipped sum by item, in counts; values may be negative over a closed domain. Over an
+            open one, only of the keys that passed the bar.
+        standard_error: of the noise on each value, in counts; clipping bias is not in it.
+        charges: the ledger's entries of this run.
+        private: False when a step was not private (the oracle), or the list of items was read off the data.
+        seeded: True when the noise can be removed by those who know the seed: simulations only.
+        labels: over an open domain, the released keys as their owners wrote them, in the order of `histogram`.
+        keys: in a simulation over an open domain, the same as the population's item numbers, to compare with the truth
+            by. None elsewhere: a transport numbers all keys that it sees, so a released key's number tells how many
+            others there are, released or not.
+        bar: over an open domain, what a noisy count had to exceed.
+        item_release: the values before debiasing and every item's own bound and error, where items were clipped one
+            by one.
+        item_origin: what decided which items there are.
+    """
+
+    plan: Plan
+    threshold: float
+    histogram: Floats = field(repr=False)
+    standard_error: float
+    charges: tuple[Charge, ...]
+    private: bool
+    seeded: bool
+    labels: Labels | None = field(default=None, repr=False)
+    keys: Integers | None = field(default=None, repr=False)
+    bar: int | None = None
+    item_release: ItemRelease | None = field(default=None, repr=False)
+    item_origin: ItemOrigin = ItemOrigin.PUBLIC
+
+    def without_numbers(self) -> Release:
+        """The same without the numbers that a transport gave to keys."""
+        return replace(self, keys=None)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the largest values, with bars."""
+        rows = np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
+        most = max(float(self.histogram[rows[0]]), 1e-9) if rows else 1.0
+        named: Labels = range(len(self.histogram)) if self.labels is None else self.labels
+        warning = "" if self.private and not self.seeded else ", simulation only"
+        title = (
+            f"Release{warning}: {len(rows)} of {len(self.histogram):,} items, "
+            f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
+        )
+        shown = [
+            (named[row], f"{self.histogram[row]:,.1f}", Share(self.histogram[row] / most)) for row in rows
+        ]
+        return html_table(title, shown, headings=("item", "value", ""))
+
+
+class ReleaseRule(ABC):
+    """One way to make a release. One file here, one line in the registry, and the contract suite runs it."""
+
+    name: ClassVar[str]
+    """In documents and errors."""
+
+    measures: ClassVar[str]
+    """The measurement that it releases."""
+
+    names: ClassVar[tuple[str | None, ...]] = (None,)
+    """What a plan's `release` may be to ask for it; None for plans that name none."""
+
+    charged_ahead: ClassVar[bool] = False
+    """Whether the answers are results already, so that they are charged before they are asked for."""
+
+    @abstractmethod
+    def fits(self, plan: Plan) -> bool:
+        """Whether it can release what this plan measures."""
+
+    @abstractmethod
+    def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+        """What it costs; before the threshold is known (None), the most that it may cost."""
+
+    @abstractmethod
+    def build(
+        self, plan: Plan, selection: Selection, reading: Any, *, ledger: Ledger, source: Source
+    ) -> Release:
+        """Draw, add, read, scale. Charged before. The only place where noise meets the sum.
+
+        Under masks a sum is known modulo 2^width, and is read as a signed number only once the noise is in it: what
+        comes out is a function of sum plus noise, whatever the other participants sent (`protocol/circle.py`).
+        """
+
+    @abstractmethod
+    def words(self, plan: Plan) -> tuple[str, str]:
+        """What the server does with the sum: a few words, and a sentence."""
+
+    def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
+        """What devices are told, beside the plan."""
+        return Bound(selection.threshold)

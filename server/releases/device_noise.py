@@ -1,0 +1,57 @@
+"""`device-noise`: the noise is in the sum already, in shares of the devices. Closed domains under masks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.contract import Total
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.device_noise import release_share
+from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.releases.contract import Release, ReleaseRule
+from fedhist.server.selection.contract import Selection
+from fedhist.server.share_charges import release_shares_charge
+
+
+class DeviceNoise(ReleaseRule):
+    """The sum as it came, with the error of the shares that it holds. Charged before it is asked for."""
+
+    name = "device-noise"
+    measures = ClippedSum.name
+    charged_ahead = True
+
+    def fits(self, plan: Plan) -> bool:
+        """Whole histograms of a closed domain, noised by the devices."""
+        return ClippedSum.fits(plan) and plan.noise_by_devices
+
+    def words(self, plan: Plan) -> tuple[str, str]:
+        """Shares."""
+        return (
+            "reads the noisy sum",
+            "The noise is in the sum already: every participant added a share before it masked.",
+        )
+
+    def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+        """One mechanism on the whole vector."""
+        return (release_shares_charge(plan, threshold),)
+
+    def build(
+        self, plan: Plan, selection: Selection, reading: Total, *, ledger: Ledger, source: Source
+    ) -> Release:
+        """Scale."""
+        threshold = selection.threshold
+        deviation = release_share(plan, threshold.steps).deviation(reading.shares)
+        return Release(
+            plan=plan,
+            threshold=threshold.value,
+            histogram=np.ldexp(reading.values.astype(np.float64), -threshold.bits),
+            standard_error=math.ldexp(deviation, -threshold.bits),
+            charges=ledger.entries,
+            private=ledger.private,
+            seeded=source.seeded,
+        )

@@ -1,0 +1,120 @@
+"""`keys-above-bar`: the server adds noise to the keys that somebody kept and shows those above a bar. Open domains."""
+
+from __future__ import annotations
+
+from typing import ClassVar, get_args
+
+import numpy as np
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers, Labels
+from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.bars import OpenNoiseKind
+from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.server.releases.contract import Release, ReleaseRule
+from fedhist.server.selection.contract import Selection
+
+
+class KeysAboveBar(ReleaseRule):
+    """Noise the keys of positive clipped sum and show those above the bar.
+
+    Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. Those that are
+    written alike are one, and if one of all labels, held or not, is a text, it stands for all. A key that no clipped
+    histogram holds is never drawn for: whether it was clipped away or never there can't be told.
+
+    Deviation from Algorithm 3, which noises every key of positive unclipped total, because that is not private.
+    """
+
+    name = "keys-above-bar"
+    measures = KeptItems.name
+    names = get_args(OpenNoiseKind)
+    positive_only: ClassVar[bool] = True
+
+    def fits(self, plan: Plan) -> bool:
+        """An open domain in the clear."""
+        return KeptItems.fits(plan)
+
+    def words(self, plan: Plan) -> tuple[str, str]:
+        """Noise and a bar."""
+        return (
+            "adds noise, hides keys",
+            "Then discrete noise is added to every key, and keys below the bar are hidden.",
+        )
+
+    def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+        """The exact delta of the noise and the bar, at most the plan's.
+
+        A threshold that was drawn is one of several that it might have been, and what a run promises holds for each:
+        so the largest of their deltas is charged, not the one of the threshold that came out.
+        """
+        parameters: dict[str, float | int | str] = {}
+        delta = plan.delta
+        if threshold is not None:
+            (noise,) = plan.open_noises(np.array([threshold.steps]))
+            parameters = {"threshold": threshold.steps, "scale": float(noise.scale), "bar": noise.bar}
+            delta = noise.delta
+            if plan.threshold is None:
+                parameters["delta_at_threshold"] = noise.delta
+                delta = max(delta, *(other.delta for other in plan.open_noises(plan.candidate_steps)))
+        sensitivity = plan.release_sensitivity(0 if threshold is None else threshold.steps)
+        charge = Charge(
+            round="release",
+            name=plan.open.release,
+            parameters=parameters,
+            sensitivity=sensitivity.value,
+            norm=sensitivity.norm.value,
+            neighbours=plan.neighbours.value,
+            epsilon=plan.epsilon,
+            delta=delta,
+            loss=ApproximateLoss(),
+        )
+        return (charge,)
+
+    def build(
+        self, plan: Plan, selection: Selection, reading: KeySums, *, ledger: Ledger, source: Source
+    ) -> Release:
+        """Noise, then the bar."""
+        (noise,) = plan.open_noises(np.array([selection.threshold.steps]))
+        keys, counts = _by_bytes(reading.keys, reading.values, reading.labels)
+        if self.positive_only:
+            keys, counts = keys[counts > 0], counts[counts > 0]
+        noised = counts + noise.draw(len(counts), source=source)
+        shown = noised > noise.bar
+        return Release(
+            plan=plan,
+            threshold=selection.threshold.value,
+            histogram=noised[shown].astype(np.float64),
+            standard_error=noise.standard_deviation,
+            charges=ledger.entries,
+            private=ledger.private,
+            seeded=source.seeded,
+            labels=keys[shown].tolist()
+            if reading.labels is None
+            else _as_written(keys[shown], reading.labels),
+            keys=keys[shown],
+            bar=noise.bar,
+        )
+
+
+def _as_written(keys: Integers, labels: Labels) -> list[str | int]:
+    """The keys' labels; for a number that is also there as a text, that text, whether or not anybody holds it."""
+    named = [labels[key] for key in keys.tolist()]
+    if all(isinstance(name, str) for name in named):
+        return named
+    texts = {label for label in labels if isinstance(label, str)}
+    return [str(name) if str(name) in texts else name for name in named]
+
+
+def _by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
+    """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
+    named = (key if labels is None else labels[key] for key in keys.tolist())
+    names = [(item_bytes(name), not isinstance(name, str)) for name in named]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    pairs = zip([None, *order], order, strict=False)
+    starts = np.flatnonzero([last is None or names[last][0] != names[this][0] for last, this in pairs])
+    if len(starts) == len(order):
+        return keys[order], counts[order]
+    return keys[order][starts], np.add.reduceat(counts[order], starts)

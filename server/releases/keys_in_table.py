@@ -1,0 +1,92 @@
+"""`keys-in-table`: the same from a table under masks, after a private test whether its items fit. Open domains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedhist.protocol.errors import TableTooSmall
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.given import SaltedBound
+from fedhist.protocol.measurements.kept_items import KeySums
+from fedhist.protocol.measurements.kept_table import KeptTable
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import decoding_delta, fit_delta, fit_noise, is_tested, table_room
+from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
+from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.sketch.table_hash import SALT_BYTES
+from fedhist.server.releases.contract import Release
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
+from fedhist.server.selection.contract import Selection
+
+
+class KeysInTable(KeysAboveBar):
+    """All keys of the table are noised: a sum is a residue modulo 2^64, which is whatever some participant made it.
+
+    A sum is read as a signed number only afterwards, so that what is shown of a key is a function of its noisy
+    residue. With honest participants all have positive sums. Charged before it is asked for, because a table may fail
+    to decode while the answers are read.
+    """
+
+    name = "keys-in-table"
+    measures = KeptTable.name
+    charged_ahead = True
+    positive_only = False
+
+    def fits(self, plan: Plan) -> bool:
+        """An open domain under masks."""
+        return KeptTable.fits(plan)
+
+    def given(self, plan: Plan, selection: Selection, *, source: Source) -> SaltedBound:
+        """A salt that is new for each run, and drawn only now that what users hold is fixed."""
+        salt = source.fork("table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()
+        return SaltedBound(selection.threshold, salt)
+
+    def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
+        """The release, the test whether the items fit, and that a table may fail to decode; see `table_terms`."""
+        release = super().charges(plan, threshold)
+        parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity}
+        noise = None
+        if threshold is not None:
+            parameters["room"] = table_room(plan, threshold.steps)
+            noise = fit_noise(plan, threshold.steps)
+        decoding = Charge(
+            round="release",
+            name="table-decoding",
+            parameters=parameters,
+            sensitivity=1,
+            norm="table",
+            neighbours=plan.neighbours.value,
+            epsilon=0.0,
+            delta=decoding_delta(plan),
+            loss=ApproximateLoss(),
+        )
+        if not is_tested(plan):
+            return (*release, decoding)
+        if noise is not None:
+            parameters = parameters | {"scale": float(noise.scale), "largest_noise": noise.bar}
+        fit = replace(
+            decoding,
+            name="table-fit",
+            parameters=parameters,
+            sensitivity=plan.step_range[1] if threshold is None else threshold.steps,
+            norm="keys",
+            epsilon=plan.epsilon_select,
+            delta=plan.delta_select if threshold is None else fit_delta(plan),
+        )
+        return (*release, fit, decoding)
+
+    def build(
+        self, plan: Plan, selection: Selection, reading: KeySums, *, ledger: Ledger, source: Source
+    ) -> Release:
+        """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
+
+        A table that did not decode fails alike: the error and all that was reported before it are the same.
+        """
+        noise = fit_noise(plan, selection.threshold.steps)
+        too_many = False
+        if noise is not None:
+            (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
+            too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar
+        if reading.unread or too_many:
+            raise TableTooSmall(capacity=plan.table_capacity)
+        return super().build(plan, selection, reading, ledger=ledger, source=source)
