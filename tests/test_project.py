@@ -121,7 +121,7 @@ class TestImports:
     @pytest.mark.parametrize(
         ("place", "source"),
         [
-            ("protocol/plan/plan.py", "from fedhist.server.releases.release import Release"),
+            ("protocol/plan/plan.py", "from fedhist.server.releases.contract import Release"),
             ("protocol/plan/plan.py", "def f():\n    import fedhist.client.device"),
             ("protocol/plan/plan.py", "import fedhist"),
             ("protocol/plan/plan.py", "from fedhist import Plan"),

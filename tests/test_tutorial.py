@@ -46,7 +46,7 @@ def test_a_name_that_wants_to_be_an_element_stays_a_name() -> None:
 
     import fedhist
     from fedhist.protocol.plan import Plan
-    from fedhist.server.releases.release import Release
+    from fedhist.server.releases.contract import Release
 
     plan = Plan(users=3, domain="open")
     release = Release(

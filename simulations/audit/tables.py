@@ -17,7 +17,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import fit_noise, table_shape
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.sketch.iblt import decode_table, encode_table
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.server.coordinator import Asking, Begin, Planned, advance, run_rounds
@@ -54,7 +54,7 @@ def full_table(setting: Setting) -> Finding:
     failed, claims = [], []
     for world, items in (("without", held), ("with", held + _KEYS)):
         keyed = Keyed(np.arange(items), np.ones((items, 1), dtype=np.int64))
-        total = Total(Round.RELEASE, plan.users, np.zeros(0, dtype=np.int64), keyed, labels, shares=3)
+        total = Total(plan.users, np.zeros(0, dtype=np.int64), keyed, labels, shares=3)
         ends = [_ends_without_release(plan, total, source.fork(world, number)) for number in range(runs)]
         failed.append(sum(ended for ended, _ in ends))
         claims.append(ends[0][1])

@@ -67,6 +67,6 @@ class ProcessWatch:
         if total.keyed is not None and len(total.keyed.keys) > _NAMED_MEASURED:
             return None
         whole = Contribution(
-            total.round, self._request.plan.digest, total.users, total.values, keyed=total.keyed
+            self._request.round, self._request.plan.digest, total.users, total.values, keyed=total.keyed
         )
         return len(encode(whole, self._request, total.labels))

@@ -15,15 +15,15 @@ from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
+from tests.asking import select_request
 
 PLAN = Plan(users=50, items=3, candidates=4, masking="secagg", participants=5, dropout_share=0.2)
 
 
 def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str, int]]]:
     """A masked round over five participants, the last of which are `silent`, and when each one's vector was due."""
-    envelope, source = Envelope(run="r", request=SelectRequest(PLAN)), SeededSource(1)
+    envelope, source = Envelope(run="r", request=select_request(PLAN)), SeededSource(1)
     server: Any = CollectingAdvertisements(terms_of(envelope), source=source)
     states, due = {}, list[tuple[str, int]]()
     for me in range(5 - silent):

@@ -20,14 +20,14 @@ from fedhist.client.memory_file import (
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import DecodeError, InvalidFile, Refused
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
+from tests.asking import select_request
 
 PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 
 
 def ask(path: Path, run: str, limit: float = 2.0) -> None:
-    envelope = Envelope(run=run, request=SelectRequest(PLAN))
+    envelope = Envelope(run=run, request=select_request(PLAN))
     admit_in_file(path, Policy(max_epsilon=limit), envelope)
 
 
@@ -113,7 +113,7 @@ class TestTheFile:
 
     def old_file(self, path: Path) -> Memory:
         """As it was before there were secrets and sessions in it."""
-        memory = admit(Policy(), Memory(), Envelope(run="one", request=SelectRequest(PLAN)))
+        memory = admit(Policy(), Memory(), Envelope(run="one", request=select_request(PLAN)))
         document = json.loads(memory.to_text())
         del document["digest"], document["answers"]
         text = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
@@ -143,7 +143,7 @@ class TestTheFile:
 
     def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
         secrets = [
-            admit_in_file(tmp_path / name, Policy(), Envelope(run=run, request=SelectRequest(PLAN)))
+            admit_in_file(tmp_path / name, Policy(), Envelope(run=run, request=select_request(PLAN)))
             for name, run in [("m.db", "one"), ("m.db", "two"), ("other.db", "one")]
         ]
         assert secrets[0] == secrets[1] != secrets[2]

@@ -14,19 +14,20 @@ from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest
+from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope
+from tests.asking import release_at, select_request
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 
 
 def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
-    return Envelope(run=run, request=SelectRequest(plan))
+    return Envelope(run=run, request=select_request(plan))
 
 
 def release(run: str = "one", plan: Plan = PLAN, above: int = 0) -> Envelope:
     steps = plan.step_range[0] + above
-    return Envelope(run=run, request=ReleaseRequest(plan, Threshold(steps=steps, bits=plan.grid_bits)))
+    return Envelope(run=run, request=release_at(plan, Threshold(steps=steps, bits=plan.grid_bits)))
 
 
 def refusal(policy: Policy, memory: Memory, envelope: Envelope) -> str:

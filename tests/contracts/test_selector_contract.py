@@ -12,9 +12,10 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import SelectRequest, Total
+from fedhist.protocol.rounds import Total
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.steps import read_statistic
+from tests.asking import select_request
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
 subjects = pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n}-{'-'.join(m)}" for n, m in CASES])
@@ -34,9 +35,9 @@ def plan_for(name, mode, *, users, items=3, **settings):
 
 def statistic_of(make_histograms, plan, rows):
     """The statistic as it comes out of a device and goes into the server."""
-    request = SelectRequest(plan=plan)
+    request = select_request(plan=plan)
     sent = answer(request, make_histograms(rows), source=SeededSource(0))
-    return read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    return read_statistic(plan, Total(len(rows), sent.values, sent.keyed))
 
 
 def choose(make_histograms, plan, rows, seed=1):
@@ -124,7 +125,7 @@ def test_the_same_seed_chooses_the_same(make_histograms, name, mode):
 def test_reads_one_statistic_of_a_few_values_a_candidate(name, mode):
     """A closed histogram's vector does not grow with its items; single items have one count a bin each."""
     plan = plan_for(name, mode, users=10, items=3)
-    assert SelectRequest(plan=plan).length <= 3 * (plan.candidates + 1)
+    assert select_request(plan=plan).length <= 3 * (plan.candidates + 1)
 
 
 @subjects

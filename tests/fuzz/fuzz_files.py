@@ -32,10 +32,10 @@ from fedhist.protocol.errors import (
 from fedhist.protocol.masking.identities import parse_directory, parse_identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.steps import planned_charges
+from tests.asking import select_request
 
 Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)
@@ -194,7 +194,7 @@ def _memory_file(path: Path) -> bytes:
 
 
 def _admit(path: Path, run: str) -> None:
-    admit_in_file(path, Policy(max_epsilon=3.0), Envelope(run=run, request=SelectRequest(PLAN)))
+    admit_in_file(path, Policy(max_epsilon=3.0), Envelope(run=run, request=select_request(PLAN)))
 
 
 def _ask(path: Path, data: bytes) -> None:

@@ -33,12 +33,13 @@ from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest, Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 from fedhist.protocol.wire.codec import decode, encode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.protocol.wire.keyed_codec import decode_keyed
 from fedhist.server.coordinator import run_rounds
+from tests.asking import release_at, select_request
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = bytes(range(32))
@@ -106,8 +107,8 @@ def requests(plan: Plan) -> list[Request]:
     bounds = np.full(plan.items or 0, steps) if plan.per_item else None
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
     salt = SALT if plan.has_table else b""
-    release = ReleaseRequest(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
-    return [SelectRequest(plan), release]
+    release = release_at(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
+    return [select_request(plan), release]
 
 
 def _codec_targets() -> Iterator[Target]:
@@ -125,7 +126,7 @@ def _codec_targets() -> Iterator[Target]:
             yield Target(
                 f"codec, {name} {request.round.value}", partial(mutated, seeds), read, (DecodeError,)
             )
-    request = SelectRequest(plans()["open"])
+    request = select_request(plans()["open"])
     contribution = answer_population(request, whole, source=SeededSource(1))
     dense = len(encode(contribution, request, whole.labels)) - 45 - 4 * request.length
     seeds = [encode(contribution, request, whole.labels)[-dense:]]
@@ -149,7 +150,7 @@ def _document_targets() -> Iterator[Target]:
 
     memory = Memory()
     for number, plan in enumerate(plans().values()):
-        envelope = Envelope(run=f"run{number}", request=SelectRequest(plan))
+        envelope = Envelope(run=f"run{number}", request=select_request(plan))
         memory = admit(Policy(), memory, envelope)
     remembered = json.loads(memory.to_text())
     yield Target("memory text", partial(_memory_text, remembered), Memory.from_text, (DecodeError,))

@@ -15,7 +15,7 @@ import pytest
 from scipy import integrate, stats
 
 from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS, OpenTail, plain_statistic, read_plain
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail, plain_statistic, read_plain
 from fedhist.protocol.plan import Plan
 from fedhist.server.selection.exponential_v import error_bound, score_range
 from fedhist.server.selection.oracle import expected_loss

@@ -25,7 +25,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import numbered
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.steps import planned_charges
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _PlainSums:
             keyed = sums.total()
         values = np.sum([answer.values for answer in answers], axis=0)
         users = sum(answer.users for answer in answers)
-        return Total(round=request.round, users=users, values=values, keyed=keyed, labels=LABELS)
+        return Total(users=users, values=values, keyed=keyed, labels=LABELS)
 
     def _vector(self, request: Request, place: int) -> Any:
         source = SeededSource(SEED)

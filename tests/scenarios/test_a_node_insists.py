@@ -23,10 +23,10 @@ from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.protocol.rounds import ReleaseRequest
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
+from tests.asking import release_at
 
 ROW = [3, 1, 4, 1, 5, 9]
 VICTIM = 100
@@ -85,7 +85,7 @@ def sum_seen_by_the_server(grid: Any, plan: Plan) -> list[float]:
         grid, node_timeout=0.01, directory=IDENTITIES[0].directory if plan.is_signed else None
     )
     threshold = Threshold(steps=plan.step_range[1], bits=plan.grid_bits)
-    total = transport.total(ReleaseRequest(plan, threshold))
+    total = transport.total(release_at(plan, threshold))
     return np.ldexp(total.values.astype(float), -plan.grid_bits).tolist()
 
 
@@ -96,7 +96,7 @@ def refusals(node: Any) -> list[str]:
 def assert_refused(node: Any, plan: Plan, reason: str) -> None:
     """The node's answer to the first message of a round of this plan."""
     threshold = Threshold(steps=plan.step_range[1], bits=plan.grid_bits)
-    envelope = Envelope(run="one", request=ReleaseRequest(plan, threshold))
+    envelope = Envelope(run="one", request=release_at(plan, threshold))
     reply = node.answer(message_of(envelope, "advertising" if plan.is_masked else None))
     assert outcome(reply) == ("refused", reason)
     assert not reply.content.array_records

@@ -15,9 +15,9 @@ from fedhist.client.files.records import read_node_population
 from fedhist.client.policy import Policy
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope, items_digest
+from tests.asking import release_at, select_request
 
 PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
 PRIVATE_TEXT = "alice-visited-the-clinic"
@@ -32,12 +32,12 @@ def message_of(envelope: Envelope, round_: str | None = None, **changes: Any) ->
 
 
 def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
-    return Envelope(run=run, request=SelectRequest(plan))
+    return Envelope(run=run, request=select_request(plan))
 
 
 def release(run: str = "one", steps: int | None = None) -> Envelope:
     threshold = Threshold(steps=steps or PLAN.step_range[0], bits=PLAN.grid_bits)
-    return Envelope(run=run, request=ReleaseRequest(PLAN, threshold))
+    return Envelope(run=run, request=release_at(PLAN, threshold))
 
 
 def context_of(state: RecordDict | None = None, **node_config: Any) -> Context:
@@ -152,7 +152,7 @@ class TestTheNodesOwnFile:
     def test_it_is_read_over_the_public_list(self, lab: Any, tmp_path: Path) -> None:
         data, items = self.write(tmp_path)
         plan = Plan(users=9, items=2, max_threshold=60)
-        request = SelectRequest(plan)
+        request = select_request(plan)
         envelope = Envelope(run="r", request=request, items_digest=items_digest(["a", "b"]))
         reply = client_app.app(message_of(envelope), context_of(data_path=data, items_path=items))
         assert outcome(reply) == ("answer", "")
@@ -170,7 +170,7 @@ class TestTheNodesOwnFile:
     def test_nor_are_they_when_the_server_has_guessed_them(self, tmp_path: Path) -> None:
         """An answer would show which items the node's users have, and in which order of their totals."""
         data, _ = self.write(tmp_path)
-        request = SelectRequest(Plan(users=9, items=2, max_threshold=60))
+        request = select_request(Plan(users=9, items=2, max_threshold=60))
         envelope = Envelope(run="r", request=request, items_digest=items_digest(["b", "a"]))
         reply = client_app.app(message_of(envelope), context_of(data_path=data))
         assert outcome(reply) == ("refused", "other-items")
@@ -248,7 +248,7 @@ class TestOneUsersOddRow:
     def answer(self, lab: Any, folder: Path, rows: str) -> tuple[tuple[str, str], int | None]:
         (folder / "d.csv").write_text("user,item,count\n" + rows)
         (folder / "items.txt").write_text("a\nb\n")
-        envelope = Envelope(run="r", request=SelectRequest(self.PLAN), items_digest=items_digest(["a", "b"]))
+        envelope = Envelope(run="r", request=select_request(self.PLAN), items_digest=items_digest(["a", "b"]))
         config = {"data_path": str(folder / "d.csv"), "items_path": str(folder / "items.txt")}
         reply = client_app.app(message_of(envelope), context_of(**config))
         if outcome(reply)[0] != "answer":

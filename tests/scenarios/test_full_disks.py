@@ -23,13 +23,13 @@ from fedhist.commands import cli
 from fedhist.commands import compare as compare_command
 from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server import result_folder
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.result_folder import check_room, new_folder
 from fedhist.simulations.engines import masked_in_process
+from tests.asking import select_request
 
 PLAN = Plan(users=10, items=2)
 WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json"]
@@ -248,7 +248,7 @@ class TestTheLedger:
 class TestADevicesMemory:
     @staticmethod
     def ask(path: Path, run: str) -> None:
-        admit_in_file(path, Policy(max_epsilon=10.0), Envelope(run=run, request=SelectRequest(PLAN)))
+        admit_in_file(path, Policy(max_epsilon=10.0), Envelope(run=run, request=select_request(PLAN)))
 
     def test_a_full_disk_is_no_answer_and_no_loss(self, tmp_path: Path) -> None:
         disk = tmp_path / "disk"

@@ -16,7 +16,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import TABLE_TRUST, table_room
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-from fedhist.protocol.rounds import ReleaseRequest, Round, Total
+from fedhist.protocol.rounds import Round, Total
 from fedhist.protocol.sketch.iblt import encode_table
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid

@@ -22,7 +22,7 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.app import app as server_app
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named

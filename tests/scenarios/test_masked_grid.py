@@ -23,12 +23,13 @@ from fedhist.protocol.masking.wire import HEADER_BYTES, VERSION, Kind
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Round, SelectRequest
+from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from fedhist.simulations.simulation import simulate
+from tests.asking import select_request
 
 STAGES = tuple(stage for stage in MASKED_STAGES if stage != "confirming")
 
@@ -419,7 +420,7 @@ class TestOneBadParticipant:
             transport = GridTransport(
                 grid, timeout=5.0, directory=directory, on_report=reports, observe=events.append
             )
-            totals.append(transport.total(SelectRequest(plan)))
+            totals.append(transport.total(select_request(plan)))
         silent, left_out = totals
         assert left_out.values.tolist() == silent.values.tolist()
         assert left_out.users == silent.users == 60 - 60 // (plan.participants or 0)

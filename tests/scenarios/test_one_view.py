@@ -26,10 +26,10 @@ from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import ReleaseRequest
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
+from tests.asking import release_at
 
 OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
 REAL = 3
@@ -37,7 +37,7 @@ MASKED = Plan(users=60, items=6, masking="secagg", participants=12, dropout_shar
 
 
 def release(run: str = "one") -> Envelope:
-    return Envelope(run=run, request=ReleaseRequest(OPEN, Threshold(steps=5, bits=OPEN.grid_bits)))
+    return Envelope(run=run, request=release_at(OPEN, Threshold(steps=5, bits=OPEN.grid_bits)))
 
 
 def fresh_context(number: int = 5) -> Context:

@@ -35,7 +35,7 @@ from fedhist.protocol.wire.envelope import RECORD, Envelope
 from fedhist.server.app import run_settings
 from fedhist.server.grid_settings import GridSettings
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
 

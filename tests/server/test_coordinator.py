@@ -11,7 +11,7 @@ from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest, Total
+from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import (
     Begin,
     Planned,
@@ -22,6 +22,7 @@ from fedhist.server.coordinator import (
     planned_charges,
     run_rounds,
 )
+from tests.asking import release_at, select_request
 
 SOURCE = SeededSource(1)
 
@@ -37,7 +38,7 @@ class Cohort:
     def total(self, request):
         kept = self.histograms.users - (self.lost or {}).get(request.round, 0)
         sent = answer(request, self.histograms.rows(0, kept), source=SOURCE)
-        return Total(round=request.round, users=kept, values=sent.values)
+        return Total(users=kept, values=sent.values)
 
 
 @pytest.fixture
@@ -103,15 +104,15 @@ def test_charges_come_before_the_noise(cohort):
         user_words = words
 
     for state, event in (
-        (Selecting(SelectRequest(plan_of())), Total(Round.SELECT, 200, np.zeros(258, dtype=np.int64))),
+        (Selecting(select_request(plan_of())), Total(200, np.zeros(258, dtype=np.int64))),
         (
             Releasing(
-                ReleaseRequest(plan_of(), plan_of().at_steps(4096)),
+                release_at(plan_of(), plan_of().at_steps(4096)),
                 advance(
                     Planned(plan_of(selector="fixed", threshold=4.0)), Begin(), ledger=Ledger(), source=SOURCE
                 ).selection,
             ),
-            Total(Round.RELEASE, 200, np.zeros(3, dtype=np.int64)),
+            Total(200, np.zeros(3, dtype=np.int64)),
         ),
     ):
         with pytest.raises(Refused):
@@ -143,7 +144,7 @@ def test_the_oracle_marks_the_release(cohort):
 def test_illegal_steps_are_errors(cohort):
     plan = plan_of()
     selecting = advance(Planned(plan), Begin(), ledger=Ledger(), source=SOURCE)
-    answer_ = cohort.total(SelectRequest(plan))
+    answer_ = cohort.total(select_request(plan))
     releasing = advance(selecting, answer_, ledger=Ledger(), source=SOURCE)
     for state, event in (
         (Planned(plan), answer_),
@@ -156,18 +157,18 @@ def test_illegal_steps_are_errors(cohort):
 
 
 def test_a_total_of_the_wrong_length_is_refused():
-    short = Total(round=Round.SELECT, users=200, values=np.zeros(3, dtype=np.int64))
+    short = Total(users=200, values=np.zeros(3, dtype=np.int64))
     with pytest.raises(UnexpectedMessage):
-        advance(Selecting(SelectRequest(plan_of())), short, ledger=Ledger(), source=SOURCE)
+        advance(Selecting(select_request(plan_of())), short, ledger=Ledger(), source=SOURCE)
 
 
 def test_a_device_with_another_domain_refuses(make_histograms):
     with pytest.raises(InvalidPopulation, match="2 items and the plan 3"):
-        answer(SelectRequest(plan_of()), make_histograms([[1, 2]]), source=SOURCE)
+        answer(select_request(plan_of()), make_histograms([[1, 2]]), source=SOURCE)
 
 
 def test_states_and_totals_do_not_print_values(cohort):
-    total = cohort.total(SelectRequest(plan_of()))
+    total = cohort.total(select_request(plan_of()))
     assert "array" not in repr(total)
-    releasing = advance(Selecting(SelectRequest(plan_of())), total, ledger=Ledger(), source=SOURCE)
+    releasing = advance(Selecting(select_request(plan_of())), total, ledger=Ledger(), source=SOURCE)
     assert "array" not in repr(releasing)

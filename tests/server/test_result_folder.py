@@ -15,7 +15,7 @@ import pytest
 
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.result_folder import (
     check_target,
     default_folder,

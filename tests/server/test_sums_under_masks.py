@@ -22,13 +22,14 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, Round, SelectRequest, Total
+from fedhist.protocol.rounds import Total
 from fedhist.protocol.wire.codec import largest_noise
-from fedhist.server.releases.release import build_release
+from fedhist.server.releases.contract import build_release
 from fedhist.server.selection import SELECTORS, Selection, selector_for
 from fedhist.server.selection.contract import ScoringSelector, mode_of
 from fedhist.server.steps import read_statistic
 from fedhist.simulations.audit.worlds import Replay, crafted, release_of
+from tests.asking import release_at, select_request
 
 SOURCE = SeededSource(11)
 MASKED = {"masking": "secagg", "participants": 4, "corrupt_share": 0.0, "dropout_share": 0.0}
@@ -57,7 +58,7 @@ def test_one_liar_does_not_read_from_the_release_who_has_an_item(mechanism, mask
     plan = masked_plan(
         selector="fixed", threshold=1.0, epsilon=0.5, mechanism=mechanism, masking=masking, debias=debias
     )
-    request = ReleaseRequest(plan, plan.at_steps(1 << plan.grid_bits))
+    request = release_at(plan, plan.at_steps(1 << plan.grid_bits))
     amount = 2 ** (vector_width(request) - 1) - 1
     share_above_zero = []
     for others in ([[]] * 8, [[(3, 1)], *[[]] * 7]):
@@ -106,7 +107,7 @@ users = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=3)
 def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
     """For any residues of the others: between neighbours the changes of two candidates' scores differ by no more than
     twice the sensitivity, so that no chance changes by more than e^eps'."""
-    request, selector = SelectRequest(plan), selector_for(plan)
+    request, selector = select_request(plan), selector_for(plan)
     assert isinstance(selector, ScoringSelector)
     others = np.array(data.draw(st.lists(residues, min_size=request.length, max_size=request.length)))
     one = data.draw(users)
@@ -116,7 +117,7 @@ def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
         whole = crafted([list({item: (item, count) for item, count in user}.values())], plan.items or 3)
         buckets = np.arange(3) % plan.buckets if plan.is_open else None
         sent = answer(request, whole.histograms, source=SOURCE, bucket_of=buckets).values
-        total = Total(Round.SELECT, plan.users, others + sent, width=vector_width(request))
+        total = Total(plan.users, others + sent, width=vector_width(request))
         choices.append(selector.choice(plan, read_statistic(plan, total)))
     changes = [x - y for x, y in zip(choices[0].scores.tolist(), choices[1].scores.tolist(), strict=True)]
     assert choices[0].epsilon == plan.epsilon_select
@@ -131,7 +132,7 @@ def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
         users=400_000, domain="open", selector=selector, release="laplace-threshold", epsilon=1e-4, candidates=4,
         max_threshold=1000.0, buckets=2**20, label_bytes=8, **MASKED,
     )  # fmt: skip
-    request, largest = SelectRequest(plan), len(plan.candidate_steps) - 1
+    request, largest = select_request(plan), len(plan.candidate_steps) - 1
     (noise,) = plan.open_noises(plan.candidate_steps[-1:])
     others = np.zeros(request.length, dtype=np.int64)
     table = others[2 * len(plan.candidate_steps) :].reshape(plan.buckets, -1)
@@ -140,7 +141,7 @@ def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
     scores = []
     for user in ([], [(0, 1)]):
         sent = answer(request, crafted([user], 1).histograms, source=SOURCE, bucket_of=np.zeros(1, np.int64))
-        total = Total(Round.SELECT, plan.users, others + sent.values, width=vector_width(request))
+        total = Total(plan.users, others + sent.values, width=vector_width(request))
         choice = selector_for(plan).choice(plan, read_statistic(plan, total))
         scores.append(choice.scores)
     assert max(map(np.ptp, np.diff(scores, axis=0))) <= 2 * choice.sensitivity
@@ -158,7 +159,7 @@ def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon)
     )  # fmt: skip
     masses, scores = [k << 37 for k in range(2**8)], []
     for mass in masses:
-        total = Total(Round.SELECT, plan.users, np.array([0, 0, 0, 0, 0, mass << 16]))
+        total = Total(plan.users, np.array([0, 0, 0, 0, 0, mass << 16]))
         scores.append(int(selector_for(plan).choice(plan, read_statistic(plan, total)).scores[1]))
     assert all(abs(one - other) <= 1 << 37 + 16 for one, other in itertools.pairwise(scores))
 
@@ -171,7 +172,7 @@ def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon)
 def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, seed, monkeypatch):
     """What one moves from the sum to the noise changes nothing: so no exact sum was read on the way."""
     plan = masked_plan(selector=selector, users=500)
-    width = vector_width(SelectRequest(plan))
+    width = vector_width(select_request(plan))
     draw = Noise.draw
     tail = np.sort(np.random.default_rng(seed % 1000).integers(0, 500 << 10, 16))[::-1].copy()
 
@@ -193,7 +194,7 @@ def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, s
 @pytest.mark.parametrize("selector", ["weighted-quantile", "dpsgd", "m-quantile"])
 def test_one_liar_does_not_decide_the_threshold(selector):
     plan = masked_plan(selector=selector, users=8, epsilon_select=0.5, delta_select=0.01)
-    amount = 2 ** (vector_width(SelectRequest(plan)) - 1) - 1
+    amount = 2 ** (vector_width(select_request(plan)) - 1) - 1
 
     def lie(request):
         added = np.zeros(request.length, dtype=np.int64)
@@ -221,10 +222,10 @@ def test_output_perturbation_needs_noise_from_devices_under_masks():
 def test_a_masked_sum_has_room_for_the_noise_of_the_server(mechanism, debias):
     plan = masked_plan(mechanism=mechanism, debias=debias)
     steps = np.full(plan.items, 9000) if debias else None
-    request = ReleaseRequest(plan, plan.at_steps(9000), steps)
+    request = release_at(plan, plan.at_steps(9000), steps)
     drawn = []
     for number in range(20):
-        total = Total(Round.RELEASE, plan.users, np.zeros(plan.items, dtype=np.int64))
+        total = Total(plan.users, np.zeros(plan.items, dtype=np.int64))
         selection = Selection(request.threshold, steps)
         release = build_release(plan, selection, total, ledger=Ledger(), source=SOURCE.fork(number))
         values = release.histogram if release.item_release is None else release.item_release.clipped

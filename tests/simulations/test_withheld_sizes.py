@@ -14,10 +14,10 @@ from scipy.sparse import csr_array
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 from fedhist.server.withholding import length_tells
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.simulation import simulate
+from tests.asking import release_at, select_request
 
 Fedhist = Callable[..., Any]
 ROUNDS = ("select", "release")
@@ -163,7 +163,7 @@ def test_lengths_differ_exactly_where_they_are_said_to_tell(settings: dict[str, 
     threshold = plan.at_steps(9 << plan.grid_bits)
     few, many = np.zeros((2, 40), dtype=np.int64), np.full((2, 40), 3)
     few[:, 0] = 1
-    requests = (SelectRequest(plan), ReleaseRequest(plan, threshold, item_thresholds=bounds))
+    requests = (select_request(plan), release_at(plan, threshold, item_thresholds=bounds))
     for name, request in zip(ROUNDS, requests, strict=True):
         sizes = {
             message_bytes(request, SparsePopulation.from_scipy(csr_array(table)), source=SeededSource(1))

@@ -18,7 +18,8 @@ from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Contribution, ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.rounds import Contribution, Request
+from tests.asking import release_at, select_request
 
 MODES: dict[str, dict[str, Any]] = {
     "gaussian": {"items": 3},
@@ -37,9 +38,9 @@ def requests_of(plan: Plan) -> list[Request]:
     low, high = plan.step_range
     each = np.linspace(low, high, plan.items or 1).astype(np.int64) if plan.per_item else None
     return [
-        SelectRequest(plan),
+        select_request(plan),
         *(
-            ReleaseRequest(plan, Threshold(steps, plan.grid_bits), each)
+            release_at(plan, Threshold(steps, plan.grid_bits), each)
             for steps in ([high] if plan.per_item else [low, (low + high) // 2, high])
         ),
     ]
@@ -103,7 +104,7 @@ class TestSumsThatWrapAround:
     """Each value alone is small enough for the codec; as 64-bit integers they sum to something harmless."""
 
     def test_bins_of_users(self) -> None:
-        request = SelectRequest(plan_of("gaussian", candidates=16))
+        request = select_request(plan_of("gaussian", candidates=16))
         bins = request.length // 2
         counted = np.zeros(bins, dtype=np.int64)
         counted[:16] = 2**60
@@ -115,13 +116,13 @@ class TestSumsThatWrapAround:
 
     def test_an_l1_norm(self) -> None:
         plan = plan_of("laplace", items=8)
-        request = ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits))
+        request = release_at(plan, Threshold(plan.step_range[1], plan.grid_bits))
         with pytest.raises(OutOfBounds):
             check_contribution(contribution(request, 5, [2**61] * 8), request)
 
     @pytest.mark.parametrize("column", [0, 1])
     def test_masses_and_shares(self, column: int) -> None:
-        request = SelectRequest(plan_of("open"))
+        request = select_request(plan_of("open"))
         values = np.zeros((8, 2), dtype=np.int64)
         values[:, column] = 2**61
         header = np.zeros(request.length, dtype=np.int64)
@@ -130,7 +131,7 @@ class TestSumsThatWrapAround:
             check_contribution(contribution(request, 5, header, Keyed(np.arange(8), values)), request)
 
     def test_buckets(self) -> None:
-        request = SelectRequest(plan_of("bucketed", buckets=8))
+        request = select_request(plan_of("bucketed", buckets=8))
         candidates = len(request.plan.candidate_steps)
         values = np.concatenate([np.zeros(2 * candidates), np.full(8 * candidates, 2**61)])
         with pytest.raises(OutOfBounds):
@@ -138,7 +139,7 @@ class TestSumsThatWrapAround:
 
     def test_counts_of_an_open_domain(self) -> None:
         plan = plan_of("open")
-        request = ReleaseRequest(plan, Threshold(plan.step_range[1], plan.grid_bits))
+        request = release_at(plan, Threshold(plan.step_range[1], plan.grid_bits))
         keyed = Keyed(np.arange(8), np.full((8, 1), 2**61))
         with pytest.raises(OutOfBounds):
             check_contribution(contribution(request, 5, [], keyed), request)

@@ -21,8 +21,9 @@ from fedhist.protocol.measurements.tail import read_tail, tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Contribution, ReleaseRequest, SelectRequest
+from fedhist.protocol.rounds import Contribution
 from fedhist.protocol.wire.codec import decode, encode, largest_noise, largest_value
+from tests.asking import release_at, select_request
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 SELECTORS = [
@@ -74,7 +75,7 @@ def test_no_user_moves_the_vector_by_more_than_is_charged_and_one_does_by_as_muc
     plan = plan_of(
         mechanism=mechanism, selector=selector, neighbours=neighbours, candidates=12, max_threshold=60.0
     )
-    request = SelectRequest(plan)
+    request = select_request(plan)
     others = [[2, 0, 1, 0], [9, 9, 0, 0]]
     # All items alike have the largest weight, sqrt(4); one item alone the smallest. In every bin.
     sizes = [0, 1, 2, 3, 4, 5, 7, 9, 12, 15, 20, 25, 31, 100]
@@ -102,7 +103,7 @@ def test_what_is_read_without_noise_is_the_tail(make_histograms, mechanism, sele
         tail_vector(users, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap),
         users=100,
     )
-    sent = answer(SelectRequest(plan), users, source=SOURCE)
+    sent = answer(select_request(plan), users, source=SOURCE)
     tail = read_noisy_tail(sent.values, plan, users=100, shares=10)
     assert isinstance(tail, NoisyTail)
     counted = tail_measurement(plan).counted
@@ -123,7 +124,7 @@ def test_noise_on_the_sums_above_grows_with_the_logarithm_not_the_root_of_the_ca
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_the_noise_on_what_is_read_has_the_stated_deviation(mechanism):
     plan = plan_of(mechanism=mechanism, candidates=16)
-    share = SelectRequest(plan).noise_share
+    share = select_request(plan).noise_share
     vectors = sum(share.draw(600 * 16, source=SOURCE.fork(one)) for one in range(4)).reshape(600, 16)
     read = np.array([read_noisy_tail(vector, plan, users=1, shares=4).values for vector in vectors])
     zeros = np.zeros(16, dtype=np.int64)
@@ -136,7 +137,7 @@ def test_the_noise_on_what_is_read_has_the_stated_deviation(mechanism):
 @selectors
 def test_only_the_column_that_is_read_travels(make_histograms, mechanism, selector):
     plan = plan_of(mechanism=mechanism, selector=selector)
-    request = SelectRequest(plan)
+    request = select_request(plan)
     assert request.length == len(plan.candidate_steps)
     sent = answer(request, make_histograms([[50] * 4] * 3), source=SOURCE)
     assert sent.values.shape == (request.length,)
@@ -159,7 +160,7 @@ def test_a_users_weight_is_rounded_to_what_the_noise_can_hide_anyway():
 
 def test_shares_of_the_two_rounds_and_of_two_participants_differ():
     plan = plan_of(items=128, candidates=128)
-    select, release = SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(4096))
+    select, release = select_request(plan), release_at(plan, plan.at_steps(4096))
     zeros = np.zeros(128, dtype=np.int64)
     one = add_noise_share(select, zeros, source=SOURCE.fork(1))
     assert (one == add_noise_share(select, zeros, source=SOURCE.fork(1))).all()
@@ -172,19 +173,19 @@ def test_shares_of_the_two_rounds_and_of_two_participants_differ():
 def test_the_noise_stays_inside_its_reach():
     for mechanism in ("gaussian", "laplace"):
         plan = plan_of(mechanism=mechanism)
-        for request in (SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(9000))):
+        for request in (select_request(plan), release_at(plan, plan.at_steps(9000))):
             zeros = np.zeros(request.length, dtype=np.int64)
             total = sum(add_noise_share(request, zeros, source=SOURCE.fork(i)) for i in range(10))
             assert 0 < np.abs(total).max() < largest_noise(request)
 
 
 def test_noise_from_the_server_takes_no_share():
-    request = SelectRequest(Plan(users=10, items=2))
+    request = select_request(Plan(users=10, items=2))
     assert request.noise_share is None
     with pytest.raises(InvalidInput, match="share of noise"):
         add_noise_share(request, np.zeros(request.length, dtype=np.int64), source=SOURCE)
     with pytest.raises(InvalidInput, match="share of noise"):
-        add_noise_share(SelectRequest(plan_of()), np.zeros(3, dtype=np.int64), source=SOURCE)
+        add_noise_share(select_request(plan_of()), np.zeros(3, dtype=np.int64), source=SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,6 @@ def test_a_larger_smallest_threshold_makes_room_for_many_shares():
     with pytest.raises(InvalidPlan, match="min-threshold"):
         plan_of(**settings)
     plan = plan_of(**settings, min_threshold=100.0)
-    share = ReleaseRequest(plan, plan.at_steps(0)).noise_share
+    share = release_at(plan, plan.at_steps(0)).noise_share
     assert share.spread >= 16
     plan_of(**settings, selector="fixed", threshold=100.0)

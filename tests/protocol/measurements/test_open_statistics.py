@@ -14,7 +14,7 @@ from fedhist.client.device import answer, bucket_table
 from fedhist.protocol.clips.random_clip import sum_random_clipped
 from fedhist.protocol.keyed import KeyedSum
 from fedhist.protocol.measurements import open_statistics
-from fedhist.protocol.measurements.open_statistics import (
+from fedhist.protocol.measurements.expected_counts import (
     SHARE_BITS,
     bucketed_length,
     bucketed_statistic,
@@ -25,8 +25,8 @@ from fedhist.protocol.measurements.open_statistics import (
 )
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.server.selection.exponential_v import error_bound
+from tests.asking import select_request
 
 ONE = 1 << SHARE_BITS
 CANDIDATES = np.array([1, 2, 5, 9, 30])
@@ -257,7 +257,7 @@ def test_users_without_items(make_histograms, rows):
 
 
 def v_of(plan, histograms):
-    request = SelectRequest(plan)
+    request = select_request(plan)
     table = bucket_table(plan, range(histograms.domain_size))
     sent = answer(request, histograms, source=SeededSource(1), bucket_of=table)
     if sent.keyed is None:

@@ -25,12 +25,13 @@ from fedhist.protocol.privacy.ledger import GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.mechanisms import gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest, Total
+from fedhist.protocol.rounds import Total
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.release import _item_sensitivity
+from fedhist.server.releases.contract import _item_sensitivity
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.quantile import target_rank
 from fedhist.server.steps import planned_charges
+from tests.asking import release_at, select_request
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 mechanisms = pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
@@ -101,7 +102,7 @@ def test_an_item_moves_by_its_own_threshold_and_no_more(make_histograms, neighbo
     """Also under replacement: both counts lie between 0 and the threshold."""
     plan = plan_of(neighbours=neighbours)
     bounds = np.array([5, 17]) << plan.grid_bits
-    request = ReleaseRequest(plan, plan.at_steps(int(bounds.max())), item_thresholds=bounds)
+    request = release_at(plan, plan.at_steps(int(bounds.max())), item_thresholds=bounds)
 
     def total(rows):
         return answer(request, make_histograms(rows), source=SeededSource(1)).values
@@ -115,7 +116,7 @@ def test_a_user_moves_the_tail_of_an_item_by_one_at_most(make_histograms, neighb
     plan = plan_of(neighbours=neighbours)
 
     def tail(rows):
-        sent = answer(SelectRequest(plan), make_histograms(rows), source=SeededSource(1)).values
+        sent = answer(select_request(plan), make_histograms(rows), source=SeededSource(1)).values
         return read_item_tail(sent, 2, users=len(rows)).counts
 
     moved = np.array([np.abs(tail(a) - tail(b)) for a, b in neighbours_of(neighbours)])
@@ -159,7 +160,7 @@ class Cohort:
 
     def total(self, request):
         sent = answer(request, self.histograms, source=SeededSource(1))
-        return Total(request.round, sent.users, sent.values)
+        return Total(sent.users, sent.values)
 
 
 @relations

@@ -29,7 +29,7 @@ from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.sketch.iblt import TableShape
-from fedhist.server.releases.release import release_charges
+from fedhist.server.releases.contract import release_charges
 from fedhist.server.steps import planned_charges
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))

@@ -22,7 +22,7 @@ from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, PrivacyLoss
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.shares import Share
-from fedhist.server.releases.release import release_noise
+from fedhist.server.releases.contract import release_noise
 
 GRID = [(epsilon, delta) for epsilon in (0.01, 0.1, 1.0, 4.0, 20.0) for delta in (1e-12, 1e-6, 1e-2, 0.4)]
 

@@ -10,15 +10,16 @@ import pytest
 from scipy import stats
 
 from fedhist.client.device import answer, bucket_table
-from fedhist.protocol.measurements.open_statistics import SHARE_BITS
+from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest, Total
+from fedhist.protocol.rounds import Total
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.exponential_sharp import sharp_error, sharp_range
 from fedhist.server.selection.exponential_v import error_bound, score_range
 from fedhist.server.steps import read_statistic
+from tests.asking import release_at, select_request
 
 LARGEST = 20
 ITEMS = 3
@@ -65,10 +66,10 @@ def cases(selector, neighbours, count, **settings):
 
 
 def scores_of(make_histograms, plan, rows):
-    request = SelectRequest(plan)
+    request = select_request(plan)
     table = bucket_table(plan, range(ITEMS))
     sent = answer(request, make_histograms(rows), source=SeededSource(0), bucket_of=table)
-    statistic = read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    statistic = read_statistic(plan, Total(len(rows), sent.values, sent.keyed))
     return SCORES[plan.selector][0](plan, statistic)
 
 
@@ -141,9 +142,9 @@ def test_the_selector_draws_with_these_chances(make_histograms, selector):
     plan = plan_of(selector, "add-remove", candidates=5, epsilon=1.0, delta=1e-3, epsilon_select=0.5)
     rows = [[0, 0, 1]] * 30 + [[3, 4, 0]] * 12 + [[LARGEST, 0, 0]] * 3
     error = scores_of(make_histograms, plan, rows)
-    request = SelectRequest(plan)
+    request = select_request(plan)
     sent = answer(request, make_histograms(rows), source=SeededSource(0))
-    statistic = read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    statistic = read_statistic(plan, Total(len(rows), sent.values, sent.keyed))
     draws = 2000
     source = SeededSource(21)
     chosen = [
@@ -182,7 +183,7 @@ def test_the_ranges_of_the_two_relations():
 def test_the_randomly_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, neighbours):
     """For every draw, also of the items that were not kept: |q|_1 <= C, and 2 C under replacement."""
     plan = plan_of("exponential-v", neighbours)
-    request = ReleaseRequest(plan, plan.at_steps(5))
+    request = release_at(plan, plan.at_steps(5))
     others = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]
     claimed = plan.release_sensitivity(5).value
     assert claimed == (5 if neighbours is Neighbours.ADD_REMOVE else 10)

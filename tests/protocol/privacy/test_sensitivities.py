@@ -12,9 +12,9 @@ from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 from fedhist.server.selection.contract import price_in_weights
 from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
+from tests.asking import release_at, select_request
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 OTHERS = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]
@@ -43,7 +43,7 @@ def summed(make_histograms, request, rows):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, mechanism, items, neighbours):
     plan = Plan(users=4, items=items, mechanism=mechanism, neighbours=neighbours)
-    request = ReleaseRequest(plan=plan, threshold=plan.at_steps(5 * 2**plan.grid_bits))
+    request = release_at(plan=plan, threshold=plan.at_steps(5 * 2**plan.grid_bits))
     cache = {}
 
     def total(rows):
@@ -65,7 +65,7 @@ def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, m
 @pytest.mark.parametrize("sparsity", [1, 2, 3])
 def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_histograms, sparsity, neighbours):
     plan = Plan(users=4, items=3, sparsity=sparsity, neighbours=neighbours, candidates=9, max_threshold=60)
-    request = SelectRequest(plan=plan)
+    request = select_request(plan=plan)
     cache = {}
 
     def tail(rows):
@@ -86,7 +86,7 @@ def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_hist
 @relations
 def test_the_weighted_score_moves_by_at_most_its_sensitivity(make_histograms, neighbours):
     plan = Plan(users=4, items=3, neighbours=neighbours, candidates=9, max_threshold=60)
-    request = SelectRequest(plan=plan)
+    request = select_request(plan=plan)
 
     def score(rows):
         tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
@@ -107,7 +107,7 @@ def test_the_regularised_minimiser_moves_by_at_most_its_sensitivity(make_histogr
         epsilon=50.0,
         epsilon_select=8.0,
     )
-    request = SelectRequest(plan=plan)
+    request = select_request(plan=plan)
     claimed = minimiser_sensitivity(plan)
     cache = {}
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from fedhist.protocol.errors import DecodeError, UnexpectedMessage
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Contribution, ReleaseRequest, Round, SelectRequest
+from fedhist.protocol.rounds import Contribution, Round
 from fedhist.protocol.wire.codec import decode, encode
+from tests.asking import release_at, select_request
 
 PLAN = Plan(users=1000, items=5, selector="fixed", threshold=40.0)
-REQUEST = ReleaseRequest(plan=PLAN, threshold=PLAN.at_steps(40 * 1024))
+REQUEST = release_at(plan=PLAN, threshold=PLAN.at_steps(40 * 1024))
 HEADER_BYTES = 45
 
 
@@ -93,7 +94,7 @@ def test_random_bytes_raise_nothing_but_a_decode_error(data):
 
 def test_an_answer_to_another_request_is_not_encoded():
     with pytest.raises(UnexpectedMessage):
-        encode(contribution([1] * 5), SelectRequest(plan=PLAN))
+        encode(contribution([1] * 5), select_request(plan=PLAN))
     with pytest.raises(UnexpectedMessage):
         encode(contribution([1] * 4), REQUEST)
 

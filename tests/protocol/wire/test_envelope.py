@@ -8,8 +8,8 @@ import pytest
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import ReleaseRequest, SelectRequest
 from fedhist.protocol.wire.envelope import Envelope, items_digest
+from tests.asking import release_at, select_request
 
 PLAN = Plan(users=100, items=3)
 DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")
@@ -19,10 +19,10 @@ STEPS = PLAN.step_range[0] + 5
 def envelopes() -> list[Envelope]:
     bounds = np.array([STEPS, STEPS + 1, STEPS + 2])
     return [
-        Envelope(run="r", request=SelectRequest(PLAN)),
-        Envelope(run="r", request=SelectRequest(Plan(users=9, domain="open")), items_digest=b"x"),
-        Envelope(run="r", request=ReleaseRequest(PLAN, Threshold(STEPS, PLAN.grid_bits))),
-        Envelope(run="r", request=ReleaseRequest(DEBIASED, Threshold(STEPS + 2, DEBIASED.grid_bits), bounds)),
+        Envelope(run="r", request=select_request(PLAN)),
+        Envelope(run="r", request=select_request(Plan(users=9, domain="open")), items_digest=b"x"),
+        Envelope(run="r", request=release_at(PLAN, Threshold(STEPS, PLAN.grid_bits))),
+        Envelope(run="r", request=release_at(DEBIASED, Threshold(STEPS + 2, DEBIASED.grid_bits), bounds)),
     ]
 
 
@@ -103,7 +103,7 @@ class TestSaltOfATable:
     OPEN = Plan(users=100, domain="open", masking="secagg", participants=5, max_threshold=9)
 
     def request(self, salt: bytes = bytes(32), plan: Plan = OPEN) -> ReleaseRequest:
-        return ReleaseRequest(plan, Threshold(3, 0), table_salt=salt)
+        return release_at(plan, Threshold(3, 0), table_salt=salt)
 
     def test_it_is_part_of_what_is_asked(self) -> None:
         one, other = (Envelope(run="r", request=self.request(bytes([n]) * 32)) for n in (1, 2))
@@ -120,7 +120,7 @@ class TestSaltOfATable:
         with pytest.raises(DecodeError, match=r"table-salt|table's salt"):
             Envelope.from_fields(fields)
 
-    @pytest.mark.parametrize("request_", [SelectRequest(OPEN), SelectRequest(PLAN), envelopes()[2].request])
+    @pytest.mark.parametrize("request_", [select_request(OPEN), select_request(PLAN), envelopes()[2].request])
     def test_one_that_is_not_due_is_refused(self, request_: Any) -> None:
         fields = Envelope(run="r", request=request_).to_fields()
         assert "table-salt" not in fields

@@ -15,9 +15,10 @@ from fedhist.protocol.errors import DecodeError, InvalidPopulation, UnexpectedMe
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Contribution, ReleaseRequest, SelectRequest
+from fedhist.protocol.rounds import Contribution
 from fedhist.protocol.wire.codec import decode, encode, largest_value
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, decode_keyed, encode_keyed, label_bytes
+from tests.asking import release_at, select_request
 
 BINS, COLUMNS = 3, 2
 STRANGE = [
@@ -172,8 +173,8 @@ def test_the_number_7_and_the_text_7_are_two_labels():
 # --- Whole contributions over an open domain.
 
 PLAN = Plan(users=1000, domain="open", max_threshold=50, candidates=6, epsilon=1.0)
-SELECT, RELEASE = SelectRequest(PLAN), ReleaseRequest(PLAN, PLAN.at_steps(20))
-BUCKETED = SelectRequest(
+SELECT, RELEASE = select_request(PLAN), release_at(PLAN, PLAN.at_steps(20))
+BUCKETED = select_request(
     Plan(users=1000, domain="open", statistic="bucketed", buckets=4, max_threshold=50, candidates=6)
 )
 ROWS = [[3, 1, 9, 0], [0, 0, 0, 0], [400, 2, 0, 0], [0, 0, 30, 0]]
@@ -215,7 +216,7 @@ def test_buckets_have_one_length_and_no_labels(make_histograms):
 
 def test_nobody_learns_of_an_item_that_was_clipped_away(make_histograms):
     """At C = 1 a user of many items sends one of them, and the bytes name no other."""
-    request = ReleaseRequest(PLAN, PLAN.at_steps(1))
+    request = release_at(PLAN, PLAN.at_steps(1))
     for seed in range(5):
         contribution = answer(request, make_histograms([[1, 1, 1, 1]]), source=SeededSource(seed))
         _, labels = decode(encode(contribution, request, ["a", "b", "c", "d"]), request)

@@ -18,13 +18,14 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request, Round, SelectRequest, Total
+from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import Released, Releasing, Selecting, run_rounds
-from fedhist.server.releases.release import release_charge
+from fedhist.server.releases.contract import release_charge
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.noisy import RULES
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from tests.asking import select_request
 
 SOURCE = SeededSource(5)
 CASES = [
@@ -54,7 +55,7 @@ class MaskedCohort:
             sent = answer(request, mine, source=self.source)
             values += add_noise_share(request, sent.values, source=self.source.fork("participant", one))
             users += mine.users
-        return Total(round=request.round, users=users, values=values, shares=kept)
+        return Total(users=users, values=values, shares=kept)
 
 
 ROWS = [[i % 5, (i * 7) % 11, 1] for i in range(200)]
@@ -160,7 +161,7 @@ class PlainCohort:
 
     def total(self, request: Request) -> Total:
         sent = answer(request, self.histograms, source=SOURCE)
-        return Total(round=request.round, users=sent.users, values=sent.values)
+        return Total(users=sent.users, values=sent.values)
 
 
 def test_without_corrupt_participants_the_gaussian_costs_less_and_laplace_the_same():
@@ -201,7 +202,7 @@ def test_every_selector_is_either_ready_for_noisy_tails_or_refused():
 
 
 def noisy_tail(plan, histograms, seed):
-    request = SelectRequest(plan)
+    request = select_request(plan)
     values = answer(request, histograms, source=SOURCE).values
     for one in range(plan.participants):
         values = add_noise_share(request, values, source=SeededSource(seed).fork(one))

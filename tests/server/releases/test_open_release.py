@@ -17,11 +17,12 @@ from fedhist.protocol.plan.checks import OPEN_RELEASES
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Labels, ReleaseRequest, Round, SelectRequest, Total
+from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.server.coordinator import Releasing, Selecting, advance, run_rounds
 from fedhist.server.selection import Selection
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
+from tests.asking import release_at, select_request
 
 each_release = pytest.mark.parametrize("release", OPEN_RELEASES)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
@@ -45,7 +46,7 @@ class Cohort:
             source=SeededSource(77),
             bucket_of=bucket_table(request.plan, names),
         )
-        return Total(request.round, kept, sent.values, sent.keyed, self.labels)
+        return Total(kept, sent.values, sent.keyed, self.labels)
 
 
 def plan_of(cohort, **settings):
@@ -81,7 +82,7 @@ def zipf(make_histograms):
 @relations
 def test_only_keys_above_the_bar_are_shown_under_their_own_names(zipf, release, neighbours):
     plan = fixed(zipf, 20.0, release=release, neighbours=neighbours, epsilon=4.0, delta=1e-3)
-    request = ReleaseRequest(plan, plan.at_steps(20))
+    request = release_at(plan, plan.at_steps(20))
     clipped = zipf.total(request).keyed
     sums = dict(zip(clipped.keys.tolist(), clipped.values[:, 0].tolist(), strict=True))
     (noise,) = plan.open_noises(np.array([20]))
@@ -108,8 +109,8 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
     )
     (noise,) = plan.open_noises(np.array([500]))
     counts = noise.bar + np.array([-40, -20, -5, 0, 5, 20])
-    request = ReleaseRequest(plan, plan.at_steps(500))
-    total = Total(Round.RELEASE, 6, np.zeros(0, dtype=np.int64), Keyed(np.arange(6), counts[:, np.newaxis]))
+    request = release_at(plan, plan.at_steps(500))
+    total = Total(6, np.zeros(0, dtype=np.int64), Keyed(np.arange(6), counts[:, np.newaxis]))
     releases, seen = 600, np.zeros(6, dtype=int)
     state = Releasing(request, Selection(plan.at_steps(500)))
     for seed in range(releases):
@@ -128,7 +129,7 @@ def test_a_key_that_was_clipped_away_never_appears_whatever_the_noise(make_histo
     """One user with 200 items of their own at C = 3: three of them may show, with a bar that most noise passes."""
     cohort = Cohort(make_histograms([[1] * 200]), labels=[f"key {i}" for i in range(200)])
     plan = fixed(cohort, 3.0, release=release, epsilon=0.01, delta=0.49)
-    support = set(cohort.total(ReleaseRequest(plan, plan.at_steps(3))).keyed.keys.tolist())
+    support = set(cohort.total(release_at(plan, plan.at_steps(3))).keyed.keys.tolist())
     assert len(support) == 3
     shown = [set(run(plan, cohort, seed).keys.tolist()) for seed in range(60)]
     assert all(keys <= support for keys in shown)
@@ -140,11 +141,11 @@ def test_a_key_of_no_count_is_the_same_as_no_key(make_histograms, release):
     """A sum of 0 is not noised and does not shift the noise of others."""
     cohort = Cohort(make_histograms([[1]]))
     plan = fixed(cohort, 3.0, release=release, epsilon=0.01, delta=0.49)
-    state = Releasing(ReleaseRequest(plan, plan.at_steps(3)), Selection(plan.at_steps(3)))
+    state = Releasing(release_at(plan, plan.at_steps(3)), Selection(plan.at_steps(3)))
 
     def shown(keys, counts, seed):
         keyed = Keyed(np.array(keys), np.array(counts)[:, np.newaxis])
-        total = Total(Round.RELEASE, 1, np.zeros(0, dtype=np.int64), keyed)
+        total = Total(1, np.zeros(0, dtype=np.int64), keyed)
         return released(advance(state, total, ledger=Ledger(), source=SeededSource(seed)).release)
 
     some = 0
@@ -379,7 +380,7 @@ def test_charges_come_before_the_noise(zipf):
         user_words = words
 
     plan = plan_of(zipf)
-    select, release = SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(20))
+    select, release = select_request(plan), release_at(plan, plan.at_steps(20))
     for state, request in (
         (Selecting(select), select),
         (Releasing(release, Selection(plan.at_steps(20))), release),
@@ -390,7 +391,7 @@ def test_charges_come_before_the_noise(zipf):
 
 def test_a_total_of_another_form_is_refused(zipf):
     plan = plan_of(zipf)
-    request = SelectRequest(plan)
+    request = select_request(plan)
     good = zipf.total(request)
     for values, keyed in (
         (good.values, None),
@@ -400,7 +401,7 @@ def test_a_total_of_another_form_is_refused(zipf):
         with pytest.raises(UnexpectedMessage):
             advance(
                 Selecting(request),
-                Total(Round.SELECT, 400, values, keyed, zipf.labels),
+                Total(400, values, keyed, zipf.labels),
                 ledger=Ledger(),
                 source=SeededSource(1),
             )
@@ -408,7 +409,7 @@ def test_a_total_of_another_form_is_refused(zipf):
 
 def test_nothing_that_is_printed_shows_a_name_or_a_count(zipf):
     plan = plan_of(zipf)
-    total = zipf.total(SelectRequest(plan))
+    total = zipf.total(select_request(plan))
     result = run(plan, zipf)
     for text in (repr(total), repr(total.keyed), repr(result)):
         assert "mot" not in text

@@ -15,7 +15,6 @@ from fedhist.client.policy import Policy
 from fedhist.commands import cli
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import SelectRequest
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 from fedhist.simulations.deployment.aftermath import (
@@ -24,6 +23,7 @@ from fedhist.simulations.deployment.aftermath import (
     memory_faults,
     run_faults,
 )
+from tests.asking import select_request
 
 PLAN = Plan(users=10, items=2)
 UNLIMITED = Policy()
@@ -121,7 +121,7 @@ class TestMemories:
     @staticmethod
     def asked(folder: Path, *runs: str) -> Path:
         for run in runs:
-            admit_in_file(folder / "m.db", UNLIMITED, Envelope(run=run, request=SelectRequest(PLAN)))
+            admit_in_file(folder / "m.db", UNLIMITED, Envelope(run=run, request=select_request(PLAN)))
         return folder / "m.db"
 
     def test_one_that_knows_its_answers(self, tmp_path: Path) -> None:

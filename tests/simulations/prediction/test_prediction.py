@@ -59,7 +59,7 @@ class Unweighed(InProcess):
 
     def total(self, request: Request) -> Total:
         sent = answer_population(request, self.population, source=self.source)
-        self.totals[request.round] = Total(request.round, sent.users, sent.values, sent.keyed)
+        self.totals[request.round] = Total(sent.users, sent.values, sent.keyed)
         return self.totals[request.round]
 
 

@@ -13,7 +13,7 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.release import Release
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.simulations.prediction.threshold_curve import MAX_POINTS, measure

@@ -1,0 +1,28 @@
+"""Requests as the server makes them, for tests of either side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.measurements.given import SaltedBound
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Request
+from fedhist.server.selection import Selection
+from fedhist.server.steps import release_request, select_request
+
+__all__ = ["release_at", "select_request"]
+
+
+def release_at(
+    plan: Plan,
+    threshold: Threshold,
+    item_thresholds: Integers | None = None,
+    table_salt: bytes | None = None,
+) -> Request:
+    """Round 2 at this threshold, with the bounds of single items or the table's salt where the plan has them."""
+    selection = Selection(threshold, item_thresholds=item_thresholds)
+    request = release_request(plan, selection, source=SeededSource(0))
+    return request if table_salt is None else replace(request, given=SaltedBound(threshold, table_salt))
