@@ -220,7 +220,7 @@ class _Node:
             return population
         # Two nodes that number the items each in their own way would add apples to pears. Items that were read off the
         # data are never those of the request: an answer would show that a guess at them was right.
-        from_data = origin_of(population).tells(open_domain=False)
+        from_data = origin_of(population).tells("closed")
         if from_data or items_digest(labels_of(population)) != envelope.items_digest:
             raise Refused(Refusal.OTHER_ITEMS)
         return population

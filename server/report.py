@@ -68,7 +68,7 @@ def masking_document(plan: Plan) -> dict[str, int]:
 
 def why_not_private(release: Release) -> list[str]:
     """The reasons why a release is not private, a sentence each; none for a private one."""
-    items_tell = release.item_origin.tells(open_domain=release.plan.is_open)
+    items_tell = release.item_origin.tells(release.plan.domain)
     reasons = [release.item_origin.note] if items_tell else []
     if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
         reasons.insert(0, f"not private: the selector {release.plan.selector} read the exact statistic")

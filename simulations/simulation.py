@@ -124,7 +124,7 @@ class Result:
         told: list[str] = []
         if self.diagnostics is not None:
             told += [*self.diagnostics.to_json(), *self.sizes_tell, "notes", "rounds", "seconds"]
-        if self.release.item_origin.tells(open_domain=self.release.plan.is_open):
+        if self.release.item_origin.tells(self.release.plan.domain):
             told += ["items", "plan", "released_items"]
         return tuple(sorted(set(told)))
 
@@ -200,9 +200,9 @@ def simulate(
     """
     origin = origin_of(population)
     if not truth:
-        check_public(origin, open_domain=plan.is_open, where="a run without the truth (truth=False)")
+        check_public(origin, plan.domain, where="a run without the truth (truth=False)")
     if journal is not None:
-        check_public(origin, open_domain=plan.is_open, where="a ledger (journal)")
+        check_public(origin, plan.domain, where="a ledger (journal)")
     _check_fits(population, plan)
     if truth:
         check_labels(population, plan)
@@ -228,7 +228,7 @@ def simulate(
         clock.begin("engine")
     with engine(population, seed=seed, observe=observe) as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
-        if origin.tells(open_domain=plan.is_open):
+        if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
         if starts_nodes:
             clock.begin("engine")

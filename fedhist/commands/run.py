@@ -369,7 +369,7 @@ def _check_items(options: Options, origin: ItemOrigin) -> None:
     """Refuse items that were read off the data where a private release is asked for."""
     for flag, given in (("--ledger", options.ledger is not None), ("--no-truth", not options.truth)):
         if given:
-            check_public(origin, open_domain=options.open_domain, where=flag)
+            check_public(origin, "open" if options.open_domain else "closed", where=flag)
 
 
 def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:

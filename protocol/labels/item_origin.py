@@ -21,9 +21,9 @@ class ItemOrigin(StrEnum):
     TOP = "top"
     """The items with the largest totals. One user can decide which, over an open domain too."""
 
-    def tells(self, *, open_domain: bool) -> bool:
-        """Whether a release over these items is not private, whatever noise it has."""
-        return self is ItemOrigin.TOP or (self is ItemOrigin.DATA and not open_domain)
+    def tells(self, domain: str) -> bool:
+        """Whether a release over these items, of an open or closed domain, is not private, whatever noise it has."""
+        return self is ItemOrigin.TOP or (self is ItemOrigin.DATA and domain == "closed")
 
     @property
     def reason(self) -> str:
@@ -42,15 +42,15 @@ def origin_of(population: Population) -> ItemOrigin:
     return origin
 
 
-def check_public(origin: ItemOrigin, *, open_domain: bool, where: str) -> None:
+def check_public(origin: ItemOrigin, domain: str, *, where: str) -> None:
     """Refuse items that were read off the data where a private release is asked for.
 
     Args:
         origin: where the items come from.
-        open_domain: whether the release decides which keys are shown.
+        domain: "closed", or "open" where the release decides which keys are shown.
         where: what asks for a private release.
     """
-    if origin.tells(open_domain=open_domain):
+    if origin.tells(domain):
         raise InvalidInput(
             f"{where} with {'top ' if origin is ItemOrigin.TOP else ''}items that are read off the data, which is not "
             "private",

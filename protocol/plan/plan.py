@@ -256,6 +256,11 @@ class Plan:
         return self.debias is not None
 
     @property
+    def thresholds(self) -> int:
+        """The number of thresholds that are chosen: one, or one for each item where items are clipped alone."""
+        return self.closed.items if self.per_item else 1
+
+    @property
     def is_masked(self) -> bool:
         """Whether the server learns sums only."""
         return self.masking != "none"

@@ -9,6 +9,7 @@ import numpy as np
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
+from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
@@ -20,9 +21,7 @@ from fedhist.server.selection.contract import (
     at_steps,
     best_candidate,
     closed_tail,
-    item_tail,
     not_private_charge,
-    open_tail,
 )
 
 
@@ -47,14 +46,16 @@ class Oracle:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Read the best candidate off the exact statistic."""
-        if plan.per_item:
-            inside = item_tail(statistic).counts <= plan.noise_price
-            chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
-            return at_steps(plan, plan.candidate_steps[chosen])
-        if not plan.is_open:
-            return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
-        best = int(expected_loss(plan, open_tail(statistic)).argmin())
-        return Selection(threshold=Threshold(steps=int(plan.candidate_steps[best]), bits=plan.grid_bits))
+        match statistic:
+            case ItemTail(counts=counts):
+                inside = counts <= plan.noise_price
+                chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
+                return at_steps(plan, plan.candidate_steps[chosen])
+            case OpenTail():
+                best = int(expected_loss(plan, statistic).argmin())
+                return Selection(Threshold(steps=int(plan.candidate_steps[best]), bits=plan.grid_bits))
+            case _:
+                return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
 
 
 def expected_loss(plan: Plan, tail: OpenTail) -> Floats:

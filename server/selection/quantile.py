@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
@@ -43,8 +44,8 @@ def target_rank(plan: Plan) -> int:
 
 
 def _epsilon_each(plan: Plan) -> float:
-    """eps', or its share where every item has a bound of its own."""
-    return plan.epsilon_select / (plan.items or 1) if plan.per_item else plan.epsilon_select
+    """eps', or its share where every item has a threshold of its own."""
+    return plan.epsilon_select / plan.thresholds
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,11 @@ class Quantile:
             delta=0.0,
             loss=BoundedRangeLoss(),
         )
-        return (each,) * (plan.items or 1) if plan.per_item else (each,)
+        return (each,) * plan.thresholds
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
-        if plan.per_item:
+        if isinstance(statistic, ItemTail):
             choices = enumerate(self.item_choices(plan, statistic))
             drawn = [choice.draw(source=source.fork(item)) for item, choice in choices]
             return at_steps(plan, np.array([one.threshold.steps for one in drawn]))

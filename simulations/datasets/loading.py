@@ -118,7 +118,7 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
             read_population(data), items, wanted.top_items, NORMALISATIONS[wanted.normalise]
         )
     notes = []
-    if population.item_origin.tells(open_domain=wanted.open_domain):
+    if population.item_origin.tells("open" if wanted.open_domain else "closed"):
         notes.append(population.item_origin.note)
     if items is not None:
         notes.append("counts of items outside the --items-file, if there are any, are left out")
