@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plan.table_terms import TABLE_TRUST
+from fedhist.protocol.plan.fields import TABLE_TRUST
 
 DEFAULT_PARTICIPANTS = 100
 

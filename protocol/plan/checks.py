@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.bars import OpenNoiseKind
+from fedhist.protocol.plan.fields import FIELDS
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -20,7 +20,7 @@ MAX_ITEMS_ALONE = 4096
 _MAX_OPEN_MASS = 2.0**45
 _MAX_BUCKETED = 2**24
 
-OPEN_RELEASES = get_args(OpenNoiseKind)
+OPEN_RELEASES = FIELDS["release"].choices
 
 
 def check_sizes(plan: Plan) -> None:
@@ -68,8 +68,6 @@ def check_domain(plan: Plan) -> None:
                 allowed="up to 2^24 values together",
                 advice="lower --buckets or --candidates",
             )
-        if plan.release not in OPEN_RELEASES:
-            raise InvalidPlan(f"unknown release {plan.release!r}", allowed=", ".join(OPEN_RELEASES))
     elif plan.release is not None or plan.statistic != "plain":
         raise InvalidPlan(
             "a release mechanism or a bucketed statistic for a closed domain",

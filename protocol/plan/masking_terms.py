@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.masking.graph import GraphParameters, parameters_for, share_of
 from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
+from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.parts import Masks
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-MASKINGS = ("none", "secagg", "secagg-signed")
-NOISE_SOURCES = ("server", "devices")
+MASKINGS = FIELDS["masking"].choices
 MAX_PARTICIPANTS = 1_000_000
 MAX_SIGNED_PARTICIPANTS = 512
 """Every signed participant talks to every other one: see protocol/masking/graph.py."""
@@ -25,11 +25,8 @@ MAX_LABEL_BYTES = 1024
 MAX_SHARE = 0.3
 """The largest share of corrupt participants, and of drop-outs."""
 UNMASKED = {
-    "masking": "none",
-    "participants": None,
-    "corrupt_share": 0.05,
-    "dropout_share": 0.10,
-    "noise_from": "server",
+    name: FIELDS[name].default
+    for name in ("masking", "participants", "corrupt_share", "dropout_share", "noise_from")
 }
 """The fields of a plan that does not mask."""
 

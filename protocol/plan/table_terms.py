@@ -31,6 +31,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan.fields import TABLE_TRUST
 from fedhist.protocol.plan.masking_terms import MAX_TABLE_CAPACITY
 from fedhist.protocol.privacy.bars import OpenNoise, truncated_laplace
 from fedhist.protocol.privacy.ledger import Cost
@@ -39,12 +40,6 @@ from fedhist.protocol.sketch.iblt import MAX_FAILURE, TableShape
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
-
-TABLE_TRUST = (
-    "an open domain's table under masks is private whatever the other participants hold, but not against participants "
-    "that break the protocol: numbers made up for a few cells can make its decoding depend on others' items"
-)
-"""What masks over an open domain do not give, for help, notes and documents."""
 
 _MUCH_LONGER = 2
 

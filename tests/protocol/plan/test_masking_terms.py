@@ -60,8 +60,8 @@ def test_masking_changes_the_plans_name():
             {"masking": "none", "participants": None, "noise_from": "devices"},
             "without masking sets noise_from",
         ),
-        ({"masking": "pgp"}, "unknown masking"),
-        ({"noise_from": "above"}, "unknown source of noise"),
+        ({"masking": "pgp"}, "masking is 'pgp'; allowed: none, secagg"),
+        ({"noise_from": "above"}, "noise from is 'above'; allowed: server, devices"),
         ({"domain": "open", "items": None, "statistic": "plain"}, "plain statistic under masking"),
         (
             {"domain": "open", "items": None, "noise_from": "devices"},
