@@ -15,12 +15,14 @@ import click
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
+from fedhist.commands.plan_options import mechanism_for, plan_options
 from fedhist.commands.progress import counting_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan.checks import OPEN_RELEASES
-from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
     NOT_PRIVATE,
@@ -101,6 +103,13 @@ def _name(text: str) -> str:
 NUMBERS = ListOf(float, "numbers")
 WHOLE = ListOf(int, "whole numbers")
 NAMES = ListOf(_name, "names")
+DELTAS = ListOf(_delta, f"numbers or {PAPER_DELTA}")
+
+_SEVERAL = {
+    "release": NAMES, "epsilon": NUMBERS, "delta": DELTAS, "epsilon_select": NUMBERS, "delta_select": DELTAS,
+    "max_threshold": NUMBERS, "threshold": NUMBERS,
+}  # fmt: skip
+"""The fields of a plan that may have several values."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -143,61 +152,15 @@ NAMES = ListOf(_name, "names")
     metavar="NAME,...",
     help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
 )
-@click.option(
-    "--domain", type=click.Choice(["closed", "open"]), default="closed", help="As in 'fedhist run'."
-)
-@click.option("--mechanism", type=click.Choice(["gaussian", "laplace"]), help="As in 'fedhist run'.")
-@click.option(
-    "--release",
-    type=NAMES,
-    metavar="NAME,...",
-    help=f"Releases of an open domain: {', '.join(OPEN_RELEASES)}. [default: truncated-laplace]",
-)
-@click.option("--epsilon", type=NUMBERS, default=(1.0,), metavar="E,...", help="Budgets of the histogram.")
-@click.option(
-    "--delta",
-    type=ListOf(_delta, "numbers or 1/2n"),
-    metavar="D,...",
-    help="Budgets of the histogram; 1/2n is one over twice the users. [default: 1e-6; 0 for laplace]",
-)
-@click.option(
-    "--epsilon-select", type=NUMBERS, default=(0.1,), metavar="E,...", help="Budgets of the choice."
-)
-@click.option(
-    "--delta-select",
-    type=ListOf(_delta, "numbers or 1/2n"),
-    metavar="D,...",
-    help="Budgets of the choice. [default: 1e-6]",
-)
-@click.option(
-    "--max-threshold",
-    type=NUMBERS,
-    default=(1500.0,),
-    metavar="CM,...",
-    help="Largest thresholds considered.",
-)
-@click.option("--threshold", type=NUMBERS, metavar="C,...", help="Thresholds of the selector fixed.")
-@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
-@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
-@click.option("--sparsity", type=int, metavar="S", help="As in 'fedhist run'.")
-@click.option(
-    "--neighbours",
-    type=click.Choice(["add-remove", "replace"]),
-    default="add-remove",
-    help="As in 'fedhist run'.",
-)
-@click.option(
-    "--calibration",
-    type=click.Choice(["analytic", "classic"]),
-    default="analytic",
-    help="As in 'fedhist run'.",
-)
-@click.option(
-    "--statistic", type=click.Choice(["plain", "bucketed"]), default="plain", help="As in 'fedhist run'."
-)
-@click.option("--buckets", type=int, default=4096, metavar="B", help="As in 'fedhist run'.")
-@click.option(
-    "--score-sensitivity", type=click.Choice(["range", "paper"]), default="range", help="As in 'fedhist run'."
+@plan_options(
+    "domain",
+    "mechanism",
+    *_SEVERAL,
+    *("min_threshold", "candidates", "sparsity", "neighbours", "calibration"),
+    *("statistic", "buckets", "score_sensitivity"),
+    several=_SEVERAL,
+    delta={"help": f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."},
+    statistic={"default": "plain", "show_default": True},
 )
 @click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
 @click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
@@ -313,11 +276,9 @@ class _Loaded:
 
 
 def _lists(flags: dict[str, Any]) -> Lists:
-    mechanism = flags.pop("mechanism")
     domain = flags["domain"]
-    if mechanism is None and domain == "closed" and flags["delta"] == (0.0,):
-        mechanism = "laplace"
-    mechanism = mechanism or DEFAULT_MECHANISM[domain]
+    named = mechanism_for(flags.pop("mechanism"), domain=domain, no_delta=flags["delta"] == (0.0,))
+    mechanism = named or DEFAULT_MECHANISM[domain]
     selectors = flags.pop("selectors") or default_selectors(domain=domain, mechanism=mechanism)
     check_selectors(selectors, domain=domain, mechanism=mechanism)
     if "fixed" in selectors and not flags["threshold"]:

@@ -84,7 +84,7 @@ class PlanFields:
     )
     epsilon_select: float = _field(
         0.1,
-        "Budget of the threshold's choice; over an open domain with masking, as much again for the test for room.",
+        "Budget of the threshold's choice. An open domain with masking spends as much again on the test for room.",
         symbol="E",
     )
     delta_select: float = _field(
@@ -99,7 +99,7 @@ class PlanFields:
         metadata=_about("Which change of one user the guarantee hides.", choices=tuple(map(str, Neighbours))),
     )
     min_threshold: float = _field(1.0, "Smallest threshold considered.", symbol="C")
-    max_threshold: float = _field(1500.0, "Largest threshold considered: public.", symbol="CM")
+    max_threshold: float = _field(1500.0, "Largest threshold considered; public.", symbol="CM")
     candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
     sparsity: int | None = _field(
         None,
@@ -141,7 +141,7 @@ class PlanFields:
     )
     masking: str = _field(
         "none",
-        "secagg: participants mask what they send, and the server learns sums only; signed: also if it lies.",
+        "secagg: participants mask what they send, and the server learns sums only. secagg-signed: even if it lies.",
         choices=("none", "secagg", "secagg-signed"),
     )
     participants: int | None = _field(
@@ -163,12 +163,14 @@ class PlanFields:
         f"Open domain with masking: how many distinct items surely fit into round 2. Note: {TABLE_TRUST}.",
         symbol="N",
     )
-    label_bytes: int = _field(32, "Open domain with masking: the longest item's bytes.", symbol="N")
+    label_bytes: int = _field(
+        32, "Open domain with masking: the length of the longest item, in bytes.", symbol="N"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A declared field. Its default is None where it may be left out, and where it has to be given."""
+    """A declared field. Its default is as in JSON: None where it may be left out, and where it has to be given."""
 
     name: str
     kind: type[int] | type[float] | type[str]
@@ -178,11 +180,6 @@ class Field:
     choices: tuple[str, ...]
     filled_in: str
     symbol: str
-
-    @property
-    def help(self) -> str:
-        """What the field means, and its default where that has to be said in words."""
-        return f"{self.meaning} [default: {self.filled_in}]" if self.filled_in else self.meaning
 
     def plain(self, value: object) -> int | float | str | None:
         """The value as one of Python's own types, so that equal plans have equal digests; else an InvalidPlan."""
@@ -211,7 +208,7 @@ def _declared() -> dict[str, Field]:
         one.name: Field(
             name=one.name,
             kind=kinds.get(types[one.name], str),
-            default=None if one.default is MISSING else one.default,
+            default=None if one.default is MISSING else getattr(one.default, "value", one.default),
             required=one.default is MISSING,
             **one.metadata,
         )
@@ -225,8 +222,10 @@ FIELDS = _declared()
 
 def described(docstring: str | None) -> str:
     """The docstring with what every field means."""
-    told = [
-        textwrap.fill(f"{one.name}: {one.help}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
-        for one in FIELDS.values()
-    ]
-    return "\n".join([f"{docstring}\n\n    Args:", *told, "    "])
+    lines = [f"{docstring}", "", "    Args:"]
+    for one in FIELDS.values():
+        default = f" None is {one.filled_in}." if one.filled_in else ""
+        choices = f" One of {', '.join(one.choices)}." if one.choices else ""
+        text = f"{one.name}: {one.meaning}{choices}{default}"
+        lines.append(textwrap.fill(text, 120, initial_indent=" " * 8, subsequent_indent=" " * 12))
+    return "\n".join([*lines, "    "])
