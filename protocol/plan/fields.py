@@ -96,7 +96,10 @@ class PlanFields:
     )
     neighbours: Neighbours = field(
         default=Neighbours.ADD_REMOVE,
-        metadata=_about("Which change of one user the guarantee hides.", choices=tuple(map(str, Neighbours))),
+        metadata=_about(
+            "The change that the guarantee hides: one user added or removed, or one user's data replaced.",
+            choices=tuple(map(str, Neighbours)),
+        ),
     )
     min_threshold: float = _field(1.0, "Smallest threshold considered.", symbol="C")
     max_threshold: float = _field(1500.0, "Largest threshold considered; public.", symbol="CM")
@@ -155,7 +158,8 @@ class PlanFields:
     )
     noise_from: str = _field(
         "server",
-        "With masking over a closed domain: participants add the noise in shares, so nobody sees an exact sum.",
+        "devices: with masking over a closed domain, participants add the noise in shares, and nobody sees an exact "
+        "sum.",
         choices=("server", "devices"),
     )
     table_capacity: int = _field(
