@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -185,7 +186,7 @@ def compare(**flags: Any) -> None:
 
 
 def run_comparison(flags: dict[str, Any]) -> None:
-    """Check everything, run what is left, write and print."""
+    """Check everything, run the trials that are not in the journal, write and print."""
     workers = check_workers(flags.pop("workers"))
     trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
     if not 1 <= trials <= MAX_TRIALS:
@@ -215,33 +216,29 @@ def run_comparison(flags: dict[str, Any]) -> None:
         _print(rows, trials, out)
 
 
-class resumable:  # noqa: N801 - reads as a phrase in a with statement
-    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on.
+@contextmanager
+def resumable(out: Path | None) -> Iterator[None]:
+    """After Ctrl-C or a full disk inside, the journal stays as it is and the message says how to go on.
 
-    Without a folder that was asked for, what a disk refuses is the affair of `working_folder`.
+    Without a folder of the user's, `working_folder` reports what the disk refused.
     """
-
-    def __init__(self, out: Path | None) -> None:
-        self._out = out
-
-    def __enter__(self) -> None:
-        """Nothing to set up."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and self._out is not None:
-            raise NotWritten(
-                f"{self._out} can't be written ({why_refused(error)}); finished trials are kept: make room and give "
-                "the same command again, or name another folder with --out"
-            ) from None
-        if isinstance(error, NotWritten) and self._out is not None:
+    try:
+        yield
+    except (OSError, NotWritten) as error:
+        if out is None:
+            raise
+        if isinstance(error, NotWritten):
             raise NotWritten(f"{error}; finished trials are kept, and the same command goes on") from None
-        if not isinstance(error, KeyboardInterrupt):
-            return
-        if self._out is None:
+        raise NotWritten(
+            f"{out} can't be written ({why_refused(error)}); finished trials are kept: make room and give the same "
+            "command again, or name another folder with --out"
+        ) from None
+    except KeyboardInterrupt:
+        if out is None:
             click.echo("interrupted; nothing is kept without --out", err=True)
         else:
             echo(
-                f"interrupted; finished trials are kept: to go on, give the same command with --out {self._out}",
+                f"interrupted; finished trials are kept: to go on, give the same command with --out {out}",
                 err=True,
             )
         click.get_current_context().exit(EXIT_INTERRUPTED)
@@ -249,7 +246,7 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
 
 @dataclass(frozen=True)
 class _Loaded:
-    """All sets, the users of those that are the same in every trial, users and items by key, and what to say."""
+    """The sets of users, those that are the same in every trial with their users, sizes by key, and notes."""
 
     sets: list[UserSet] = field(default_factory=list)
     populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
@@ -257,7 +254,7 @@ class _Loaded:
     notes: list[str] = field(default_factory=list)
 
     def add(self, users: UserSet, size: tuple[int, int], whole: SparsePopulation | None = None) -> None:
-        """A set with its numbers of users and items; twice the same is one."""
+        """Add a set with its numbers of users and items, once."""
         if users.key in self.sizes:
             return
         self.sets.append(users)
@@ -268,7 +265,7 @@ class _Loaded:
             )
 
     def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
-        """How many items to keep of so many: more than there are is all, as in a run, and is told."""
+        """The numbers of items to keep, each at most all of them; a larger one is noted. None keeps all."""
         for top in wanted or ():
             if top > items:
                 self.notes.append(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
@@ -299,7 +296,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
 
 
 def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
-    """All sets; a file is read once, whatever is kept of it."""
+    """All sets; a file is read once, also where several numbers of its items are kept."""
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
@@ -347,7 +344,7 @@ def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
 
 
 def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
-    """The name; with the number of items where as many may be kept of several numbers."""
+    """The name, with the number of items where several sizes keep the same number of top items."""
     several = sources["top_items"] and len(sources["items"] or ()) > 1
     return f"{name}, {items:,} items" if several else name
 

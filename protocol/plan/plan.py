@@ -16,14 +16,14 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.plan.checks import check_domain, check_sizes, check_thresholds
+from fedhist.protocol.plan.checks import check_budgets, check_domain, check_sizes, check_thresholds
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
 from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
-from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -36,9 +36,6 @@ from fedhist.protocol.privacy.neighbours import (
 
 PLAN_VERSION = 1
 DEFAULT_DELTA = 1e-6
-# Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
-_EPSILONS = (1e-15, 1e15)
-_SMALLEST_DELTA = 1e-100
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
@@ -55,12 +52,10 @@ class Plan(PlanFields):
             self._set(declared.name, declared.plain(getattr(self, declared.name)))
         self._set("neighbours", Neighbours(self.neighbours))
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
-        single = self.debias is not None and self.items == 1
+        single = self.per_item and self.items == 1
         self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM[self.domain])
         self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
-        self._check_mode()
-        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain]
-        self._fill_in("selector", by_default)
+        self._fill_in("selector", "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain])
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
@@ -70,7 +65,9 @@ class Plan(PlanFields):
             self._fill_in("sparsity", self.items)
         check_domain(self)
         check_masking(self)
-        self._check_budgets()
+        check_budgets(self)
+        if self.is_pure:
+            self._set("delta", 0.0)
         check_thresholds(self)
         check_device_noise(self)
         check_table(self)
@@ -82,35 +79,6 @@ class Plan(PlanFields):
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
             self._set(name, default)
-
-    def _check_mode(self) -> None:
-        if self.is_open and self.mechanism != "laplace":
-            raise InvalidPlan(
-                f"an open domain with the {self.mechanism} mechanism", allowed="an open domain with laplace"
-            )
-        if self.is_open and self.per_item:
-            raise InvalidPlan(
-                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
-            )
-
-    def _check_budgets(self) -> None:
-        for name, value in (("epsilon", self.epsilon), ("epsilon-select", self.epsilon_select)):
-            check_epsilon(value, name)
-            if not _EPSILONS[0] <= value <= _EPSILONS[1]:
-                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
-        for name, delta in (("delta", self.delta), ("delta-select", self.delta_select)):
-            if 0 < delta < _SMALLEST_DELTA:
-                raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
-        if self.mechanism == "gaussian":
-            check_delta(self.delta, "delta")
-            noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
-        elif self.is_open:
-            check_delta(self.delta, "delta")
-        elif self.delta != 0:
-            check_delta(self.delta, "delta")
-            self._set("delta", 0.0)
-        if self.delta_select != 0:
-            check_delta(self.delta_select, "delta-select")
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""
@@ -264,7 +232,7 @@ class Plan(PlanFields):
         return weight_cap(self.closed.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
 
     def at_steps(self, steps: float) -> Threshold:
-        """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
+        """The threshold of this plan's grid nearest to this number of steps, kept inside [C_min, C_m]."""
         lowest, highest = self.step_range
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 

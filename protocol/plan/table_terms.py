@@ -84,7 +84,7 @@ def decoding_delta(plan: Plan) -> float:
 def most_of_table(plan: Plan) -> Cost:
     """The most that test and decoding may cost; nothing for a plan that has no table.
 
-    For devices: what a ledger is charged is less, and takes longer to work out.
+    A bound for devices: what a ledger is charged is less, and takes longer to compute.
     """
     if not plan.has_table:
         return Cost(0.0, 0.0)
@@ -115,7 +115,7 @@ def check_table(plan: Plan) -> None:
 
 
 def table_notes(plan: Plan) -> list[str]:
-    """What somebody who is about to run this plan should know of its table, before it costs anything."""
+    """Notes on the plan's table for its user, before it costs anything."""
     if not plan.has_table:
         return []
     notes = [TABLE_TRUST]
