@@ -57,12 +57,12 @@ from fedhist.simulations.simulation import check_labels, check_not_empty
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
 
-_FROM_RUN = (
-    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release", "statistic",
-    "buckets", "score_sensitivity", "selector", "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
-    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
-)  # fmt: skip
 _POPULATION = ("data", "items_file", "users", "items", "top_items", "normalise")
+_FROM_RUN = (
+    *_POPULATION, "domain", "mechanism", "release", "statistic", "buckets", "score_sensitivity", "selector",
+    "threshold", "delta", "epsilon_select", "delta_select", "neighbours", "min_threshold", "max_threshold",
+    "candidates", "sparsity", "calibration",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ TABLE_TRUST = (
 )
 """What masks over an open domain do not give, for help, notes and documents."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 FILLED_IN: Any = None
 """The default of a field that a caller may leave out and that construction then fills in."""
 
@@ -42,7 +42,7 @@ def _about(
     return {"meaning": meaning, "choices": choices, "filled_in": filled_in, "symbol": symbol}
 
 
-def _field(default: T, meaning: str, **about: Any) -> T:
+def _field(default: _T, meaning: str, **about: Any) -> _T:
     return field(default=default, metadata=_about(meaning, **about))
 
 
