@@ -84,7 +84,7 @@ def check_domain(plan: Plan) -> None:
         raise InvalidPlan(
             "a release mechanism or a bucketed statistic for a closed domain",
             allowed="both for an open domain only",
-            advice="add --domain open or leave them out",
+            advice="add --domain open or leave it out",
         )
 
 
