@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from fedhist.protocol.plan import STATISTICS, Plan
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.steps import select_request
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
@@ -22,6 +23,7 @@ from fedhist.simulations.simulation import simulate
 
 TARGET_GB = 4.0
 GIGA = 1e9
+STATISTICS = FIELDS["statistic"].choices
 
 
 def peak() -> float:

@@ -15,11 +15,12 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import FIELDS
 
 Value = bool | float | int | str
 
 FOR_NODES = "synthetic-"
-"""Keys that begin so shape the data of virtual nodes and are none of the server's business."""
+"""Keys that begin with it shape the data of virtual nodes; the server leaves them alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,12 @@ class GridSettings:
         plan: what to run.
         out: a new folder for the result; None writes none.
         ledger: a persistent ledger; None keeps none.
-        items_file: the public list of a closed domain's items, the same that the nodes have.
-        directory: for signed masking, the file of the participants' public keys, the same that the nodes have.
+        items_file: the public list of a closed domain's items, equal to that of the nodes.
+        directory: for signed masking, the file of the participants' public keys, equal to that of the nodes.
         seed: makes a simulation repeatable; None draws from the operating system.
         timeout: seconds that a round waits for answers.
         minimum_nodes: how many nodes a run waits for before it begins.
-        node_timeout: for how many seconds.
+        node_timeout: seconds that it waits for them.
         trace: also write what happened into the folder, see docs/trace.md.
     """
 
@@ -74,9 +75,8 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
         for name, value in config.items()
         if value != "" and not name.startswith(FOR_NODES)
     }
-    plan_names = {f.name for f in fields(Plan)}
     own = {f.name for f in fields(GridSettings)} - {"plan"}
-    unknown = sorted(_key(name) for name in given if name not in plan_names and name not in own)
+    unknown = sorted(_key(name) for name in given if name not in FIELDS and name not in own)
     if unknown:
         raise InvalidInput(
             f"the run-config has the unknown keys {', '.join(unknown)}",
@@ -86,7 +86,7 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
         raise InvalidInput(
             "the run-config has no users", allowed="the public size of the cohort", advice="add users=1000"
         )
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if name in plan_names}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if name in FIELDS}
     running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
     return GridSettings(plan=Plan(**chosen), **running)
 

@@ -9,13 +9,10 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.plan import Plan
-from fedhist.server.grid_settings import FOR_NODES, GridSettings, read_settings
 from fedhist.simulations.engines.quiet import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,19 +72,6 @@ def test_two_calls_plug_fedhist_in() -> None:
     assert mount is client_app.mount
     assert run_on_grid is server_app.run_on_grid
     assert Policy().minimum_cohort == 1
-
-
-def test_the_run_config_lists_every_setting_once() -> None:
-    """A key that is not listed could not be given at all."""
-    settings = {f.name for f in fields(Plan)} | {f.name for f in fields(GridSettings)} - {"plan"}
-    listed = {name for name in APP["config"] if not name.startswith(FOR_NODES)}
-    assert {name.replace("-", "_") for name in listed} == settings
-
-
-def test_the_run_config_of_the_checkout_leaves_all_but_users_to_the_defaults() -> None:
-    assert read_settings(APP["config"] | {"users": 10, "items": 3}) == GridSettings(
-        plan=Plan(users=10, items=3)
-    )
 
 
 @pytest.fixture(scope="module")

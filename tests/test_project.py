@@ -237,8 +237,9 @@ class TestLoading:
     def test_importing_fedhist_loads_nothing_heavy(self, tmp_path: Path) -> None:
         assert self.loaded_by("import fedhist", tmp_path) == []
 
-    def test_help_loads_nothing_heavy(self, tmp_path: Path) -> None:
-        code = "from fedhist.commands import cli\nassert cli._run(['--help']) == 0"
+    @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+    def test_help_loads_nothing_heavy(self, arguments: list[str], tmp_path: Path) -> None:
+        code = f"from fedhist.commands import cli\nassert cli._run({arguments}) == 0"
         assert self.loaded_by(code, tmp_path) == []
 
     def test_the_check_sees_what_is_loaded(self, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ EPILOG = (
 )
 
 COMMANDS = {
-    "run": ("run:run", "Choose a contribution bound privately and release a private histogram."),
+    "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
     "plan": (
         "plan:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",

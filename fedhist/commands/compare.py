@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +16,14 @@ import click
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
+from fedhist.commands.plan_options import mechanism_for, plan_options
 from fedhist.commands.progress import counting_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan.checks import OPEN_RELEASES
-from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
     NOT_PRIVATE,
@@ -101,6 +104,13 @@ def _name(text: str) -> str:
 NUMBERS = ListOf(float, "numbers")
 WHOLE = ListOf(int, "whole numbers")
 NAMES = ListOf(_name, "names")
+DELTAS = ListOf(_delta, f"numbers or {PAPER_DELTA}")
+
+_SEVERAL = {
+    "release": NAMES, "epsilon": NUMBERS, "delta": DELTAS, "epsilon_select": NUMBERS, "delta_select": DELTAS,
+    "max_threshold": NUMBERS, "threshold": NUMBERS,
+}  # fmt: skip
+"""The fields of a plan that may have several values."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -143,61 +153,15 @@ NAMES = ListOf(_name, "names")
     metavar="NAME,...",
     help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
 )
-@click.option(
-    "--domain", type=click.Choice(["closed", "open"]), default="closed", help="As in 'fedhist run'."
-)
-@click.option("--mechanism", type=click.Choice(["gaussian", "laplace"]), help="As in 'fedhist run'.")
-@click.option(
-    "--release",
-    type=NAMES,
-    metavar="NAME,...",
-    help=f"Releases of an open domain: {', '.join(OPEN_RELEASES)}. [default: truncated-laplace]",
-)
-@click.option("--epsilon", type=NUMBERS, default=(1.0,), metavar="E,...", help="Budgets of the histogram.")
-@click.option(
-    "--delta",
-    type=ListOf(_delta, "numbers or 1/2n"),
-    metavar="D,...",
-    help="Budgets of the histogram; 1/2n is one over twice the users. [default: 1e-6; 0 for laplace]",
-)
-@click.option(
-    "--epsilon-select", type=NUMBERS, default=(0.1,), metavar="E,...", help="Budgets of the choice."
-)
-@click.option(
-    "--delta-select",
-    type=ListOf(_delta, "numbers or 1/2n"),
-    metavar="D,...",
-    help="Budgets of the choice. [default: 1e-6]",
-)
-@click.option(
-    "--max-threshold",
-    type=NUMBERS,
-    default=(1500.0,),
-    metavar="CM,...",
-    help="Largest thresholds considered.",
-)
-@click.option("--threshold", type=NUMBERS, metavar="C,...", help="Thresholds of the selector fixed.")
-@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
-@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
-@click.option("--sparsity", type=int, metavar="S", help="As in 'fedhist run'.")
-@click.option(
-    "--neighbours",
-    type=click.Choice(["add-remove", "replace"]),
-    default="add-remove",
-    help="As in 'fedhist run'.",
-)
-@click.option(
-    "--calibration",
-    type=click.Choice(["analytic", "classic"]),
-    default="analytic",
-    help="As in 'fedhist run'.",
-)
-@click.option(
-    "--statistic", type=click.Choice(["plain", "bucketed"]), default="plain", help="As in 'fedhist run'."
-)
-@click.option("--buckets", type=int, default=4096, metavar="B", help="As in 'fedhist run'.")
-@click.option(
-    "--score-sensitivity", type=click.Choice(["range", "paper"]), default="range", help="As in 'fedhist run'."
+@plan_options(
+    "domain",
+    "mechanism",
+    *_SEVERAL,
+    *("min_threshold", "candidates", "sparsity", "neighbours", "calibration"),
+    *("statistic", "buckets", "score_sensitivity"),
+    several=_SEVERAL,
+    delta={"help": f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."},
+    statistic={"default": "plain", "show_default": True},
 )
 @click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
 @click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
@@ -222,7 +186,7 @@ def compare(**flags: Any) -> None:
 
 
 def run_comparison(flags: dict[str, Any]) -> None:
-    """Check everything, run what is left, write and print."""
+    """Check everything, run the trials that are not in the journal, write and print."""
     workers = check_workers(flags.pop("workers"))
     trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
     if not 1 <= trials <= MAX_TRIALS:
@@ -252,33 +216,29 @@ def run_comparison(flags: dict[str, Any]) -> None:
         _print(rows, trials, out)
 
 
-class resumable:  # noqa: N801 - reads as a phrase in a with statement
-    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on.
+@contextmanager
+def resumable(out: Path | None) -> Iterator[None]:
+    """After Ctrl-C or a full disk inside, the journal stays as it is and the message says how to go on.
 
-    Without a folder that was asked for, what a disk refuses is the affair of `working_folder`.
+    Without a folder of the user's, `working_folder` reports what the disk refused.
     """
-
-    def __init__(self, out: Path | None) -> None:
-        self._out = out
-
-    def __enter__(self) -> None:
-        """Nothing to set up."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and self._out is not None:
-            raise NotWritten(
-                f"{self._out} can't be written ({why_refused(error)}); finished trials are kept: make room and give "
-                "the same command again, or name another folder with --out"
-            ) from None
-        if isinstance(error, NotWritten) and self._out is not None:
+    try:
+        yield
+    except (OSError, NotWritten) as error:
+        if out is None:
+            raise
+        if isinstance(error, NotWritten):
             raise NotWritten(f"{error}; finished trials are kept, and the same command goes on") from None
-        if not isinstance(error, KeyboardInterrupt):
-            return
-        if self._out is None:
+        raise NotWritten(
+            f"{out} can't be written ({why_refused(error)}); finished trials are kept: make room and give the same "
+            "command again, or name another folder with --out"
+        ) from None
+    except KeyboardInterrupt:
+        if out is None:
             click.echo("interrupted; nothing is kept without --out", err=True)
         else:
             echo(
-                f"interrupted; finished trials are kept: to go on, give the same command with --out {self._out}",
+                f"interrupted; finished trials are kept: to go on, give the same command with --out {out}",
                 err=True,
             )
         click.get_current_context().exit(EXIT_INTERRUPTED)
@@ -286,7 +246,7 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
 
 @dataclass(frozen=True)
 class _Loaded:
-    """All sets, the users of those that are the same in every trial, users and items by key, and what to say."""
+    """The sets of users, those that are the same in every trial with their users, sizes by key, and notes."""
 
     sets: list[UserSet] = field(default_factory=list)
     populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
@@ -294,7 +254,7 @@ class _Loaded:
     notes: list[str] = field(default_factory=list)
 
     def add(self, users: UserSet, size: tuple[int, int], whole: SparsePopulation | None = None) -> None:
-        """A set with its numbers of users and items; twice the same is one."""
+        """Add a set with its numbers of users and items, once."""
         if users.key in self.sizes:
             return
         self.sets.append(users)
@@ -305,7 +265,7 @@ class _Loaded:
             )
 
     def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
-        """How many items to keep of so many: more than there are is all, as in a run, and is told."""
+        """The numbers of items to keep, each at most all of them; a larger one is noted. None keeps all."""
         for top in wanted or ():
             if top > items:
                 self.notes.append(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
@@ -313,11 +273,9 @@ class _Loaded:
 
 
 def _lists(flags: dict[str, Any]) -> Lists:
-    mechanism = flags.pop("mechanism")
     domain = flags["domain"]
-    if mechanism is None and domain == "closed" and flags["delta"] == (0.0,):
-        mechanism = "laplace"
-    mechanism = mechanism or DEFAULT_MECHANISM[domain]
+    named = mechanism_for(flags.pop("mechanism"), domain=domain, no_delta=flags["delta"] == (0.0,))
+    mechanism = named or DEFAULT_MECHANISM[domain]
     selectors = flags.pop("selectors") or default_selectors(domain=domain, mechanism=mechanism)
     check_selectors(selectors, domain=domain, mechanism=mechanism)
     if "fixed" in selectors and not flags["threshold"]:
@@ -338,7 +296,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
 
 
 def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
-    """All sets; a file is read once, whatever is kept of it."""
+    """All sets; a file is read once, also where several numbers of its items are kept."""
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
@@ -386,7 +344,7 @@ def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
 
 
 def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
-    """The name; with the number of items where as many may be kept of several numbers."""
+    """The name, with the number of items where several sizes keep the same number of top items."""
     several = sources["top_items"] and len(sources["items"] or ()) > 1
     return f"{name}, {items:,} items" if several else name
 

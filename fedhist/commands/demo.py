@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.commands.plan_options import plan_options
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.display.visible_text import visible
@@ -35,12 +36,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
 )
-@click.option(
-    "--masking",
-    type=click.Choice(["none", "secagg", "secagg-signed"]),
-    default="none",
-    help="Let the nodes mask what they send, so that the server learns sums only.",
-)
+@plan_options("masking")
 @click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
 def demo_deployment(  # noqa: PLR0917 - one for each option
     nodes: int, users: int, out: Path | None, keep: Path | None, masking: str, time_limit: float

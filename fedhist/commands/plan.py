@@ -16,6 +16,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import new_file
+from fedhist.commands.plan_options import mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,
     print_answer,
@@ -27,18 +28,19 @@ from fedhist.commands.plan_summary import (
     target_words,
 )
 from fedhist.commands.progress import progress_on
-from fedhist.commands.run import run
+from fedhist.commands.run_options import run
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.steps import check_runnable
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import (
     DEFAULT_MEAN_TOTAL,
     DEFAULT_TAIL_INDEX,
     GuessedPopulation,
 )
-from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
+from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.figures.plan_ahead import FORMATS, draw_plan_ahead, write_figure
 from fedhist.simulations.prediction.ahead import (
     Outlook,
@@ -55,12 +57,12 @@ from fedhist.simulations.simulation import check_labels, check_not_empty
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
 
-_FROM_RUN = (
-    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release", "statistic",
-    "buckets", "score_sensitivity", "selector", "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
-    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
-)  # fmt: skip
 _POPULATION = ("data", "items_file", "users", "items", "top_items", "normalise")
+_FROM_RUN = (
+    *_POPULATION, "domain", "mechanism", "release", "statistic", "buckets", "score_sensitivity", "selector",
+    "threshold", "delta", "epsilon_select", "delta_select", "neighbours", "min_threshold", "max_threshold",
+    "candidates", "sparsity", "calibration",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,7 @@ class Answers:
     "--epsilon",
     metavar="RANGE",
     default="0.1:10",
-    help=f"Budgets of the histogram: LOW:HIGH, LOW:HIGH:POINTS ({DEFAULT_POINTS} points unless told, evenly on a "
+    help=f"Budgets of the histogram: LOW:HIGH, LOW:HIGH:POINTS ({DEFAULT_POINTS} points if left out, evenly on a "
     "logarithmic scale) or values with commas. With --best-split, of both rounds together.",
 )
 @click.option(
@@ -155,8 +157,9 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     wanted = Wanted(**{name: flags.pop(name) for name in _POPULATION}, open_domain=flags["domain"] == "open")
     _check(options, wanted, given)
-    if flags["mechanism"] is None and flags["domain"] == "closed" and flags["delta"] == 0:
-        flags["mechanism"] = "laplace"
+    flags["mechanism"] = mechanism_for(
+        flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0
+    )
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
         loaded = _population(options, wanted)

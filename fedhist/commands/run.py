@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.masking_options import check_dropout, masking_options, masking_settings
+from fedhist.commands.plan_options import mechanism_for
 from fedhist.commands.progress import Progress, progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
 from fedhist.commands.terminal import line
@@ -28,15 +28,15 @@ from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
 from fedhist.server.result_folder import check_target, default_folder
 from fedhist.server.steps import check_runnable
-from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
-from fedhist.simulations.engines.contract import ENGINES, ON_NODES, ON_RAY, Engine, engine_named
+from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.engines.contract import ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address
 from fedhist.simulations.report.narration import narrate
 from fedhist.simulations.run_files import write_report_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 
 MAX_TRIALS = 100_000
-_CHOICE_HELP = "Budget of the threshold's choice; over a masked open domain that of the test for room, too."
+DEFAULT_PARTICIPANTS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,188 +59,8 @@ class Options(Wanted):
     dropout: float
 
 
-@click.command(context_settings={"show_default": True})
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Population: .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or .csv/.tsv/.jsonl/"
-    ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
-    "Without it, a synthetic heavy-tailed population.",
-)
-@click.option(
-    "--items-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The public domain for data with names, one item a line. Without it the items are read off "
-    "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
-)
-@click.option(
-    "--users", type=int, metavar="N", help=f"Users of the synthetic population. [default: {DEFAULT_USERS}]"
-)
-@click.option(
-    "--items", type=int, metavar="D", help=f"Items of the synthetic population. [default: {DEFAULT_ITEMS}]"
-)
-@click.option(
-    "--top-items",
-    type=int,
-    metavar="D",
-    help="Keep the D most frequent items. The choice is read off the data, which is not private: the result says so, "
-    "and --ledger and --no-truth refuse it.",
-)
-@click.option(
-    "--normalise",
-    type=click.Choice(["nfc", "casefold"]),
-    default=None,
-    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
-    "as they are.",
-)
-@click.option(
-    "--seed",
-    type=int,
-    metavar="S",
-    help="Repeatable run, noise included: for simulation only. Without it noise comes from the operating "
-    "system.",
-)
-@click.option(
-    "--domain",
-    type=click.Choice(["closed", "open"]),
-    default="closed",
-    help="A public list of items, all released; or items that nobody can list, released above a bar.",
-)
-@click.option(
-    "--mechanism",
-    type=click.Choice(["gaussian", "laplace"]),
-    default=None,
-    help="l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain "
-    "has random clip and delta > 0). [default: gaussian; laplace with --delta 0 or --domain open]",
-)
-@click.option(
-    "--release",
-    type=click.Choice(["truncated-laplace", "laplace-threshold", "laplace-threshold-paper"]),
-    default=None,
-    help="Noise and bar of an open domain. [default: truncated-laplace]",
-)
-@click.option(
-    "--statistic",
-    type=click.Choice(["plain", "bucketed"]),
-    default=None,
-    help="Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets. "
-    "[default: plain; bucketed with masking]",
-)
-@click.option("--buckets", type=int, default=4096, metavar="B", help="Buckets of --statistic bucketed.")
-@click.option(
-    "--score-sensitivity",
-    type=click.Choice(["range", "paper"]),
-    default="range",
-    help="For exponential-v: the range of the score's change, or the paper's 5/2 of the largest threshold.",
-)
-@click.option(
-    "--debias",
-    type=click.Choice(["poisson"]),
-    default=None,
-    help="Clip each item of a closed domain by itself, with a share of the budget, and undo what clipping takes "
-    "from Poisson counts: for one item or few.",
-)
-@click.option(
-    "--selector",
-    metavar="NAME",
-    help="How the threshold is chosen. Closed: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
-    "(laplace, --debias). Open: exponential-v, exponential-sharp. Both: fixed. Not private, for comparison: oracle; "
-    "open also median, p90. [default: weighted-quantile; quantile for --debias; exponential-v for an open domain]",
-)
-@click.option("--threshold", type=float, metavar="C", help="The threshold, for --selector fixed.")
-@click.option("--epsilon", type=float, default=1.0, metavar="E", help="Budget of the histogram.")
-@click.option(
-    "--delta",
-    type=float,
-    metavar="D",
-    help="Budget of the histogram. [default: 1e-6; 0 for laplace over a closed domain]",
-)
-@click.option("--epsilon-select", type=float, default=0.1, metavar="E", help=_CHOICE_HELP)
-@click.option(
-    "--delta-select",
-    type=float,
-    metavar="D",
-    help="Budget of the choice; spent by dpsgd, m-quantile and that test only. [default: 1e-6]",
-)
-@click.option(
-    "--neighbours",
-    type=click.Choice(["add-remove", "replace"]),
-    default="add-remove",
-    help="Which change of one user the guarantee hides.",
-)
-@click.option("--min-threshold", type=float, default=1.0, metavar="C", help="Smallest threshold considered.")
-@click.option(
-    "--max-threshold", type=float, default=1500.0, metavar="CM", help="Largest threshold considered: public."
-)
-@click.option("--candidates", type=int, default=128, metavar="K", help="How many thresholds are considered.")
-@click.option(
-    "--sparsity",
-    type=int,
-    metavar="S",
-    help="Public bound on a user's distinct items, for round 1. [default: all items]",
-)
-@click.option(
-    "--calibration",
-    type=click.Choice(["analytic", "classic"]),
-    default="analytic",
-    help="Gaussian noise: exact (Balle & Wang), or the paper's formula (epsilon <= 1).",
-)
-@click.option(
-    "--minimum-cohort", type=int, default=1, metavar="N", help="Release nothing if fewer users answer."
-)
-@click.option(
-    "--trials", type=int, metavar="T", help="Repeat with seeds S, S+1, ... (S is 0 unless --seed is given)."
-)
-@click.option(
-    "--ledger",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(list(ENGINES)),
-    default="in-process",
-    help="Where the devices run. The release is the same for the same seed.",
-)
-@click.option(
-    "--nodes",
-    type=int,
-    metavar="N",
-    help="Over how many nodes the users are spread: those of --engine flower-simulation, and the participants of "
-    "--masking. [default: 100]",
-)
-@click.option(
-    "--ray-address",
-    metavar="ADDRESS",
-    help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
-    "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
-)
-@masking_options
-@click.option(
-    "--no-truth",
-    is_flag=True,
-    help="Leave out everything measured against the truth, and times and sizes that depend on the data: for sharing.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="New folder for result.json, histogram.csv, plan.json and the report. [default: fedhist-run-TIME; none with "
-    "--json]",
-)
-@click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl; see 'fedhist trace'.")
-@click.option("--no-report", is_flag=True, help="Leave out report.html and simulation.json.")
-@click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
-@click.option("--verbose", is_flag=True, help="Explain each step in the protocol's words, on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
-def run(**flags: Any) -> None:
-    """Choose a contribution bound privately and release a private histogram.
-
-    Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
-    """
+def run_here(flags: dict[str, Any]) -> None:
+    """Check everything, run both rounds, write and print."""
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
     options = Options(
         truth=not flags.pop("no_truth"),
@@ -250,7 +70,6 @@ def run(**flags: Any) -> None:
     )
     _check(options, masked=flags["masking"] != "none")
     _check_items(options, options.item_origin)
-    check_dropout(options.dropout, masking=flags["masking"])
     settings = _plan_settings(flags)
     started = datetime.now()
     target = _target(options, started)
@@ -261,7 +80,9 @@ def run(**flags: Any) -> None:
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
         users = loaded.population.users
-        plan = Plan(users=users, items=items, **masking_settings(settings, nodes=options.nodes, users=users))
+        plan = Plan(
+            users=users, items=items, **_with_participants(settings, nodes=options.nodes, users=users)
+        )
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
@@ -361,6 +182,12 @@ def _check(options: Options, *, masked: bool) -> None:
     for flag, value in sizes.items():
         if value is not None and value < 1:
             raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
+    if not 0 <= options.dropout < 1:
+        raise InvalidInput(f"--dropout is {options.dropout:g}", allowed="a number from 0 to below 1")
+    if options.dropout and not masked:
+        raise InvalidInput(
+            "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"
+        )
     if options.trials is not None and not 1 <= options.trials <= MAX_TRIALS:
         raise InvalidInput(f"--trials is {options.trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
 
@@ -373,11 +200,15 @@ def _check_items(options: Options, origin: ItemOrigin) -> None:
 
 
 def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
-    """The plan's fields; --delta 0 alone asks for the mechanism that needs none."""
-    mechanism = flags.pop("mechanism")
-    if mechanism is None and flags["domain"] == "closed" and flags["delta"] == 0:
-        mechanism = "laplace"
-    return flags | {"mechanism": mechanism}
+    named = mechanism_for(flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0)
+    return flags | {"mechanism": named}
+
+
+def _with_participants(settings: dict[str, Any], *, nodes: int | None, users: int) -> dict[str, Any]:
+    """The plan's fields; under masks as many take part as there are nodes, else 100, and at most every user."""
+    if settings["masking"] == "none":
+        return settings
+    return settings | {"participants": min(DEFAULT_PARTICIPANTS, users) if nodes is None else nodes}
 
 
 def _trials(

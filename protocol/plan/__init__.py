@@ -1,5 +1,21 @@
-"""What a run is: its fields, their checks, and what they mean for masks and tables."""
+"""What a run is: its fields, their checks, and what they mean for masks and tables.
 
-from fedhist.protocol.plan.plan import DEFAULT_MECHANISM, STATISTICS, Plan
+`Plan` loads when it is first used: the declaration of its fields is read without numpy.
+"""
 
-__all__ = ["DEFAULT_MECHANISM", "STATISTICS", "Plan"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan.plan import DEFAULT_MECHANISM, Plan
+
+__all__ = ["DEFAULT_MECHANISM", "Plan"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fedhist.protocol.plan import plan  # noqa: PLC0415 - loads numpy
+
+    return getattr(plan, name)

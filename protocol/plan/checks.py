@@ -1,12 +1,13 @@
-"""The checks of a plan's sizes, domain and thresholds, apart from what the plan means."""
+"""The checks of a plan's sizes, domain, budgets and thresholds, apart from what the plan means."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.bars import OpenNoiseKind
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -16,26 +17,29 @@ MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
 MAX_BUCKETS = 2**20
 MAX_ITEMS_ALONE = 4096
+# Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-15, 1e15
+_SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
 _MAX_BUCKETED = 2**24
 
-OPEN_RELEASES = get_args(OpenNoiseKind)
+OPEN_RELEASES = FIELDS["release"].choices
 
 
 def check_sizes(plan: Plan) -> None:
-    """How many users, items, candidates and buckets there may be."""
-    _check_whole("users", plan.users, 1, MAX_USERS)
-    _check_whole("buckets", plan.buckets, 1, MAX_BUCKETS)
-    _check_whole("candidates", plan.candidates, 2, MAX_CANDIDATES)
-    _check_whole("minimum cohort", plan.minimum_cohort, 1, plan.users)
+    """Refuse numbers of users, items, candidates and buckets that are out of range."""
+    check_whole("users", plan.users, 1, MAX_USERS)
+    check_whole("buckets", plan.buckets, 1, MAX_BUCKETS)
+    check_whole("candidates", plan.candidates, 2, MAX_CANDIDATES)
+    check_whole("minimum cohort", plan.minimum_cohort, 1, plan.users)
     if plan.is_open:
         return
     if plan.items is None:
         raise InvalidPlan("a closed domain without a number of items", allowed="the public number of items")
-    _check_whole("items", plan.items, 1, MAX_DOMAIN_SIZE)
+    check_whole("items", plan.items, 1, MAX_DOMAIN_SIZE)
     if plan.sparsity is not None:
-        _check_whole("sparsity", plan.sparsity, 1, plan.items)
+        check_whole("sparsity", plan.sparsity, 1, plan.items)
     if plan.per_item and plan.items > MAX_ITEMS_ALONE:
         raise InvalidPlan(
             f"{plan.items} items debiased one by one",
@@ -45,17 +49,25 @@ def check_sizes(plan: Plan) -> None:
 
 
 def check_domain(plan: Plan) -> None:
-    """What goes with an open domain, and what does not."""
+    """Refuse settings that the plan's domain does not have."""
     if plan.is_open:
+        if plan.mechanism != "laplace":
+            raise InvalidPlan(
+                f"an open domain with the {plan.mechanism} mechanism", allowed="an open domain with laplace"
+            )
+        if plan.per_item:
+            raise InvalidPlan(
+                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
+            )
         if plan.items is not None or plan.sparsity is not None:
             raise InvalidPlan(
                 "an open domain with a number of items or a sparsity",
-                allowed="those for a closed domain only",
+                allowed="both for a closed domain only",
             )
         if plan.users * plan.max_threshold > _MAX_OPEN_MASS:
             raise InvalidPlan(
                 "users times max threshold is above 2^45",
-                allowed="less",
+                allowed="up to 2^45",
                 advice="lower --max-threshold, or split the users over several runs",
             )
         if plan.threshold is not None and plan.threshold % 1:
@@ -68,18 +80,34 @@ def check_domain(plan: Plan) -> None:
                 allowed="up to 2^24 values together",
                 advice="lower --buckets or --candidates",
             )
-        if plan.release not in OPEN_RELEASES:
-            raise InvalidPlan(f"unknown release {plan.release!r}", allowed=", ".join(OPEN_RELEASES))
     elif plan.release is not None or plan.statistic != "plain":
         raise InvalidPlan(
             "a release mechanism or a bucketed statistic for a closed domain",
-            allowed="those for an open domain only",
+            allowed="both for an open domain only",
             advice="add --domain open or leave it out",
         )
 
 
+def check_budgets(plan: Plan) -> None:
+    """Refuse an epsilon or a delta that is out of range, or noise that can't be calibrated to them."""
+    for name, value in (("epsilon", plan.epsilon), ("epsilon-select", plan.epsilon_select)):
+        check_epsilon(value, name)
+        if not _SMALLEST_EPSILON <= value <= _LARGEST_EPSILON:
+            raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
+    for name, delta, needed in (
+        ("delta", plan.delta, not plan.is_pure),
+        ("delta-select", plan.delta_select, False),
+    ):
+        if needed or delta != 0:
+            check_delta(delta, name)
+        if 0 < delta < _SMALLEST_DELTA:
+            raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
+    if plan.mechanism == "gaussian":
+        noise_multiplier(plan.epsilon, plan.delta, calibration=plan.calibration)
+
+
 def check_thresholds(plan: Plan) -> None:
-    """The public range of the threshold, and a fixed one inside it."""
+    """Refuse a public range of thresholds that is empty or off the grid, and a fixed threshold outside of it."""
     for name, value in (("min threshold", plan.min_threshold), ("max threshold", plan.max_threshold)):
         if not (math.isfinite(value) and 1 <= value <= 2**30):
             raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
@@ -120,6 +148,7 @@ def check_thresholds(plan: Plan) -> None:
         )
 
 
-def _check_whole(name: str, value: int, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidPlan(f"{name} is {value!r}", allowed=f"a whole number from {lowest} to {highest}")
+def check_whole(name: str, value: int, lowest: int, highest: int) -> None:
+    """Refuse a number that is out of its range."""
+    if not lowest <= value <= highest:
+        raise InvalidPlan(f"{name} is {value}", allowed=f"a whole number from {lowest} to {highest}")

@@ -1,4 +1,4 @@
-"""What a plan says about masking: how many take part, how many may vanish, how many shares of noise remain."""
+"""What a plan means for masking: how many take part, how many are sure to stay, how many shares of noise remain."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.masking.graph import GraphParameters, parameters_for, share_of
 from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
+from fedhist.protocol.plan.checks import check_whole
+from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.parts import Masks
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-MASKINGS = ("none", "secagg", "secagg-signed")
-NOISE_SOURCES = ("server", "devices")
+MASKINGS = FIELDS["masking"].choices
 MAX_PARTICIPANTS = 1_000_000
 MAX_SIGNED_PARTICIPANTS = 512
 """Every signed participant talks to every other one: see protocol/masking/graph.py."""
@@ -25,11 +26,8 @@ MAX_LABEL_BYTES = 1024
 MAX_SHARE = 0.3
 """The largest share of corrupt participants, and of drop-outs."""
 UNMASKED = {
-    "masking": "none",
-    "participants": None,
-    "corrupt_share": 0.05,
-    "dropout_share": 0.10,
-    "noise_from": "server",
+    name: FIELDS[name].default
+    for name in ("masking", "participants", "corrupt_share", "dropout_share", "noise_from")
 }
 """The fields of a plan that does not mask."""
 
@@ -44,7 +42,7 @@ def check_masking(plan: Plan) -> None:
         raise InvalidPlan(
             "masking without a number of participants",
             allowed=f"{MIN_PARTICIPANTS} to {most} participants",
-            advice="say how many devices or nodes take part with --nodes",
+            advice="give the number of devices or nodes with --nodes",
         )
     if not MIN_PARTICIPANTS <= plan.participants <= min(most, plan.users):
         raise InvalidPlan(
@@ -92,12 +90,8 @@ def _check_open(plan: Plan) -> None:
             allowed="noise from devices over a closed domain",
             advice="a table's keys come out exactly, so shares of noise would hide nothing; use --noise-from server",
         )
-    for name, value, most in (
-        ("table capacity", plan.table_capacity, MAX_TABLE_CAPACITY),
-        ("label bytes", plan.label_bytes, MAX_LABEL_BYTES),
-    ):
-        if not 1 <= value <= most:
-            raise InvalidPlan(f"{name} is {value}", allowed=f"a whole number from 1 to {most}")
+    check_whole("table capacity", plan.table_capacity, 1, MAX_TABLE_CAPACITY)
+    check_whole("label bytes", plan.label_bytes, 1, MAX_LABEL_BYTES)
 
 
 def masks_of(plan: Plan) -> Masks:
@@ -114,7 +108,7 @@ def masks_of(plan: Plan) -> Masks:
 
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
-    """The degree of the graph and the share threshold when so many participants advertise; None for all of them."""
+    """The degree of the graph and the share threshold when this many participants advertise; None for all of them."""
     terms = MaskingTerms(
         session=bytes(SESSION_BYTES),
         length=1,

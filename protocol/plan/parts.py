@@ -1,10 +1,11 @@
-"""What only some plans have: each part holds values that are always there, so nobody asks whether one is None.
+"""What only some plans have. A part's values are always there, so nobody asks whether one is None.
 
-    plan.closed   a closed domain          else plan.open, of an open one
-    plan.masks    masks                    where plan.is_masked
-    plan.fixed_threshold                   where the selector is `fixed`
+    plan.closed            of a closed domain
+    plan.open              of an open one
+    plan.masks             of a masked plan
+    plan.fixed_threshold   of the selector `fixed`
 
-To ask for a part that a plan does not have is a mistake in the program: a LookupError.
+To ask for a part that a plan does not have is a mistake in the program, a LookupError.
 """
 
 from __future__ import annotations

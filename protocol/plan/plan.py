@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -17,13 +16,14 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.plan.checks import check_domain, check_sizes, check_thresholds
+from fedhist.protocol.plan.checks import check_budgets, check_domain, check_sizes, check_thresholds
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
-from fedhist.protocol.plan.masking_terms import MASKINGS, NOISE_SOURCES, check_masking, masks_of
+from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
+from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
-from fedhist.protocol.privacy.calibration import Calibration, check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
     Neighbours,
@@ -36,120 +36,26 @@ from fedhist.protocol.privacy.neighbours import (
 
 PLAN_VERSION = 1
 DEFAULT_DELTA = 1e-6
-# Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
-_EPSILONS = (1e-15, 1e15)
-_SMALLEST_DELTA = 1e-100
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 
-DOMAINS = ("closed", "open")
-MECHANISMS = ("gaussian", "laplace")
-STATISTICS = ("plain", "bucketed")
-SCORE_SENSITIVITIES = ("range", "paper")
 DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
-DEFAULT_SELECTOR = {
-    ("closed", "gaussian"): "weighted-quantile",
-    ("closed", "laplace"): "weighted-quantile",
-    ("open", "laplace"): "exponential-v",
-}
-# The default of a field that is None for a caller only: construction puts a value there.
-_FILLED_IN: Any = None
-_WHOLE_FIELDS = (
-    "users", "items", "candidates", "sparsity", "minimum_cohort", "buckets", "participants", "table_capacity",
-    "label_bytes",
-)  # fmt: skip
-_REAL_FIELDS = (
-    "threshold", "epsilon", "delta", "epsilon_select", "delta_select", "min_threshold", "max_threshold",
-    "corrupt_share", "dropout_share",
-)  # fmt: skip
-_TEXT_FIELDS = (
-    "domain", "mechanism", "selector", "calibration", "release", "statistic", "score_sensitivity", "debias",
-    "masking", "noise_from",
-)  # fmt: skip
+DEFAULT_SELECTOR = {"closed": "weighted-quantile", "open": "exponential-v"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A frozen, validated description of one run. Its digest travels in every message.
-
-    Args:
-        users: n, the public size of the cohort.
-        items: d, the public number of items of a closed domain; None for an open one.
-        domain: "closed", or "open" when nobody can enumerate the items.
-        mechanism: closed: "gaussian" (l2 clip, delta > 0, the default) or "laplace" (l1 clip, delta = 0). Open:
-            "laplace" (random clip, delta > 0).
-        selector: how the threshold is chosen; None takes the mechanism's default.
-        threshold: the bound itself, for the selector "fixed" only.
-        epsilon, delta: what the histogram may cost; delta None is 1e-6 for gaussian and 0 for laplace.
-        epsilon_select, delta_select: what the choice of the threshold may cost; delta_select None is 1e-6, and
-            selectors that need none do not spend it. Over an open domain with masking the test whether the items fit
-            into the table costs as much again.
-        neighbours: "add-remove" or "replace".
-        min_threshold, max_threshold: the public range of the bound, C_min and C_m.
-        candidates: K, how many thresholds round 1 looks at.
-        sparsity: s, the public bound on a user's number of distinct items used in round 1; None is d.
-        calibration: "analytic" or "classic" Gaussian noise.
-        minimum_cohort: with fewer users in either round nothing is released.
-        release: open domain: "truncated-laplace" (default), "laplace-threshold" or "laplace-threshold-paper".
-        statistic: open domain: "plain" (sums by item) or "bucketed" (items hashed into a fixed-length vector, which
-            masking needs); None takes the one that fits.
-        buckets: B, how many buckets the items are hashed into.
-        score_sensitivity: for exponential-v: "range" (of the change of the score) or "paper" (5 C_m/2).
-        debias: closed domain: "poisson" clips each item by itself, with a share of the budget, and inverts what
-            clipping takes from Poisson counts.
-        masking: "none", "secagg" (the server learns sums only) or "secagg-signed" (also if it lies to devices).
-        participants: with masking, how many devices or nodes take part, each with one user or many.
-        corrupt_share, dropout_share: with masking, which share of the participants may collude with the server, and
-            may vanish before the end of a round. Both together bound what each secret is shared to.
-        noise_from: "server", or with masking "devices": they add the noise in shares, and nobody sees an exact sum.
-        table_capacity: open domain with masking: how many distinct items surely fit into the table of round 2.
-        label_bytes: open domain with masking: the length of the longest name.
-    """
-
-    users: int
-    items: int | None = None
-    domain: str = "closed"
-    mechanism: str = field(default=_FILLED_IN)
-    selector: str = field(default=_FILLED_IN)
-    threshold: float | None = None
-    epsilon: float = 1.0
-    delta: float = field(default=_FILLED_IN)
-    epsilon_select: float = 0.1
-    delta_select: float = field(default=_FILLED_IN)
-    neighbours: Neighbours = Neighbours.ADD_REMOVE
-    min_threshold: float = 1.0
-    max_threshold: float = 1500.0
-    candidates: int = 128
-    sparsity: int | None = None
-    calibration: Calibration = "analytic"
-    minimum_cohort: int = 1
-    release: str | None = None
-    statistic: str = field(default=_FILLED_IN)
-    buckets: int = 4096
-    score_sensitivity: str = "range"
-    debias: str | None = None
-    masking: str = "none"
-    participants: int | None = None
-    corrupt_share: float = 0.05
-    dropout_share: float = 0.10
-    noise_from: str = "server"
-    table_capacity: int = 16_384
-    label_bytes: int = 32
+class Plan(PlanFields):
+    """A frozen, validated description of one run. Its digest travels in every message."""
 
     def __post_init__(self) -> None:
-        for name in _WHOLE_FIELDS:
-            self._make_plain(name, operator.index)
-        for name in _REAL_FIELDS:
-            self._make_plain(name, float)
-        for name in _TEXT_FIELDS:
-            self._check_text(name)
+        for declared in FIELDS.values():
+            self._set(declared.name, declared.plain(getattr(self, declared.name)))
+        self._set("neighbours", Neighbours(self.neighbours))
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
-        single = self.debias is not None and self.items == 1
-        self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM.get(self.domain))
+        single = self.per_item and self.items == 1
+        self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM[self.domain])
         self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
-        self._check_names()
-        by_default = "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain, self.mechanism]
-        self._fill_in("selector", by_default)
+        self._fill_in("selector", "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain])
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
@@ -159,86 +65,20 @@ class Plan:
             self._fill_in("sparsity", self.items)
         check_domain(self)
         check_masking(self)
-        self._check_budgets()
+        check_budgets(self)
+        if self.is_pure:
+            self._set("delta", 0.0)
         check_thresholds(self)
         check_device_noise(self)
         check_table(self)
 
-    def _make_plain(self, name: str, kind: Callable[[Any], int | float]) -> None:
-        """Python's own numbers only, so that equal plans have equal names."""
-        value = getattr(self, name)
-        if self._left_out(name):
-            return
-        try:
-            if isinstance(value, str | bool):
-                raise TypeError
-            object.__setattr__(self, name, kind(value))
-        except (TypeError, ValueError, OverflowError):
-            wanted = "a number" if kind is float else "a whole number"
-            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed=wanted) from None
-
-    def _check_text(self, name: str) -> None:
-        value = getattr(self, name)
-        if not (self._left_out(name) or isinstance(value, str)):
-            raise InvalidPlan(f"{name.replace('_', ' ')} is {value!r}", allowed="text")
-
-    def _left_out(self, name: str) -> bool:
-        """Whether the field is None and may be."""
-        return getattr(self, name) is None and getattr(type(self), name, 0) is None
+    def _set(self, name: str, value: object) -> None:
+        """Only while the plan is made: it is frozen afterwards."""
+        object.__setattr__(self, name, value)
 
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
-            object.__setattr__(self, name, default)
-
-    def _check_names(self) -> None:
-        if self.domain not in DOMAINS:
-            raise InvalidPlan(f"unknown domain {self.domain!r}", allowed=", ".join(DOMAINS))
-        if self.mechanism not in MECHANISMS:
-            raise InvalidPlan(f"unknown mechanism {self.mechanism!r}", allowed=", ".join(MECHANISMS))
-        if (self.domain, self.mechanism) not in DEFAULT_SELECTOR:
-            raise InvalidPlan(
-                f"an open domain with the {self.mechanism} mechanism", allowed="an open domain with laplace"
-            )
-        if self.debias not in (None, "poisson"):
-            raise InvalidPlan(f"unknown debiasing {self.debias!r}", allowed="poisson")
-        if self.debias is not None and self.is_open:
-            raise InvalidPlan(
-                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
-            )
-        for name, value, allowed in (
-            ("calibration", self.calibration, ("analytic", "classic")),
-            ("statistic", self.statistic, STATISTICS),
-            ("score sensitivity", self.score_sensitivity, SCORE_SENSITIVITIES),
-            ("masking", self.masking, MASKINGS),
-            ("source of noise", self.noise_from, NOISE_SOURCES),
-        ):
-            if value not in allowed:
-                raise InvalidPlan(f"unknown {name} {value!r}", allowed=", ".join(allowed))
-        try:
-            object.__setattr__(self, "neighbours", Neighbours(self.neighbours))
-        except ValueError:
-            raise InvalidPlan(
-                f"unknown neighbours {self.neighbours!r}", allowed=", ".join(Neighbours)
-            ) from None
-
-    def _check_budgets(self) -> None:
-        for name, value in (("epsilon", self.epsilon), ("epsilon-select", self.epsilon_select)):
-            check_epsilon(value, name)
-            if not _EPSILONS[0] <= value <= _EPSILONS[1]:
-                raise InvalidPlan(f"{name} is {value!r}", allowed="a number from 1e-15 to 1e15")
-        for name, delta in (("delta", self.delta), ("delta-select", self.delta_select)):
-            if 0 < delta < _SMALLEST_DELTA:
-                raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
-        if self.mechanism == "gaussian":
-            check_delta(self.delta, "delta")
-            noise_multiplier(self.epsilon, self.delta, calibration=self.calibration)
-        elif self.is_open:
-            check_delta(self.delta, "delta")
-        elif self.delta != 0:
-            check_delta(self.delta, "delta")
-            object.__setattr__(self, "delta", 0.0)
-        if self.delta_select != 0:
-            check_delta(self.delta_select, "delta-select")
+            self._set(name, default)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""
@@ -397,7 +237,7 @@ class Plan:
         return weight_cap(self.closed.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
 
     def at_steps(self, steps: float) -> Threshold:
-        """The threshold of this plan's grid nearest to so many steps, kept inside [C_min, C_m]."""
+        """The threshold of this plan's grid nearest to this number of steps, kept inside [C_min, C_m]."""
         lowest, highest = self.step_range
         return Threshold(steps=min(max(round(steps), lowest), highest), bits=self.grid_bits)
 
@@ -414,7 +254,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Every field by name, as JSON has it."""
-        return {"version": PLAN_VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"version": PLAN_VERSION} | {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
@@ -424,7 +264,7 @@ class Plan:
         values = dict(document)
         if values.pop("version", None) != PLAN_VERSION:
             raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
-        unknown = sorted(set(values) - {f.name for f in fields(cls)})
+        unknown = sorted(set(values) - set(FIELDS))
         if unknown:
             raise InvalidPlan(
                 f"the plan has unknown fields {', '.join(unknown)}", allowed="the fields of Plan"
@@ -438,3 +278,6 @@ class Plan:
         """SHA-256 of the plan, which names it in every message."""
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()
+
+
+Plan.__doc__ = described(Plan.__doc__)

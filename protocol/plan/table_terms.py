@@ -31,6 +31,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan.fields import TABLE_TRUST
 from fedhist.protocol.plan.masking_terms import MAX_TABLE_CAPACITY
 from fedhist.protocol.privacy.bars import OpenNoise, truncated_laplace
 from fedhist.protocol.privacy.ledger import Cost
@@ -39,12 +40,6 @@ from fedhist.protocol.sketch.iblt import MAX_FAILURE, TableShape
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
-
-TABLE_TRUST = (
-    "an open domain's table under masks is private whatever the other participants hold, but not against participants "
-    "that break the protocol: numbers made up for a few cells can make its decoding depend on others' items"
-)
-"""What masks over an open domain do not give, for help, notes and documents."""
 
 _MUCH_LONGER = 2
 
@@ -89,7 +84,7 @@ def decoding_delta(plan: Plan) -> float:
 def most_of_table(plan: Plan) -> Cost:
     """The most that test and decoding may cost; nothing for a plan that has no table.
 
-    For devices: what a ledger is charged is less, and takes longer to work out.
+    A bound for devices: what a ledger is charged is less, and takes longer to compute.
     """
     if not plan.has_table:
         return Cost(0.0, 0.0)
@@ -120,7 +115,7 @@ def check_table(plan: Plan) -> None:
 
 
 def table_notes(plan: Plan) -> list[str]:
-    """What somebody who is about to run this plan should know of its table, before it costs anything."""
+    """Notes on the plan's table for its user, before it costs anything."""
     if not plan.has_table:
         return []
     notes = [TABLE_TRUST]

@@ -16,17 +16,13 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.simulations.datasets.registry import (
-    DEFAULT_ITEMS,
     DEFAULT_NAME,
-    DEFAULT_USERS,
     PREFIX,
     dataset_name,
     is_synthetic,
     make_population,
 )
 from fedhist.simulations.datasets.synthetic import materialise
-
-__all__ = ["DEFAULT_ITEMS", "DEFAULT_USERS", "NORMALISATIONS", "Loaded", "Wanted", "load"]
 
 NORMALISATIONS: dict[str, Callable[[str], str]] = {
     "nfc": lambda text: unicodedata.normalize("NFC", text),

@@ -11,13 +11,12 @@ from functools import partial
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.paper_sets import PaperPopulation, RatesPopulation, ZipfPopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
 
 PREFIX = "synthetic:"
 DEFAULT_NAME = "heavy-tailed"
-DEFAULT_USERS = 50_000
-DEFAULT_ITEMS = 1_000
 
 _SIZE = {"users": DEFAULT_USERS, "items": DEFAULT_ITEMS}
 # What reproduces the paper's table, and what its text says.

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.histograms import Population
-from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.collection import RoundReport
+
+if TYPE_CHECKING:
+    # They load numpy, and the list of engines is for help texts, too.
+    from fedhist.protocol.histograms import Population
+    from fedhist.protocol.rounds import Request, Round, Total
+    from fedhist.server.collection import RoundReport
 
 ENGINES = {
     "in-process": "in_process:open_in_process",

@@ -24,7 +24,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.simulations.datasets.loading import DEFAULT_ITEMS
+from fedhist.simulations.datasets import DEFAULT_ITEMS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedhist.commands import cli
+from fedhist.commands import cli, run_options
 from fedhist.commands import run as run_command
 from fedhist.protocol.plan import Plan
 from fedhist.server import recorded_run
@@ -105,7 +105,7 @@ class TestJson:
 
 class TestFlags:
     def test_all_names_that_other_programs_call_are_there(self) -> None:
-        names = {name for option in run_command.run.params for name in option.opts}
+        names = {name for option in run_options.run.params for name in option.opts}
         assert names >= {
             "--data", "--users", "--items", "--top-items", "--seed", "--domain", "--mechanism", "--selector",
             "--threshold", "--epsilon", "--delta", "--epsilon-select", "--delta-select", "--neighbours",

@@ -13,7 +13,8 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed, TableTooSmall
 from fedhist.protocol.masking.masked_vector import shape_of, terms_of, to_total
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import TABLE_TRUST, table_room
+from fedhist.protocol.plan.fields import TABLE_TRUST
+from fedhist.protocol.plan.table_terms import table_room
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 from fedhist.protocol.rounds import Round, Total

@@ -13,8 +13,8 @@ import pytest
 from fedhist.client.policy import round_cost
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import TABLE_TRUST
 from fedhist.protocol.plan.table_terms import (
-    TABLE_TRUST,
     decoding_delta,
     fit_delta,
     fit_noise,

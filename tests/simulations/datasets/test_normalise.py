@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedhist.commands.run import run
+from fedhist.commands.run_options import run
 from fedhist.protocol.errors import InvalidInput
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"

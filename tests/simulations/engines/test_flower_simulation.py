@@ -158,7 +158,7 @@ class TestTheCommand:
     def test_nodes_need_an_engine_with_nodes(self) -> None:
         from click.testing import CliRunner
 
-        from fedhist.commands.run import run
+        from fedhist.commands.run_options import run
 
         result = CliRunner().invoke(run, ["--nodes", "5", "--json"])
         assert isinstance(result.exception, InvalidInput)

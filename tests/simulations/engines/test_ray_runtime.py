@@ -18,7 +18,7 @@ from time import monotonic, sleep
 import pytest
 from click.testing import CliRunner
 
-from fedhist.commands.run import run
+from fedhist.commands.run_options import run
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.quiet import LOOPBACK
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback

@@ -1,0 +1,54 @@
+"""The options of a command that are fields of a plan, made from their declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from fedhist.protocol.plan.fields import FIELDS, Field
+
+Command = Callable[..., Any]
+
+
+def plan_options(
+    *names: str, several: Mapping[str, Any] | None = None, **changes: Mapping[str, Any]
+) -> Callable[[Command], Command]:
+    """Add the options of these fields to a command.
+
+    Args:
+        names: fields of a plan, in the order of the help.
+        several: click types of lists, by fields that take several values.
+        changes: arguments of `click.option` by field, in the place of those that are made.
+    """
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            made = _arguments(FIELDS[name], (several or {}).get(name))
+            flag = f"--{name.replace('_', '-')}"
+            command = click.option(flag, **{**made, **changes.get(name, {})})(command)
+        return command
+
+    return add
+
+
+def _arguments(declared: Field, listed: Any) -> dict[str, Any]:
+    """What `click.option` wants to know of a field; `listed` is the type of a list, None for one value."""
+    arguments: dict[str, Any] = {
+        "type": click.Choice(declared.choices) if declared.choices else declared.kind,
+        "default": declared.default,
+        "show_default": declared.filled_in or True,
+        "metavar": declared.symbol or None,
+        "help": declared.meaning,
+    }
+    if listed is not None:
+        arguments["type"] = listed
+        arguments["default"] = None if declared.default is None else (declared.default,)
+        arguments["metavar"] = f"{declared.symbol or '|'.join(declared.choices)},..."
+    return arguments
+
+
+def mechanism_for(mechanism: str | None, *, domain: str, no_delta: bool) -> str | None:
+    """The mechanism that was named; --delta 0 alone asks for the one that needs no delta."""
+    return "laplace" if mechanism is None and domain == "closed" and no_delta else mechanism

@@ -1,0 +1,122 @@
+"""`fedhist run`: its options, apart from what it runs, so that --help answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedhist.commands.plan_options import plan_options
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.simulations.engines.contract import ENGINES
+
+FROM_POPULATION = ("users", "items", "participants")
+"""Fields of the plan without an option of their own: the population says them, and --nodes."""
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Population: .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or .csv/.tsv/.jsonl/"
+    ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
+    "Without it, a synthetic heavy-tailed population.",
+)
+@click.option(
+    "--items-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The public domain for data with names, one item a line. Without it the items are read off "
+    "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
+)
+@click.option(
+    "--users", type=int, metavar="N", help=f"Users of the synthetic population. [default: {DEFAULT_USERS}]"
+)
+@click.option(
+    "--items", type=int, metavar="D", help=f"Items of the synthetic population. [default: {DEFAULT_ITEMS}]"
+)
+@click.option(
+    "--top-items",
+    type=int,
+    metavar="D",
+    help="Keep the D most frequent items. The choice is read off the data, which is not private: the result says so, "
+    "and --ledger and --no-truth refuse it.",
+)
+@click.option(
+    "--normalise",
+    type=click.Choice(["nfc", "casefold"]),
+    default=None,
+    help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
+    "as they are.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="S",
+    help="Repeatable run, noise included: for simulation only. Without it noise comes from the operating "
+    "system.",
+)
+@plan_options(*(name for name in FIELDS if name not in FROM_POPULATION))
+@click.option(
+    "--dropout",
+    type=float,
+    default=0.0,
+    metavar="S",
+    help="With masking: let this share of the participants vanish in each round, at every stage in turn.",
+)
+@click.option(
+    "--trials", type=int, metavar="T", help="Repeat with seeds S, S+1, ... (S is 0 unless --seed is given)."
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    default="in-process",
+    help="Where the devices run. The release is the same for the same seed.",
+)
+@click.option(
+    "--nodes",
+    type=int,
+    metavar="N",
+    help="Over how many nodes the users are spread: those of --engine flower-simulation, and the participants of "
+    "--masking. [default: 100]",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
+    "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
+)
+@click.option(
+    "--no-truth",
+    is_flag=True,
+    help="Leave out everything measured against the truth, and times and sizes that depend on the data: for sharing.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="New folder for result.json, histogram.csv, plan.json and the report. [default: fedhist-run-TIME; none with "
+    "--json]",
+)
+@click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl; see 'fedhist trace'.")
+@click.option("--no-report", is_flag=True, help="Leave out report.html and simulation.json.")
+@click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
+@click.option("--verbose", is_flag=True, help="Explain each step in the protocol's words, on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+def run(**flags: Any) -> None:
+    """Choose a contribution bound privately and release a private histogram.
+
+    Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
+    """
+    from fedhist.commands.run import run_here  # noqa: PLC0415 - loads numpy
+
+    run_here(flags)

@@ -1,0 +1,235 @@
+"""Every field of a plan, declared once: its type, its default, its choices and what it means.
+
+A plan's docstring, its checks of types and choices, and the options of the command line are made from it; a test
+compares the run-config in pyproject.toml and the table in docs/api.md with it. Nothing heavy is imported here, so that
+--help answers at once.
+"""
+
+from __future__ import annotations
+
+import operator
+import textwrap
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.privacy.calibration import Calibration
+from fedhist.protocol.privacy.neighbours import Neighbours
+
+TABLE_TRUST = (
+    "an open domain's table under masks is private whatever the other participants hold, but not against participants "
+    "that break the protocol: numbers made up for a few cells can make its decoding depend on others' items"
+)
+"""What masks over an open domain do not give, for help, notes and documents."""
+
+_T = TypeVar("_T")
+FILLED_IN: Any = None
+"""The default of a field that a caller may leave out and that construction then fills in."""
+
+
+def _about(
+    meaning: str, *, choices: tuple[str, ...] = (), filled_in: str = "", symbol: str = ""
+) -> Mapping[str, Any]:
+    """What is known of a field beside its type and default.
+
+    Args:
+        meaning: the help text.
+        choices: the texts that are allowed; none for any.
+        filled_in: what construction puts in the place of None, in words.
+        symbol: the name of the value in help texts.
+    """
+    return {"meaning": meaning, "choices": choices, "filled_in": filled_in, "symbol": symbol}
+
+
+def _field(default: _T, meaning: str, **about: Any) -> _T:
+    return field(default=default, metadata=_about(meaning, **about))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFields:
+    """The fields of `Plan`, in the order of its JSON, with the types that a reader finds."""
+
+    users: int = field(metadata=_about("n, the public size of the cohort."))
+    items: int | None = _field(
+        None, "d, the public number of items of a closed domain; an open domain has none."
+    )
+    domain: str = _field(
+        "closed",
+        "A public list of items, all released; or items that nobody can list, released above a bar.",
+        choices=("closed", "open"),
+    )
+    mechanism: str = _field(
+        FILLED_IN,
+        "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain has "
+        "random clip and delta > 0).",
+        choices=("gaussian", "laplace"),
+        filled_in="gaussian; laplace for an open domain, for one debiased item, and in commands with --delta 0",
+    )
+    selector: str = _field(
+        FILLED_IN,
+        "How the threshold is chosen. Closed: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
+        "(laplace, or debias). Open: exponential-v, exponential-sharp. Both: fixed. Not private, for comparison: "
+        "oracle; open also median, p90.",
+        filled_in="weighted-quantile; quantile with debias; exponential-v for an open domain",
+        symbol="NAME",
+    )
+    threshold: float | None = _field(None, "The threshold, for the selector fixed only.", symbol="C")
+    epsilon: float = _field(1.0, "Budget of the histogram.", symbol="E")
+    delta: float = _field(
+        FILLED_IN,
+        "Budget of the histogram.",
+        filled_in="1e-6; 0 for laplace over a closed domain",
+        symbol="D",
+    )
+    epsilon_select: float = _field(
+        0.1,
+        "Budget of the threshold's choice. An open domain with masking spends as much again on the test for room.",
+        symbol="E",
+    )
+    delta_select: float = _field(
+        FILLED_IN,
+        "Budget of the threshold's choice; spent by dpsgd, m-quantile, Gaussian noise from devices and the test for "
+        "room only.",
+        filled_in="1e-6",
+        symbol="D",
+    )
+    neighbours: Neighbours = field(
+        default=Neighbours.ADD_REMOVE,
+        metadata=_about(
+            "The change that the guarantee hides: one user added or removed, or one user's data replaced.",
+            choices=tuple(map(str, Neighbours)),
+        ),
+    )
+    min_threshold: float = _field(1.0, "Smallest threshold considered.", symbol="C")
+    max_threshold: float = _field(1500.0, "Largest threshold considered; public.", symbol="CM")
+    candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
+    sparsity: int | None = _field(
+        None,
+        "Public bound on a user's distinct items, for round 1 over a closed domain.",
+        filled_in="all items",
+        symbol="S",
+    )
+    calibration: Calibration = field(
+        default="analytic",
+        metadata=_about(
+            "Gaussian noise: exact (Balle & Wang), or the paper's formula (epsilon <= 1).",
+            choices=get_args(Calibration),
+        ),
+    )
+    minimum_cohort: int = _field(1, "Release nothing if fewer users answer.", symbol="N")
+    release: str | None = _field(
+        None,
+        "Noise and bar of an open domain.",
+        choices=("truncated-laplace", "laplace-threshold", "laplace-threshold-paper"),
+        filled_in="truncated-laplace",
+    )
+    statistic: str = _field(
+        FILLED_IN,
+        "Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets.",
+        choices=("plain", "bucketed"),
+        filled_in="plain; bucketed with masking",
+    )
+    buckets: int = _field(4096, "Buckets of the bucketed statistic.", symbol="B")
+    score_sensitivity: str = _field(
+        "range",
+        "For exponential-v: the range of the score's change, or the paper's 5/2 of the largest threshold.",
+        choices=("range", "paper"),
+    )
+    debias: str | None = _field(
+        None,
+        "Clip each item of a closed domain by itself, with a share of the budget, and undo what clipping takes from "
+        "Poisson counts: for one item or few.",
+        choices=("poisson",),
+    )
+    masking: str = _field(
+        "none",
+        "secagg: participants mask what they send, and the server learns sums only. secagg-signed: even if it lies.",
+        choices=("none", "secagg", "secagg-signed"),
+    )
+    participants: int | None = _field(
+        None, "With masking: how many devices or nodes take part, each with one user or many."
+    )
+    corrupt_share: float = _field(
+        0.05, "With masking: which share of the participants may collude with the server.", symbol="S"
+    )
+    dropout_share: float = _field(
+        0.10, "With masking: which share of the participants may vanish in a round.", symbol="S"
+    )
+    noise_from: str = _field(
+        "server",
+        "devices: with masking over a closed domain, participants add the noise in shares, and nobody sees an exact "
+        "sum.",
+        choices=("server", "devices"),
+    )
+    table_capacity: int = _field(
+        16_384,
+        f"Open domain with masking: how many distinct items surely fit into round 2. Note: {TABLE_TRUST}.",
+        symbol="N",
+    )
+    label_bytes: int = _field(
+        32, "Open domain with masking: the length of the longest item, in bytes.", symbol="N"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A declared field. Its default is as in JSON: None where it may be left out, and where it has to be given."""
+
+    name: str
+    kind: type[int] | type[float] | type[str]
+    default: int | float | str | None
+    required: bool
+    meaning: str
+    choices: tuple[str, ...]
+    filled_in: str
+    symbol: str
+
+    def plain(self, value: object) -> int | float | str | None:
+        """The value as one of Python's own types, so that equal plans have equal digests; else an InvalidPlan."""
+        if value is None and self.default is None and not self.required:
+            return None
+        try:
+            return self._converted(value)
+        except (TypeError, ValueError, OverflowError):
+            wanted = {int: "a whole number", float: "a number", str: ", ".join(self.choices) or "text"}
+            raise InvalidPlan(
+                f"{self.name.replace('_', ' ')} is {value!r}", allowed=wanted[self.kind]
+            ) from None
+
+    def _converted(self, value: Any) -> int | float | str:
+        if isinstance(value, bool) or isinstance(value, str) != (self.kind is str):
+            raise TypeError
+        if self.choices and value not in self.choices:
+            raise ValueError
+        return operator.index(value) if self.kind is int else self.kind(value)
+
+
+def _declared() -> dict[str, Field]:
+    kinds: dict[Any, Any] = {int: int, int | None: int, float: float, float | None: float}
+    types = get_type_hints(PlanFields)
+    return {
+        one.name: Field(
+            name=one.name,
+            kind=kinds.get(types[one.name], str),
+            default=None if one.default is MISSING else getattr(one.default, "value", one.default),
+            required=one.default is MISSING,
+            **one.metadata,
+        )
+        for one in fields(PlanFields)
+    }
+
+
+FIELDS = _declared()
+"""The fields by name, in the order of a plan's JSON."""
+
+
+def described(docstring: str | None) -> str:
+    """The docstring with what every field means."""
+    lines = [f"{docstring}", "", "    Args:"]
+    for one in FIELDS.values():
+        default = f" None is {one.filled_in}." if one.filled_in else ""
+        choices = f" One of {', '.join(one.choices)}." if one.choices else ""
+        text = f"{one.name}: {one.meaning}{choices}{default}"
+        lines.append(textwrap.fill(text, 120, initial_indent=" " * 8, subsequent_indent=" " * 12))
+    return "\n".join([*lines, "    "])
