@@ -15,14 +15,14 @@ from pathlib import Path
 from open_selectors import outcomes, real, synthetic
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 
 SELECTORS = ("oracle", "exponential-v")
 SETTINGS = {
     f"{release} {selector}": {"release": release, "selector": selector}
-    for release in OPEN_RELEASES
+    for release in KeysAboveBar.names
     for selector in SELECTORS
 }
 REAL = (
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"{'set':<30}{'release':<24}{columns}{columns}")
     for name, draw in sets(arguments.data, quick=arguments.quick):
         found = list(outcomes(draw, SETTINGS, trials))
-        for release in OPEN_RELEASES:
+        for release in KeysAboveBar.names:
             cells = ""
             for selector in SELECTORS:
                 these = [one[f"{release} {selector}"] for one in found]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedhist.commands.cli import cli
-from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 from fedhist.server.selection import SELECTORS
 
@@ -195,7 +195,7 @@ def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them
     text = OPEN_DOMAIN.read_text(encoding="utf-8")
     known = {name for name, selector in SELECTORS.items() if ("open", "laplace") in selector.modes}
     named = set(re.findall(r"`([a-z0-9-]+)`", text))
-    assert known | set(OPEN_RELEASES) <= named
+    assert known | set(KeysAboveBar.names) <= named
     assert f"{MAX_LABEL_BYTES:,} bytes" in text
 
 

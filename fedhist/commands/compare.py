@@ -21,7 +21,6 @@ from fedhist.commands.progress import counting_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
-from fedhist.protocol.plan.checks import OPEN_RELEASES
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
@@ -30,6 +29,7 @@ from fedhist.simulations.experiments.comparison import (
     Lists,
     cells_of,
     check_different,
+    check_releases,
     check_selectors,
     checked_plans,
     default_selectors,
@@ -284,12 +284,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
         raise InvalidInput(
             "--threshold without the selector fixed", allowed="--threshold with --selectors fixed,..."
         )
-    for name in flags["release"] or ():
-        if domain != "open" or name not in OPEN_RELEASES:
-            raise InvalidInput(
-                f"the release {name} over {domain} domains",
-                allowed=f"--domain open with {', '.join(OPEN_RELEASES)}",
-            )
+    check_releases(flags["release"] or (), domain=domain, mechanism=mechanism)
     varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
     fixed = {name: value for name, value in flags.items() if name not in varied and value is not None}
     return Lists(selectors=selectors, varied=varied, fixed=fixed | {"mechanism": mechanism})

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ _SMALLEST_DELTA = 1e-100
 # Sums of expected counts in 2^-16 of a count stay below 2^61.
 _MAX_OPEN_MASS = 2.0**45
 _MAX_BUCKETED = 2**24
-
-OPEN_RELEASES = FIELDS["release"].choices
 
 
 def check_sizes(plan: Plan) -> None:
@@ -80,10 +77,10 @@ def check_domain(plan: Plan) -> None:
                 allowed="up to 2^24 values together",
                 advice="lower --buckets or --candidates",
             )
-    elif plan.release is not None or plan.statistic != "plain":
+    elif plan.statistic != "plain":
         raise InvalidPlan(
-            "a release mechanism or a bucketed statistic for a closed domain",
-            allowed="both for an open domain only",
+            "a bucketed statistic for a closed domain",
+            allowed="a bucketed statistic for an open domain only",
             advice="add --domain open or leave it out",
         )
 

@@ -120,9 +120,9 @@ class PlanFields:
     minimum_cohort: int = _field(1, "Release nothing if fewer users answer.", symbol="N")
     release: str | None = _field(
         None,
-        "Noise and bar of an open domain.",
-        choices=("truncated-laplace", "laplace-threshold", "laplace-threshold-paper"),
-        filled_in="truncated-laplace",
+        "The release rule. Open: the noise and bar truncated-laplace, laplace-threshold or laplace-threshold-paper.",
+        filled_in="truncated-laplace for an open domain",
+        symbol="NAME",
     )
     statistic: str = _field(
         FILLED_IN,

@@ -28,5 +28,9 @@ def rule_for(plan: Plan) -> ReleaseRule:
     for rule in fitting:
         if plan.release in rule.names:
             return rule
-    names = [name or "none" for rule in fitting for name in rule.names]
-    raise InvalidPlan(f"the release {plan.release!r} does not go with this plan", allowed=", ".join(names))
+    names = [name for rule in fitting for name in rule.names if name is not None]
+    raise InvalidPlan(
+        f"the release {plan.release!r} over {plan.domain} domains",
+        allowed=", ".join(names) or "none: the mechanism says how the release is noised",
+        advice="choose another --release or leave it out",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.releases import rule_for
 from fedhist.server.selection import SELECTORS, column_of, fitting
 from fedhist.server.steps import check_runnable, planned_charges
 from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
@@ -108,6 +109,12 @@ def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> Non
             raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting(plan)))
         if SELECTORS[name].reads:
             column_of(plan, SELECTORS[name])
+
+
+def check_releases(names: Sequence[str], *, domain: str, mechanism: str) -> None:
+    """The same of releases."""
+    for name in names:
+        rule_for(replace(_any_plan(domain, mechanism), release=name))
 
 
 def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
@@ -132,7 +132,7 @@ class TestFlags:
 
     def test_release_mechanisms_in_the_order_of_their_bars(self, fedhist: Fedhist) -> None:
         bars, recalls = [], []
-        for release in OPEN_RELEASES:
+        for release in KeysAboveBar.names:
             document = fedhist(
                 *SMALL, "--json", "--release", release, "--selector", "fixed", "--threshold", 30
             ).document()
@@ -173,7 +173,7 @@ class TestFlags:
 
     def test_help_names_what_an_open_domain_has(self, fedhist: Fedhist) -> None:
         text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
-        for name in ("exponential-v", "exponential-sharp", "median", "p90", "--debias", *OPEN_RELEASES):
+        for name in ("exponential-v", "exponential-sharp", "median", "p90", "--debias", *KeysAboveBar.names):
             assert name in text
 
     def test_a_ledger_holds_the_exact_delta_and_no_more_than_was_planned(

@@ -13,7 +13,7 @@ from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.checks import OPEN_RELEASES
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -24,7 +24,7 @@ from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
 from tests.asking import release_at, select_request
 
-each_release = pytest.mark.parametrize("release", OPEN_RELEASES)
+each_release = pytest.mark.parametrize("release", KeysAboveBar.names)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 
 
@@ -295,10 +295,10 @@ def test_a_lower_bar_for_the_same_privacy(zipf):
     """Truncated noise needs the lowest bar, the tight threshold less than the printed one, at every C."""
     for neighbours in Neighbours:
         bars = {}
-        for release in OPEN_RELEASES:
+        for release in KeysAboveBar.names:
             plan = plan_of(zipf, release=release, neighbours=neighbours)
             bars[release] = np.array([noise.bar for noise in plan.open_noises(plan.candidate_steps)])
-        truncated, tight, printed = (bars[release] for release in OPEN_RELEASES)
+        truncated, tight, printed = (bars[release] for release in KeysAboveBar.names)
         assert truncated[0] <= tight[0] <= printed[0]
         assert (truncated < tight)[1:].all()
         assert (tight < printed)[1:].all()
