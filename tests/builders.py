@@ -155,10 +155,12 @@ Fedhist = Callable[..., Outcome]
 """The fixture `fedhist`."""
 
 
-def write_records(path: Path, rows: Iterable[Sequence[object]], *header: str) -> Path:
-    """A .csv file; the columns are user, item and count unless others are named."""
+def write_records(
+    path: Path, rows: Iterable[Sequence[object]], *header: str, quoting: int = csv.QUOTE_MINIMAL
+) -> Path:
+    """A .csv file; its columns are user, item and count if no others are named."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header or ("user", "item", "count"), *rows])
+        csv.writer(file, quoting=quoting).writerows([header or ("user", "item", "count"), *rows])
     return path
 
 
