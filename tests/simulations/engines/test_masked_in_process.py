@@ -109,14 +109,16 @@ def test_every_user_belongs_to_one_participant() -> None:
 
 class TestNoiseFromDevices:
     POPULATION = HeavyTailedPopulation(users=600, items=400, seed=4)
-    SETTINGS = {
-        "users": 600, "items": 400, "masking": "secagg", "participants": 20, "noise_from": "devices",
-    }  # fmt: skip
+
+    @staticmethod
+    def plan(mechanism: str = "gaussian") -> Plan:
+        masking = {"masking": "secagg", "participants": 20, "noise_from": "devices"}
+        return Plan(users=600, items=400, mechanism=mechanism, **masking)
 
     @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
     def test_the_noise_in_the_release_is_what_its_standard_error_says(self, mechanism: str) -> None:
         """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
-        plan = Plan(**self.SETTINGS, mechanism=mechanism)
+        plan = self.plan(mechanism)
         with engine_named("in-process", dropout=0.1)(self.POPULATION, seed=6) as transport:
             release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
             exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
@@ -126,7 +128,7 @@ class TestNoiseFromDevices:
         assert [charge.round for charge in release.charges] == ["select", "release"]
 
     def test_the_ledger_tells_both_guarantees(self) -> None:
-        for charge in simulate(self.POPULATION, Plan(**self.SETTINGS), seed=1, truth=False).release.charges:
+        for charge in simulate(self.POPULATION, self.plan(), seed=1, truth=False).release.charges:
             assert charge.parameters["noise_shares"] == 17
             assert charge.parameters["epsilon_without_corrupt"] < charge.epsilon
 
