@@ -15,6 +15,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest, Total
 from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import SELECTORS, selector_for
+from tests.builders import histograms_of
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
 subjects = pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n}-{'-'.join(m)}" for n, m in CASES])
@@ -32,29 +33,27 @@ def plan_for(name, mode, *, users, items=3, **settings):
     return Plan(users=users, selector=name, mechanism=mechanism, **settings)
 
 
-def statistic_of(make_histograms, plan, rows):
+def statistic_of(plan, rows):
     """The statistic as it comes out of a device and goes into the server."""
     request = SelectRequest(plan=plan)
-    sent = answer(request, make_histograms(rows), source=SeededSource(0))
+    sent = answer(request, histograms_of(rows), source=SeededSource(0))
     return read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
 
 
-def choose(make_histograms, plan, rows, seed=1):
-    selector = selector_for(plan)
-    return selector.select(
-        plan, statistic_of(make_histograms, plan, rows), source=SeededSource(seed)
-    ).threshold
+def choose(plan, rows, seed=1):
+    statistic = statistic_of(plan, rows)
+    return selector_for(plan).select(plan, statistic, source=SeededSource(seed)).threshold
 
 
-def target(make_histograms, plan, rows):
+def target(plan, rows):
     """What an unlimited budget should find."""
     if plan.is_open and plan.selector in ("exponential-v", "exponential-sharp"):
-        statistic = statistic_of(make_histograms, plan, rows)
+        statistic = statistic_of(plan, rows)
         scores = selector_for(plan).select(plan, statistic, source=SeededSource(0)).scores
         return plan.candidate_steps[int(np.argmax(scores))]
     if plan.is_open:
-        return choose(make_histograms, plan, rows).value
-    return choose(make_histograms, Plan.from_json(plan.to_json() | {"selector": "oracle"}), rows).value
+        return choose(plan, rows).value
+    return choose(Plan.from_json(plan.to_json() | {"selector": "oracle"}), rows).value
 
 
 POPULATIONS = {
@@ -70,25 +69,19 @@ POPULATIONS = {
 @subjects
 @pytest.mark.parametrize("rows", POPULATIONS.values(), ids=POPULATIONS.keys())
 @pytest.mark.parametrize("epsilon_select", [1e-3, 0.1, 50.0])
-def test_stays_on_the_grid_between_c_min_and_c_m(make_histograms, name, mode, rows, epsilon_select):
-    plan = plan_for(
-        name,
-        mode,
-        users=len(rows),
-        epsilon_select=epsilon_select,
-        min_threshold=2.5,
-        max_threshold=400.25,
-    )
+def test_stays_on_the_grid_between_c_min_and_c_m(name, mode, rows, epsilon_select):
+    budget = {"epsilon_select": epsilon_select}
+    plan = plan_for(name, mode, users=len(rows), min_threshold=2.5, max_threshold=400.25, **budget)
     for seed in range(5):
-        chosen = choose(make_histograms, plan, rows, seed)
+        chosen = choose(plan, rows, seed)
         assert chosen.bits == plan.grid_bits
         assert 2.5 <= chosen.value <= 400.25
 
 
 @subjects
-def test_works_when_there_is_one_candidate_only(make_histograms, name, mode):
+def test_works_when_there_is_one_candidate_only(name, mode):
     plan = plan_for(name, mode, users=2, min_threshold=20.0, max_threshold=20.0)
-    assert choose(make_histograms, plan, [[1, 2, 3], [50, 0, 0]]).value == 20.0
+    assert choose(plan, [[1, 2, 3], [50, 0, 0]]).value == 20.0
 
 
 @subjects
@@ -114,10 +107,10 @@ def test_costs_what_it_says(name, mode, neighbours):
 
 
 @subjects
-def test_the_same_seed_chooses_the_same(make_histograms, name, mode):
+def test_the_same_seed_chooses_the_same(name, mode):
     rows = [[i % 7, i % 3, i % 31] for i in range(500)]
     plan = plan_for(name, mode, users=500)
-    assert choose(make_histograms, plan, rows, 7) == choose(make_histograms, plan, rows, 7)
+    assert choose(plan, rows, 7) == choose(plan, rows, 7)
 
 
 @subjects
@@ -127,32 +120,23 @@ def test_reads_one_statistic_of_a_few_values_a_candidate(name, mode):
     assert SelectRequest(plan=plan).length <= 3 * (plan.candidates + 1)
 
 
-@subjects
-def test_converges_to_the_best_candidate_as_the_budget_grows(make_histograms, name, mode):
+@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case[0] != "fixed"])
+def test_converges_to_the_best_candidate_as_the_budget_grows(name, mode):
     """Users of one distinct item have r = 1, so every selector's target is the same: W(C) is the number above C.
 
     Over an open domain the target is the candidate of the best score.
     """
-    if name == "fixed":
-        pytest.skip("fixed has no budget to grow")
     sizes = np.geomspace(2, 90, 4000).astype(int)
     rows = [[int(size), 0, 0] for size in sizes]
-    plan = plan_for(
-        name,
-        mode,
-        users=len(rows),
-        epsilon=0.05,
-        epsilon_select=1e5,
-        delta_select=1e-2,
-        max_threshold=100.0,
-    )
-    best = target(make_histograms, plan, rows)
+    budgets = {"epsilon": 0.05, "epsilon_select": 1e5, "delta_select": 1e-2}
+    plan = plan_for(name, mode, users=len(rows), max_threshold=100.0, **budgets)
+    best = target(plan, rows)
     assert 10 < best < 90, "the population must make the choice a real one"
-    chosen = np.array([choose(make_histograms, plan, rows, seed).value for seed in range(5)])
+    chosen = np.array([choose(plan, rows, seed).value for seed in range(5)])
     assert np.abs(np.log(chosen / best)).max() < 0.15
     poor = Plan.from_json(plan.to_json() | {"epsilon_select": 1e-3})
     if selector_for(plan).private:
-        far = np.array([choose(make_histograms, poor, rows, seed).value for seed in range(20)])
+        far = np.array([choose(poor, rows, seed).value for seed in range(20)])
         assert np.abs(np.log(far / best)).max() > np.abs(np.log(chosen / best)).max()
 
 
