@@ -22,6 +22,16 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("fedhist", "protocol", "client", "server", "simulations")
+
+
+def sources() -> dict[str, str]:
+    """Every module of the product, by its path in the project."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
 # --- Populations.
 
 

@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 
 import fedhist
+from tests.builders import FOLDERS, ROOT, sources
 
-ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
     "protocol": {"display", "protocol"},
     "client": {"display", "protocol", "client"},
     "server": {"display", "protocol", "server"},
     "simulations": {"display", "protocol", "client", "server", "simulations"},
 }
-FOLDERS = ("fedhist", *LAYERS)
 HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray", "matplotlib")
 # protocol/ is pure: no network, no files, no clock.
 IMPURE = {
@@ -34,10 +33,6 @@ IMPURE = {
 }  # fmt: skip
 FLOWER_FILES = {"server/app.py", "client/app.py"}
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
-
-
-def modules() -> list[Path]:
-    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 def settings() -> dict[str, Any]:
@@ -109,14 +104,11 @@ def copy_of_the_tree(target: Path) -> Path:
 
 
 class TestImports:
-    @pytest.mark.parametrize("layer", LAYERS)
-    def test_they_point_down(self, layer: str) -> None:
-        paths = sorted((ROOT / layer).rglob("*.py"))
-        faults = {
-            str(p.relative_to(ROOT)): import_faults(p.read_text(), str(p.relative_to(ROOT))) for p in paths
-        }
-        assert paths
-        assert {place: found for place, found in faults.items() if found} == {}
+    def test_they_point_down(self) -> None:
+        inside = {place: source for place, source in sources().items() if place.split("/")[0] in LAYERS}
+        assert {place.split("/")[0] for place in inside} == set(LAYERS)
+        faults = {place: found for place, source in inside.items() if (found := import_faults(source, place))}
+        assert faults == {}
 
     @pytest.mark.parametrize(
         ("place", "source"),
@@ -145,15 +137,15 @@ class TestImports:
 
 
 class TestModules:
-    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-    def test_each_says_what_it_is_and_stays_readable(self, path: Path) -> None:
-        source = path.read_text()
-        assert ast.get_docstring(ast.parse(source))
-        assert len(source.splitlines()) < 450
+    def test_each_says_what_it_is_and_stays_readable(self) -> None:
+        assert [
+            place for place, source in sources().items() if not ast.get_docstring(ast.parse(source))
+        ] == []
+        assert [place for place, source in sources().items() if source.count("\n") >= 450] == []
 
-    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-    def test_randomness_is_always_passed_in(self, path: Path) -> None:
-        assert random_faults(path.read_text()) == []
+    def test_randomness_is_always_passed_in(self) -> None:
+        faults = {place: found for place, source in sources().items() if (found := random_faults(source))}
+        assert faults == {}
 
     @pytest.mark.parametrize(
         "source",
@@ -172,11 +164,12 @@ class TestModules:
 class TestPackage:
     def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
         tool = settings()["tool"]["setuptools"]
+        folders = {Path(place).parent for place in sources()}
         on_disk = {
             ".".join(folder.parts if folder.parts[0] == "fedhist" else ("fedhist", *folder.parts)): str(
                 folder
             )
-            for folder in {path.relative_to(ROOT).parent for path in modules()}
+            for folder in folders
         }
         assert set(tool["packages"]) == set(on_disk)
         assert tool["package-dir"] == on_disk
@@ -190,8 +183,7 @@ class TestPackage:
         built = tmp_path / "built"
         assert [path.name for path in built.iterdir()] == ["fedhist"]
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
-        expected = {str(path.relative_to(ROOT)) for path in modules()}
-        inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in expected}
+        inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in sources()}
         page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
         assert files == inside | page | {"fedhist/py.typed"}
 

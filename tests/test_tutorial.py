@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from tests.builders import ROOT
+
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
