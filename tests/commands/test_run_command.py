@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -55,9 +56,6 @@ class TestJson:
         # The plan without flags is the plan of the library.
         assert document["plan"] == json.loads(json.dumps(Plan(users=300, items=20).to_json()))
         assert files_in(tmp_path) == []
-
-    def test_the_ledger_has_an_entry_for_each_mechanism_and_the_totals_add_up(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json").document()
         select, release = document["ledger"]
         for entry in (select, release):
             assert set(entry) >= {
@@ -85,48 +83,39 @@ class TestFlags:
         assert (population.users, population.domain_size) == (50_000, 1_000)
 
     @pytest.mark.parametrize(
-        ("flags", "expected"),
+        ("settings", "follows"),
         [
-            (["--mechanism", "gaussian", "--delta", "1e-9"], {"mechanism": "gaussian", "delta": 1e-9}),
+            ({"mechanism": "gaussian", "delta": 1e-9}, {}),
+            ({"mechanism": "laplace"}, {"delta": 0, "selector": "weighted-quantile"}),
+            ({"delta": 0}, {"mechanism": "laplace"}),
+            ({"selector": "dpsgd", "delta_select": 1e-7}, {}),
             (
-                ["--mechanism", "laplace"],
-                {"mechanism": "laplace", "delta": 0, "selector": "weighted-quantile"},
-            ),
-            (["--delta", "0"], {"mechanism": "laplace", "delta": 0}),
-            (["--selector", "dpsgd", "--delta-select", "1e-7"], {"selector": "dpsgd", "delta_select": 1e-7}),
-            (
-                [
-                    "--domain", "closed", "--epsilon", "0.5", "--epsilon-select", "0.25", "--neighbours", "replace",
-                    "--min-threshold", "2", "--max-threshold", "64", "--candidates", "32", "--sparsity", "4",
-                    "--calibration", "classic", "--minimum-cohort", "300",
-                ],
                 {
                     "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace",
                     "min_threshold": 2, "max_threshold": 64, "candidates": 32, "sparsity": 4,
                     "calibration": "classic", "minimum_cohort": 300,
                 },
+                {},
             ),
             (
-                ["--domain", "open"],
+                {"domain": "open"},
                 {"mechanism": "laplace", "selector": "exponential-v", "release": "truncated-laplace"},
             ),
             (
-                [
-                    "--domain", "open", "--mechanism", "laplace", "--selector", "exponential-sharp", "--release",
-                    "laplace-threshold", "--statistic", "bucketed", "--buckets", "32", "--delta", "1e-9",
-                ],
                 {
                     "domain": "open", "mechanism": "laplace", "selector": "exponential-sharp",
                     "release": "laplace-threshold", "statistic": "bucketed", "buckets": 32, "delta": 1e-9,
                 },
+                {},
             ),
         ],
     )  # fmt: skip
     def test_a_flag_reaches_the_plan(
-        self, fedhist: Fedhist, flags: list[str], expected: dict[str, Any]
+        self, fedhist: Fedhist, settings: dict[str, Any], follows: dict[str, Any]
     ) -> None:
+        flags = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
         plan = fedhist(*SMALL, "--json", "--no-truth", *flags).document()["plan"]
-        assert {name: plan[name] for name in expected} == expected
+        assert {name: plan[name] for name in settings | follows} == settings | follows
 
     def test_a_fixed_threshold_is_used_and_costs_nothing(self, fedhist: Fedhist) -> None:
         document = fedhist(*FIXED, 12).document()
@@ -183,22 +172,19 @@ class TestFlags:
 
 
 class TestSeedsAndTrials:
-    def test_a_seed_repeats_the_release_and_without_one_each_is_new(
-        self, fedhist: Fedhist, tmp_path: Path
+    def test_a_seed_repeats_the_release_and_marks_it_and_without_one_each_is_new(
+        self, fedhist: Fedhist
     ) -> None:
-        seeds = (5, 5, 6, None, None)
-        for number, seed in enumerate(seeds):
+        written = []
+        for number, seed in enumerate((5, 5, 6, None, None)):
             flags = () if seed is None else ("--seed", seed)
             assert fedhist(*SMALL, *flags, "--out", f"r{number}").code == 0
-        written = [(tmp_path / f"r{number}/histogram.csv").read_bytes() for number in range(len(seeds))]
+            document = document_in(f"r{number}")
+            assert (document["seed"], document["simulation_only"]) == (seed, seed is not None)
+            assert any("seed" in note for note in document["notes"]) == (seed is not None)
+            written.append(Path(f"r{number}/histogram.csv").read_bytes())
         assert written[0] == written[1]
         assert len(set(written)) == 4
-
-    def test_a_seeded_release_is_marked_as_a_simulation(self, fedhist: Fedhist) -> None:
-        seeded, drawn = (fedhist(*SMALL, "--json", *seed).document() for seed in (["--seed", 1], []))
-        assert (seeded["simulation_only"], seeded["seed"]) == (True, 1)
-        assert any("seed" in note for note in seeded["notes"])
-        assert (drawn["simulation_only"], drawn["seed"]) == (False, None)
 
     def test_trials_run_the_seeds_from_s_on_and_the_top_is_their_mean(self, fedhist: Fedhist) -> None:
         document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
@@ -267,13 +253,7 @@ class TestSummary:
         assert "[red]x[ab].npz" in outcome.out
         assert "[red]x[ab].npz" in fedhist("ledger", "show", "l.db").out
 
-    def test_a_release_worse_than_nothing_says_so(self, fedhist: Fedhist) -> None:
-        text = fedhist(*SMALL, "--seed", 1, "--epsilon", 0.001).out
-        assert "all-zero histogram" in text
-
-
-class TestOracle:
-    def test_it_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_the_oracle_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
         outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-truth")
         assert "chosen by oracle (not private)" in outcome.out
         assert "note: not private" in outcome.out
@@ -285,12 +265,6 @@ class TestOracle:
             assert document["total"]["epsilon"] is None
             assert document["tight"]["epsilon"] is None
         assert (tmp_path / "r/NOT-PRIVATE.txt").read_text().startswith("not private")
-
-    def test_a_ledger_refuses_it_and_is_not_even_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        outcome = fedhist(*SMALL, "--selector", "oracle", "--ledger", "l.db", "--out", "r")
-        assert outcome.code == 2
-        assert "not private" in outcome.err
-        assert files_in(tmp_path) == []
 
 
 class TestLedger:
@@ -430,7 +404,6 @@ def lying(path: Path) -> Path:
 
 BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "negative npz": (lambda f: write_npz(f / "d.npz", [[1, -2]]), "row 0, column 1 .* is negative"),
-    "fractional npz": (lambda f: write_npz(f / "d.npz", [[1.0], [2.5]]), "row 1, column 0 .*not a whole"),
     "nan npz": (lambda f: write_npz(f / "d.npz", [[np.nan]]), "not finite"),
     "no rows npz": (lambda f: write_npz(f / "d.npz", np.zeros((0, 3))), "no users"),
     "no columns npz": (lambda f: write_npz(f / "d.npz", np.zeros((3, 0))), "0 items"),
@@ -438,14 +411,11 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "lying npz": (lambda f: lying(f / "d.npz"), "damaged"),
     "text as npz": (lambda f: write_text(f / "d.npz", SIMPLE), "does not hold what its suffix .npz says"),
     "negative csv": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,-1\n"), "row 3 .* is negative"),
-    "fractional csv": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,1.5\n"), "row 3 .*not a whole"),
-    "nan csv": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,nan\n"), "row 3 .*not finite"),
     "words as counts": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,many\n"), "row 3 .*not a number"),
     "missing item": (lambda f: write_text(f / "d.csv", "user,count\nu1,3\n"), "one column item"),
     "only zeros csv": (lambda f: write_text(f / "d.csv", "user,item,count\nu,a,0\n"), "no user has any item"),
     "empty csv": (lambda f: write_text(f / "d.csv", ""), "is empty"),
     "binary csv": (lambda f: lying(f / "d.csv"), "does not hold what its suffix .csv says"),
-    "csv as parquet": (lambda f: write_text(f / "d.parquet", SIMPLE), "suffix .parquet"),
     "lying parquet": (lambda f: write_text(f / "d.parquet", "PAR1 and no more"), "damaged"),
     "unknown suffix": (lambda f: write_text(f / "d.xlsx", SIMPLE), "suffix that is not known"),
     "no such file": (lambda f: f / "absent.csv", "there is no file"),
@@ -519,6 +489,10 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--masking", "secagg", "--domain", "open", "--statistic", "plain"], "plain statistic under masking"),
     (["--noise-from", "devices"], "without masking sets noise_from"),
     (["--nodes", "5"], "has no nodes"),
+    (["--selector", "oracle"], "is not private and can't be charged"),
+    (["--users", "300", "--minimum-cohort", "301"], "minimum cohort is 301"),
+    (["--data", "d.csv", "--users", "5"], "one or the other"),
+    (["--data", "d.csv", "--items", "5"], "one or the other"),
     (["--budget", "3"], "No such option"),
     (["surplus"], "unexpected extra argument"),
     (["--users"], "requires an argument"),
@@ -552,14 +526,6 @@ class TestBadInput:
             fedhist("run", "--data", data, "--domain", "open", "--out", "r", "--ledger", "l.db"), words
         )
         assert files_in(tmp_path) == before
-
-    @pytest.mark.parametrize("flag", ["--users", "--items"])
-    def test_a_file_and_a_size_of_the_synthetic_population(
-        self, fedhist: Fedhist, tmp_path: Path, flag: str
-    ) -> None:
-        write_text(tmp_path / "d.csv", SIMPLE)
-        self.check(fedhist("run", "--data", "d.csv", flag, 5, "--out", "r"), "one or the other")
-        assert files_in(tmp_path) == ["d.csv"]
 
     @pytest.mark.parametrize("text", ["", "a\nb\na\n", "\xff"])
     def test_a_bad_items_file(self, fedhist: Fedhist, tmp_path: Path, text: str) -> None:
@@ -601,9 +567,6 @@ class TestBadInput:
     def test_no_error_quotes_a_count_of_the_data(self, fedhist: Fedhist, tmp_path: Path) -> None:
         write_text(tmp_path / "d.csv", SIMPLE + "u3,a,-918273\n")
         assert "918273" not in fedhist("run", "--data", "d.csv").err
-
-    def test_a_cohort_below_the_minimum_is_refused(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        self.check(fedhist(*SMALL, "--minimum-cohort", 301, "--out", "r"), "minimum cohort is 301")
 
 
 class TestProcess:
@@ -661,12 +624,7 @@ class TestProcess:
 def read_all(terminal: int) -> bytes:
     """All that is written to the other end of a terminal until it is closed there, which is an error on Linux."""
     parts = []
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        parts.append(part)
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
     return b"".join(parts)
