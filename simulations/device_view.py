@@ -14,7 +14,7 @@ from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Reques
 from fedhist.protocol.wire.codec import bins_per_item
 
 VALUES_SHOWN = 12
-"""How many values of a message a view shows."""
+"""The number of values of a message that a view shows."""
 
 _SAMPLE_RANK = 0.985
 
@@ -22,7 +22,7 @@ _SAMPLE_RANK = 0.985
 def device_view(request: Request, population: Population, *, source: Source) -> Viewed:
     """What one user's own device sends in this round, and what the server sees of it: the same, without masking.
 
-    The user is one of the first shard who has more than most others.
+    The user is in the first shard and has more than most others there.
     """
     labels = labels_of(population)
     shard = next(iter(population.shards()))
@@ -36,7 +36,7 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
 
 
 def _sample(shard: Histograms) -> int:
-    """Somebody who has much, but not most: the same user in both rounds."""
+    """A user with a large total, but not the largest: the same one in both rounds."""
     totals = user_totals(shard)
     return int(np.argsort(totals, kind="stable")[int(_SAMPLE_RANK * (len(totals) - 1))])
 

@@ -253,9 +253,9 @@ def run_comparison(flags: dict[str, Any]) -> None:
 
 
 class resumable:  # noqa: N801 - reads as a phrase in a with statement
-    """Ctrl-C or a full disk inside leaves the journal as it is, and the user is told how to go on.
+    """On Ctrl-C or a full disk, keep the journal and say how to go on.
 
-    Without a folder that was asked for, what a disk refuses is the affair of `working_folder`.
+    Without --out, `working_folder` reports what the disk refuses.
     """
 
     def __init__(self, out: Path | None) -> None:
@@ -286,7 +286,7 @@ class resumable:  # noqa: N801 - reads as a phrase in a with statement
 
 @dataclass(frozen=True)
 class _Loaded:
-    """All sets, the users of those that are the same in every trial, users and items by key, and what to say."""
+    """All user sets, the populations that stay the same in every trial, sizes by key, and notes to print."""
 
     sets: list[UserSet] = field(default_factory=list)
     populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
@@ -294,7 +294,7 @@ class _Loaded:
     notes: list[str] = field(default_factory=list)
 
     def add(self, users: UserSet, size: tuple[int, int], whole: SparsePopulation | None = None) -> None:
-        """A set with its numbers of users and items; twice the same is one."""
+        """Add a set with its numbers of users and items, unless it is there already."""
         if users.key in self.sizes:
             return
         self.sets.append(users)
@@ -305,7 +305,7 @@ class _Loaded:
             )
 
     def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
-        """How many items to keep of so many: more than there are is all, as in a run, and is told."""
+        """The numbers of items to keep, each at most all of them. A smaller domain is noted."""
         for top in wanted or ():
             if top > items:
                 self.notes.append(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
@@ -324,12 +324,12 @@ def _lists(flags: dict[str, Any]) -> Lists:
         raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
     if flags["threshold"] and "fixed" not in selectors:
         raise InvalidInput(
-            "--threshold without the selector fixed", allowed="--threshold with --selectors fixed,..."
+            "--threshold needs the selector fixed", allowed="--threshold with --selectors fixed,..."
         )
     for name in flags["release"] or ():
         if domain != "open" or name not in OPEN_RELEASES:
             raise InvalidInput(
-                f"the release {name} over {domain} domains",
+                f"there is no release {name} over {domain} domains",
                 allowed=f"--domain open with {', '.join(OPEN_RELEASES)}",
             )
     varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
@@ -338,7 +338,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
 
 
 def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
-    """All sets; a file is read once, whatever is kept of it."""
+    """All user sets; a file is read once, however many numbers of its items are kept."""
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
@@ -376,7 +376,7 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
 def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
     if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
         raise InvalidInput(
-            "--users and --items shape the synthetic population and --data names a file",
+            "--users and --items shape the synthetic population, but --data names a file",
             allowed="one or the other",
             advice="keep part of a file's items with --top-items",
         )
@@ -386,7 +386,7 @@ def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
 
 
 def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
-    """The name; with the number of items where as many may be kept of several numbers."""
+    """The name; with its number of items where --top-items keeps as many of several numbers."""
     several = sources["top_items"] and len(sources["items"] or ()) > 1
     return f"{name}, {items:,} items" if several else name
 

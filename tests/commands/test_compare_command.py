@@ -162,7 +162,7 @@ class TestRefusals:
             (("--data", "synthetic:zip"), "unknown synthetic population 'zip'"),
             (("--data", "synthetic:zipf?users=5"), "users is given twice"),
             (("--selectors", "fixed"), "has no threshold"),
-            (("--threshold", "5"), "without the selector fixed"),
+            (("--threshold", "5"), "--threshold needs the selector fixed"),
             (("--release", "truncated-laplace"), "over closed domains"),
             (("--epsilon", "1,-1"), "epsilon"),
             (("--epsilon", "1,x"), "not numbers"),

@@ -63,7 +63,7 @@ class TestTerminal:
             ("ledger", "show", "\x1b[1ml.db"),
             ("ledger", "limit", "\x1b[1ml.db", "--epsilon", 1e6, "--delta", 0.1),
             ("plan", "--data", hostile, "--epsilon", "1", "--csv", "\x1b[1mp.csv"),
-            ("compare", "--data", hostile, "--selectors", "oracle", "--workers", 1, "--trials", 2, "--out", "\x1b[1mcmp"),
+            ("compare", "--data", hostile, "--selectors", "oracle", "--workers", 1, "--trials", 2, "--out", "\x1b[1mc"),
         ]  # fmt: skip
         for command in commands:
             outcome = fedhist(*command)
