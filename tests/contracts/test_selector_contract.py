@@ -7,18 +7,29 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
+from fedhist.client.device import add_noise_share, answer
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import SelectRequest, Total
 from fedhist.server.coordinator import read_statistic
 from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.server.selection.noisy import RULES
 from tests.builders import histograms_of
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
-subjects = pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n}-{'-'.join(m)}" for n, m in CASES])
+# The same selectors on a statistic that the devices noised.
+CASES += [(name, ("devices", mode[1])) for name, mode in CASES if name in RULES and mode[0] == "closed"]
+BUDGETED = [case for case in CASES if case[0] != "fixed"]
+
+
+def cases(chosen):
+    return pytest.mark.parametrize(("name", "mode"), chosen, ids=[f"{n}-{'-'.join(m)}" for n, m in chosen])
+
+
+subjects = cases(CASES)
 
 
 def plan_for(name, mode, *, users, items=3, **settings):
@@ -30,18 +41,26 @@ def plan_for(name, mode, *, users, items=3, **settings):
         settings.pop("sparsity", None)
     else:
         settings |= {"items": items, "debias": "poisson" if kind == "items" else None}
+    if kind == "devices":
+        users = max(users, 4)
+        settings |= {"masking": "secagg", "participants": 4, "noise_from": "devices"}
     return Plan(users=users, selector=name, mechanism=mechanism, **settings)
 
 
-def statistic_of(plan, rows):
-    """The statistic as it comes out of a device and goes into the server."""
+def statistic_of(plan, rows, seed=0):
+    """The statistic as it comes out of the devices and goes into the server."""
     request = SelectRequest(plan=plan)
     sent = answer(request, histograms_of(rows), source=SeededSource(0))
-    return read_statistic(plan, Total(request.round, len(rows), sent.values, sent.keyed))
+    values = sent.values
+    for participant in range(plan.participants or 0):
+        values = add_noise_share(request, values, source=SeededSource(seed).fork(participant))
+    return read_statistic(
+        plan, Total(request.round, plan.users, values, sent.keyed, shares=plan.participants or 0)
+    )
 
 
 def choose(plan, rows, seed=1):
-    statistic = statistic_of(plan, rows)
+    statistic = statistic_of(plan, rows, seed)
     return selector_for(plan).select(plan, statistic, source=SeededSource(seed)).threshold
 
 
@@ -53,7 +72,7 @@ def target(plan, rows):
         return plan.candidate_steps[int(np.argmax(scores))]
     if plan.is_open:
         return choose(plan, rows).value
-    return choose(Plan.from_json(plan.to_json() | {"selector": "oracle"}), rows).value
+    return choose(Plan.from_json(plan.to_json() | UNMASKED | {"selector": "oracle"}), rows).value
 
 
 POPULATIONS = {
@@ -120,7 +139,7 @@ def test_reads_one_statistic_of_a_few_values_a_candidate(name, mode):
     assert SelectRequest(plan=plan).length <= 3 * (plan.candidates + 1)
 
 
-@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case[0] != "fixed"])
+@cases(BUDGETED)
 def test_converges_to_the_best_candidate_as_the_budget_grows(name, mode):
     """Users of one distinct item have r = 1, so every selector's target is the same: W(C) is the number above C.
 

@@ -194,44 +194,6 @@ def choose(plan, histograms, seed=0):
     return selector_for(plan).select(plan, tail, source=SOURCE).threshold
 
 
-@cases
-@pytest.mark.parametrize(
-    "rows",
-    [[[0, 0, 0]] * 5, [[5, 5, 5]] * 60, [[1, 0, 0]] * 50 + [[2_000_000, 1, 0]], [[900_000] * 3] * 30],
-    ids=["empty", "equal", "one giant", "giants"],
-)
-def test_the_choice_stays_on_the_grid_between_c_min_and_c_m(mechanism, selector, rows):
-    for epsilon_select in (1e-2, 0.1, 50.0):
-        plan = plan_of(
-            users=len(rows), participants=4, mechanism=mechanism, selector=selector,
-            epsilon_select=epsilon_select, min_threshold=2.5, max_threshold=400.25,
-        )  # fmt: skip
-        for seed in range(3):
-            chosen = choose(plan, histograms_of(rows), seed)
-            assert chosen.bits == plan.grid_bits
-            assert 2.5 <= chosen.value <= 400.25
-
-
-@cases
-def test_one_candidate_is_chosen(mechanism, selector):
-    plan = plan_of(mechanism=mechanism, selector=selector, min_threshold=20.0, max_threshold=20.0)
-    assert choose(plan, histograms_of([[1, 2, 3], [50, 0, 0]])).value == 20.0
-
-
-@cases
-def test_a_large_budget_finds_the_best_candidate(mechanism, selector):
-    sizes = np.geomspace(2, 90, 4000).astype(int)
-    histograms = histograms_of([[int(size), 0, 0] for size in sizes])
-    plan = plan_of(
-        users=4000, mechanism=mechanism, selector=selector, epsilon=0.05,
-        epsilon_select=1e3, delta_select=1e-2, max_threshold=100.0,
-    )  # fmt: skip
-    best = float(np.sort(sizes)[-int(plan.noise_price)])
-    assert 10 < best < 90, "the population must make the choice a real one"
-    for seed in range(3):
-        assert np.log(choose(plan, histograms, seed).value / best) == pytest.approx(0, abs=0.15)
-
-
 def exact_tail(plan, histograms):
     vector = tail_vector(
         histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
