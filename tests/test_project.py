@@ -92,12 +92,12 @@ def python(code: str, *, cwd: Path, **environment: str) -> str:
     return finished.stdout
 
 
-def copy_of_the_tree(target: Path) -> Path:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
     """The files that make the package, as a checkout elsewhere has them."""
-    target.mkdir()
-    for folder in FOLDERS:
+    target = tmp_path / "tree"
+    for folder in (*FOLDERS, "tests"):
         shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", target / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target / name)
     return target
@@ -174,8 +174,7 @@ class TestPackage:
         assert set(tool["packages"]) == set(on_disk)
         assert tool["package-dir"] == on_disk
 
-    def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tmp_path: Path) -> None:
-        tree = copy_of_the_tree(tmp_path / "tree")
+    def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tree: Path, tmp_path: Path) -> None:
         build = (
             "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"
         )
@@ -187,8 +186,7 @@ class TestPackage:
         page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
         assert files == inside | page | {"fedhist/py.typed"}
 
-    def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tmp_path: Path) -> None:
-        tree = copy_of_the_tree(tmp_path / "tree")
+    def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tree: Path, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         code = (

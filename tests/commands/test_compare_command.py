@@ -87,13 +87,6 @@ class TestRows:
         assert {row["delta"] for row in rows} == {1 / 600}
         assert {row["threshold_mean"] for row in rows if row["selector"] == "fixed"} == {5}
 
-    def test_several_sets_stand_side_by_side(self, fedhist):
-        rows = fedhist(
-            "compare", *SMALL, "--synthetic", "poisson", "--synthetic", "paper-non-iid", "--selectors", "oracle",
-            "--json",
-        ).document()  # fmt: skip
-        assert [row["data"] for row in rows] == ["poisson", "paper-non-iid"]
-
 
 class TestFolder:
     def test_the_files_are_there_and_agree(self, fedhist, tmp_path):
@@ -187,15 +180,6 @@ class TestPopulations:
         rows = fedhist("compare", *arguments, *FEW, "--json").document()
         return [(row["data"], row["items"]) for row in rows]
 
-    def test_files_of_one_name_are_called_by_more_of_their_paths(self, fedhist, tmp_path):
-        for place, more in (("x/visits.csv", ""), ("y/visits.csv", "u1,a\n"), ("y/other.csv", "u2,a\n")):
-            (tmp_path / place).parent.mkdir(exist_ok=True)
-            (tmp_path / place).write_text(DATA + more)
-        found = self.found(
-            fedhist, "--data", "x/visits.csv", "--data", "y/visits.csv", "--data", "y/other.csv"
-        )
-        assert [name for name, _ in found] == ["x/visits.csv", "y/visits.csv", "other"]
-
     def test_files_of_equal_bytes_are_refused_by_name_before_anything_runs(self, fedhist, tmp_path):
         for name in ("a.csv", "copy.csv"):
             (tmp_path / name).write_text(DATA)
@@ -251,10 +235,9 @@ def test_names_are_as_short_as_they_can_be():
     assert list(names.values()) == [
         "p/a.csv", "a.npz", "a.csv.gz", "c.csv", "synthetic:zipf", "zipf.csv", "w",
     ]  # fmt: skip
-    assert names_of([Path("x/visits.csv"), Path("words.csv")]) == {
-        Path("x/visits.csv"): "visits",
-        Path("words.csv"): "words",
-    }
+    paths = [Path("x/visits.csv"), Path("y/visits.csv"), Path("y/words.csv")]
+    assert names_of(paths) == dict(zip(paths, ["x/visits.csv", "y/visits.csv", "words"], strict=True))
+    assert names_of(paths[1:]) == dict(zip(paths[1:], ["visits", "words"], strict=True))
 
 
 RUN = [

@@ -71,6 +71,9 @@ class TestTerminal:
             assert is_clean(outcome.out), (command, outcome.out)
             assert is_clean(outcome.err), (command, outcome.err)
             assert "\nfaked" not in outcome.out
+            # Brackets are no markup.
+            if command[0] == "run" or command[:2] == ("ledger", "show"):
+                assert "[bold]" in outcome.out
 
     @pytest.mark.parametrize(
         "command",

@@ -246,13 +246,6 @@ class TestSummary:
         assert "clipped" not in text
         assert "not private" not in text
 
-    def test_a_file_name_with_brackets_is_printed_as_it_is(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        data = write_npz(tmp_path / "[red]x[ab].npz", np.full((9, 2), 3))
-        outcome = fedhist("run", "--data", data, "--ledger", "l.db")
-        assert outcome.code == 0
-        assert "[red]x[ab].npz" in outcome.out
-        assert "[red]x[ab].npz" in fedhist("ledger", "show", "l.db").out
-
     def test_the_oracle_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
         outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-truth")
         assert "chosen by oracle (not private)" in outcome.out

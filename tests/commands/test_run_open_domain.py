@@ -12,7 +12,7 @@ import pytest
 from fedhist.protocol.plan import Plan
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
-from tests.builders import Fedhist, files_in, population_of, rows_of, runs_in, write_npz, write_records
+from tests.builders import Fedhist, files_in, population_of, rows_of, runs_in, write_records
 
 SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
 FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
@@ -48,19 +48,6 @@ class TestJson:
         assert noise["delta"] <= document["plan"]["delta"]
         assert document["total"] == {"epsilon": pytest.approx(4.1), "delta": noise["delta"]}
         assert document["bytes_per_user"]["select"] > document["bytes_per_user"]["release"] > 45
-
-    def test_the_recall_is_the_share_of_all_items_that_somebody_has(
-        self, fedhist: Fedhist, tmp_path: Path
-    ) -> None:
-        table = np.zeros((200, 8), dtype=int)
-        table[:, :3], table[0, 3] = 2, 1
-        data = write_npz(tmp_path / "d.npz", table)
-        document = fedhist(
-            "run", "--domain", "open", "--data", data, "--json", "--seed", 2, "--epsilon", 9,
-            "--selector", "fixed", "--threshold", 7,
-        ).document()  # fmt: skip
-        assert document["released_items"] == 3
-        assert document["precision_recall"] == {"precision": 1, "recall": 0.75}
 
     def test_a_person_can_read_it(self, fedhist: Fedhist) -> None:
         document = fedhist(*SMALL, "--json").document()

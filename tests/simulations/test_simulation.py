@@ -318,15 +318,13 @@ class TestOpenDomain:
         assert min(fixed, key=fixed.__getitem__) not in (1, 200)
         assert mean_loss(plan) <= 1.02 * min(fixed.values())
 
-    def test_keys_above_the_bar_are_named_and_counted(self) -> None:
-        population = HeavyTailedPopulation(users=1500, items=80, seed=2)
-        result = simulate(population, Plan(users=1500, domain="open", epsilon=3.0), seed=2)
-        release = result.release
-        assert release.labels is not None
-        assert len(release.labels) == len(release.histogram)
-        assert release.bar is not None
-        assert (release.histogram > release.bar).all()
-        assert known(result).recall == len(release.labels) / np.count_nonzero(population.totals())
+    def test_the_recall_is_the_share_of_all_items_that_somebody_has(self) -> None:
+        table = np.zeros((200, 8), dtype=int)
+        table[:, :3], table[0, 3] = 2, 1
+        plan = Plan(users=200, domain="open", epsilon=9.0, selector="fixed", threshold=7.0)
+        result = simulate(population_of(table), plan, seed=2)
+        assert result.release.labels == [0, 1, 2]
+        assert result.to_json()["precision_recall"] == {"precision": 1, "recall": 0.75}
 
 
 class TestDebiasing:
