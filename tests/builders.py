@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("fedhist", "protocol", "client", "server", "simulations")
 
 
+@cache
 def sources() -> dict[str, str]:
     """Every module of the product, by its path in the project."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
