@@ -77,8 +77,8 @@ class Result:
     """A release with what it cost, what was sent, how long it took, and how good it is, where known.
 
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
-    and in `rounds`. Times are always here, for the one who runs it; what is shared (`to_json`) has them only beside
-    `diagnostics`.
+    and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
+    beside `diagnostics`.
     """
 
     release: Release
@@ -103,7 +103,7 @@ class Result:
 
     @property
     def users(self) -> dict[str, int]:
-        """How many users' answers are in the sum, by round; fewer than the plan's where participants dropped out."""
+        """The number of users in the sum, by round; fewer than the plan's where participants dropped out."""
         return {name: report.users for name, report in self.rounds.items()}
 
     @property
@@ -187,11 +187,11 @@ def simulate(
     Args:
         population: the users.
         plan: what to run; its users and items must be the population's.
-        seed: makes the run repeatable, noise and all, so its release protects nobody from whoever knows the
+        seed: makes the run repeatable, noise and all, so its release protects nobody from somebody who knows the
             seed. None draws from the operating system.
         truth: also measure the error against the true histogram, and sizes and times that depend on the data, none of
-            which is private. A population without a single count has no relative error and is refused; without `truth`
-            it gets its noise like any, and a list of items that was read off the data is refused.
+            which is private. A population without a single count has no relative error and is refused. Without
+            `truth` it is noised like any other, and a list of items that was read off the data is refused.
         journal: called with each charge before its noise is drawn; a persistent ledger. It refuses a list of items that
             was read off the data.
         on_phase: called with the name of each phase as it begins.
@@ -214,7 +214,7 @@ def simulate(
     def entered(state: State) -> None:
         clock.state(state)
         tell(state)
-        # Of a masked round the engine itself tells what both sides see.
+        # In a masked round the engine itself reports what both sides see.
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
 
@@ -321,9 +321,10 @@ def check_labels(population: Population, plan: Plan) -> None:
 def _check_fits(population: Population, plan: Plan) -> None:
     items = None if plan.is_open else population.domain_size
     if (plan.users, plan.items) != (population.users, items):
+        planned = f"{plan.users} users" + ("" if plan.is_open else f" and {plan.items} items")
         raise InvalidPopulation(
-            f"the population has {population.users} users and {population.domain_size} items, and the plan "
-            f"{plan.users} and {plan.items}",
+            f"the population has {population.users} users and {population.domain_size} items, but the plan is for "
+            f"{planned}",
             allowed="a plan made for this population",
         )
 

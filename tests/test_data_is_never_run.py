@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.builders import sources
+
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "copyreg", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
 UNSAFE = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
@@ -35,15 +35,9 @@ def found(source: str) -> list[str]:
     return names
 
 
-def modules() -> list[Path]:
-    folders = ("fedhist", "protocol", "client", "server", "simulations")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-
-
 def test_no_module_runs_data() -> None:
-    assert modules()
-    places = {str(path.relative_to(ROOT)): found(path.read_text()) for path in modules()}
-    assert {place: names for place, names in places.items() if names} == {}
+    assert sources()
+    assert {place: names for place, source in sources().items() if (names := found(source))} == {}
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from fedhist.commands.cli import cli
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.selection import SELECTORS
+from tests.builders import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPEN_DOMAIN = ROOT / "docs" / "open-domain.md"
@@ -25,7 +24,7 @@ RUNNABLE = [
     README,
     OPEN_DOMAIN,
     PLAN_AHEAD,
-    *(ROOT / "docs" / name for name in ("api.md", "masking.md", "trace.md")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("api", "masking", "trace")),
 ]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -176,10 +175,10 @@ def test_the_readme_has_commands_and_covers_the_ledger():
     assert {arguments[1] for arguments in used if arguments[0] == "ledger"} >= {"limit", "show"}
 
 
-def test_the_table_of_exit_codes_is_that_of_the_help():
+def test_the_table_of_exit_codes_is_that_of_the_help(fedhist):
     table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("| code | meaning |")[1]
     codes = re.findall(r"^\| (\d+) \|", table.split("\n\n")[0], re.MULTILINE)
-    help_text = " ".join(CliRunner().invoke(cli, ["--help"]).output.split())
+    help_text = " ".join(fedhist("--help").out.split())
     listed = re.findall(r"(?:: |, )(\d+) ", help_text[help_text.index("Exit codes") :])
     assert listed == codes == ["0", "1", "2", "3", "4", "5", "130"]
 
@@ -200,26 +199,24 @@ def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them
 
 
 @pytest.mark.parametrize("domain", [[], ["--domain", "open"]], ids=["closed", "open"])
-def test_a_session_in_the_readme_looks_like_a_run(domain, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_session_in_the_readme_looks_like_a_run(domain, fedhist, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    run = CliRunner().invoke(cli, ["run", *domain, "--users", "400", "--items", "10", "--seed", "1"])
-    assert run.exit_code == 0, run.output
+    run = fedhist("run", *domain, "--users", 400, "--items", 10, "--seed", 1)
+    assert run.code == 0, run.err
     beginning = shlex.join(["$", "fedhist", "run", *domain, "--seed"]).replace("'$'", "$")
     session = next(text for _, text in blocks(README, "console") if text.startswith(beginning))
-    assert row_labels(session) == row_labels(run.output)
+    assert row_labels(session) == row_labels(run.out)
 
 
-def test_the_sessions_on_planning_ahead_are_what_the_command_prints(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_sessions_on_planning_ahead_are_what_the_command_prints(fedhist, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     sessions = [text for _, text in blocks(PLAN_AHEAD, "console")]
     assert sessions
     for session in sessions:
         command, _, printed = session.partition("\n")
-        run = CliRunner().invoke(cli, shlex.split(command.removeprefix("$ fedhist ")))
-        assert run.exit_code == 0, run.output
-        assert [line.rstrip() for line in run.output.splitlines()] == printed.splitlines()
+        run = fedhist(*shlex.split(command.removeprefix("$ fedhist ")))
+        assert run.code == 0, run.err
+        assert [line.rstrip() for line in (run.out + run.err).splitlines()] == printed.splitlines()
 
 
 def row_labels(output: str) -> list[str]:

@@ -11,21 +11,21 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedhist
+from tests.builders import FOLDERS, ROOT, sources
 
-ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
     "protocol": {"display", "protocol"},
     "client": {"display", "protocol", "client"},
     "server": {"display", "protocol", "server"},
     "simulations": {"display", "protocol", "client", "server", "simulations"},
 }
-FOLDERS = ("fedhist", *LAYERS)
 HEAVY = ("numpy", "scipy", "polars", "dp_accounting", "rich", "cryptography", "flwr", "ray", "matplotlib")
 # protocol/ is pure: no network, no files, no clock.
 IMPURE = {
@@ -36,17 +36,18 @@ FLOWER_FILES = {"server/app.py", "client/app.py"}
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
 
 
-def modules() -> list[Path]:
-    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-
-
 def settings() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
 def imported(source: str) -> Iterator[str]:
     """Every module that the source names in an import, wherever it stands."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,11 +76,13 @@ def import_faults(source: str, place: str) -> list[str]:
 
 def random_faults(source: str) -> list[str]:
     """Uses of randomness that nobody passed in: numpy's global generator, Python's, an unseeded one."""
-    faults = [name for name in imported(source) if name.split(".")[0] in {"random", "secrets"}]
-    faults += [name for name in imported(source) if name.startswith("numpy.random")]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"np.random", "numpy.random"}:
-            faults += [] if node.attr in {"Generator", "Philox"} else [ast.unparse(node)]
+    own = ("random.", "secrets.", "numpy.random")
+    faults = [name for name in imported(source) if f"{name}.".startswith(own)]
+    for node in nodes(source):
+        if isinstance(node, ast.Attribute) and node.attr not in {"Generator", "Philox"}:
+            inside = node.value
+            if isinstance(inside, ast.Attribute) and inside.attr == "random":
+                faults += [ast.unparse(node)] if ast.unparse(inside) in {"np.random", "numpy.random"} else []
     return faults
 
 
@@ -97,26 +100,23 @@ def python(code: str, *, cwd: Path, **environment: str) -> str:
     return finished.stdout
 
 
-def copy_of_the_tree(target: Path) -> Path:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
     """The files that make the package, as a checkout elsewhere has them."""
-    target.mkdir()
-    for folder in FOLDERS:
+    target = tmp_path / "tree"
+    for folder in (*FOLDERS, "tests"):
         shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", target / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target / name)
     return target
 
 
 class TestImports:
-    @pytest.mark.parametrize("layer", LAYERS)
-    def test_they_point_down(self, layer: str) -> None:
-        paths = sorted((ROOT / layer).rglob("*.py"))
-        faults = {
-            str(p.relative_to(ROOT)): import_faults(p.read_text(), str(p.relative_to(ROOT))) for p in paths
-        }
-        assert paths
-        assert {place: found for place, found in faults.items() if found} == {}
+    def test_they_point_down(self) -> None:
+        inside = {place: source for place, source in sources().items() if place.split("/")[0] in LAYERS}
+        assert {place.split("/")[0] for place in inside} == set(LAYERS)
+        faults = {place: found for place, source in inside.items() if (found := import_faults(source, place))}
+        assert faults == {}
 
     @pytest.mark.parametrize(
         ("place", "source"),
@@ -145,15 +145,13 @@ class TestImports:
 
 
 class TestModules:
-    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-    def test_each_says_what_it_is_and_stays_readable(self, path: Path) -> None:
-        source = path.read_text()
-        assert ast.get_docstring(ast.parse(source))
-        assert len(source.splitlines()) < 450
+    def test_each_says_what_it_is_and_stays_readable(self) -> None:
+        assert [place for place, source in sources().items() if not ast.get_docstring(nodes(source)[0])] == []
+        assert [place for place, source in sources().items() if source.count("\n") >= 450] == []
 
-    @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-    def test_randomness_is_always_passed_in(self, path: Path) -> None:
-        assert random_faults(path.read_text()) == []
+    def test_randomness_is_always_passed_in(self) -> None:
+        faults = {place: found for place, source in sources().items() if (found := random_faults(source))}
+        assert faults == {}
 
     @pytest.mark.parametrize(
         "source",
@@ -172,17 +170,17 @@ class TestModules:
 class TestPackage:
     def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
         tool = settings()["tool"]["setuptools"]
+        folders = {Path(place).parent for place in sources()}
         on_disk = {
             ".".join(folder.parts if folder.parts[0] == "fedhist" else ("fedhist", *folder.parts)): str(
                 folder
             )
-            for folder in {path.relative_to(ROOT).parent for path in modules()}
+            for folder in folders
         }
         assert set(tool["packages"]) == set(on_disk)
         assert tool["package-dir"] == on_disk
 
-    def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tmp_path: Path) -> None:
-        tree = copy_of_the_tree(tmp_path / "tree")
+    def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tree: Path, tmp_path: Path) -> None:
         build = (
             "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"
         )
@@ -190,13 +188,11 @@ class TestPackage:
         built = tmp_path / "built"
         assert [path.name for path in built.iterdir()] == ["fedhist"]
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
-        expected = {str(path.relative_to(ROOT)) for path in modules()}
-        inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in expected}
+        inside = {name if name.startswith("fedhist/") else f"fedhist/{name}" for name in sources()}
         page = {f"fedhist/simulations/report/{name}" for name in ("report.css", "report.js", "template.html")}
         assert files == inside | page | {"fedhist/py.typed"}
 
-    def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tmp_path: Path) -> None:
-        tree = copy_of_the_tree(tmp_path / "tree")
+    def test_a_plain_checkout_works_uninstalled_from_any_folder(self, tree: Path, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         code = (

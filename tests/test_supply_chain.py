@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.builders import ROOT
+
 LOCK = (ROOT / "requirements-ci.lock").read_text(encoding="utf-8")
 ENTRY = re.compile(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 LOCKED = {match[1]: Version(match[2]) for match in ENTRY.finditer(LOCK)}

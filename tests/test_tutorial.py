@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from tests.builders import ROOT
+
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -39,31 +40,3 @@ def test_a_cell_shows_what_it_prints_and_its_last_expression(runner: ModuleType)
     assert runner.run_cell("y = x", names, where="here") == []
     with pytest.raises(ZeroDivisionError):
         runner.run_cell("1 / 0", names, where="here")
-
-
-def test_a_name_that_wants_to_be_an_element_stays_a_name() -> None:
-    import numpy as np
-
-    import fedhist
-    from fedhist.protocol.plan import Plan
-    from fedhist.server.releases.contract import Release
-
-    plan = Plan(users=3, domain="open")
-    release = Release(
-        plan=plan,
-        threshold=2.0,
-        histogram=np.array([5.0, 4.0]),
-        standard_error=1.0,
-        charges=(),
-        private=True,
-        seeded=True,
-        labels=["<script>alert(1)</script>", "\u202eabc"],
-    )
-    shown = release._repr_html_()
-    assert "<script" not in shown
-    assert "&lt;script&gt;alert(1)" in shown
-    assert "⟨U+202E⟩abc" in shown
-    assert "simulation only" in shown
-    assert "epsilon" in plan._repr_html_()
-    ledger = fedhist.Ledger()
-    assert "basic composition" in ledger._repr_html_()

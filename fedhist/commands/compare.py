@@ -282,7 +282,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
         raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
     if flags["threshold"] and "fixed" not in selectors:
         raise InvalidInput(
-            "--threshold without the selector fixed", allowed="--threshold with --selectors fixed,..."
+            "--threshold needs the selector fixed", allowed="--threshold with --selectors fixed,..."
         )
     check_releases(flags["release"] or (), domain=domain, mechanism=mechanism)
     varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
@@ -329,7 +329,7 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
 def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
     if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
         raise InvalidInput(
-            "--users and --items shape the synthetic population and --data names a file",
+            "--users and --items shape the synthetic population, but --data names a file",
             allowed="one or the other",
             advice="keep part of a file's items with --top-items",
         )

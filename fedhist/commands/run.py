@@ -93,7 +93,7 @@ def run_here(flags: dict[str, Any]) -> None:
         with recorded_run(
             plan,
             target=target,
-            # How many names an open domain has is for the truth alone, and so is whether there is room for them.
+            # The number of an open domain's names depends on the data, and so does the room that they need.
             labels=loaded.labels if options.truth or not plan.is_open else None,
             ledger=options.ledger,
             label=options.label,
@@ -134,7 +134,7 @@ def _target(options: Options, started: datetime) -> Path | None:
 
 def _check_ready(options: Options, loaded: Loaded, plan: Plan) -> None:
     """Refuse what can't run, before anything is charged."""
-    # Again, of what was read: a file may have names that its list of contents did not show.
+    # Checked again on what was read: a file may have names that its list of contents did not show.
     _check_items(options, origin_of(loaded.population))
     check_runnable(plan, simulated=True)
     if options.truth:
@@ -145,13 +145,13 @@ def _check_ready(options: Options, loaded: Loaded, plan: Plan) -> None:
 def _check(options: Options, *, masked: bool) -> None:
     if options.synthetic is None and (options.users is not None or options.items is not None):
         raise InvalidInput(
-            "--users and --items shape the synthetic population and --data names a file",
+            "--users and --items shape the synthetic population, but --data names a file",
             allowed="one or the other",
             advice="keep part of a file's items with --top-items",
         )
     if options.normalise is not None and options.synthetic is not None:
         raise InvalidInput(
-            "--normalise without --data FILE", allowed="--normalise with a data file that has names"
+            "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
     if options.items_file is not None and (options.synthetic is not None or options.top_items is not None):
         raise InvalidInput(
@@ -159,9 +159,11 @@ def _check(options: Options, *, masked: bool) -> None:
             allowed="--items-file with --data, without --top-items",
         )
     if options.trace and options.as_json and options.out is None:
-        raise InvalidInput("--trace with --json and no folder", allowed="--trace with --out")
+        raise InvalidInput(
+            "--trace has no folder to write to", allowed="--trace with --out, or without --json"
+        )
     if options.quiet and options.verbose:
-        raise InvalidInput("--quiet and --verbose", allowed="one or the other")
+        raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
     if options.nodes is not None and options.engine not in ON_NODES and not masked:
         raise InvalidInput(
             f"the engine {options.engine} has no nodes",

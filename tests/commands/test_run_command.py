@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import json
 import os
 import pty
@@ -16,43 +16,26 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-import scipy.sparse
 
 from fedhist.commands import cli, run_options
 from fedhist.commands import run as run_command
 from fedhist.protocol.plan import Plan
 from fedhist.server import recorded_run
 from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
+from fedhist.server.selection import SELECTORS
+from fedhist.simulations.datasets.loading import Wanted, load
+from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
 SMALL = ("run", "--users", 300, "--items", 20)
+FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
 WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 
 
-# What the fixture `fedhist` gives: it returns the exit code, the output and the errors of a call.
-Fedhist = Callable[..., Any]
-
-
-def write_csv(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def write_npz(path: Path, table: Any) -> Path:
-    scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.asarray(table)))
-    return path
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def files_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
 class TestJson:
-    def test_it_is_one_document_with_every_promised_key_and_nothing_else(self, fedhist: Fedhist) -> None:
+    def test_it_is_one_document_with_every_promised_key_and_nothing_else(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
         outcome = fedhist(*SMALL, "--json")
         document = outcome.document()
         assert outcome.err == ""
@@ -64,13 +47,15 @@ class TestJson:
         }  # fmt: skip
         assert "trials" not in document
         assert document["released_items"] == 20
-        assert set(document["total"]) == set(document["tight"]) == {"epsilon", "delta"}
         assert set(document["bytes_per_user"]) == {"select", "release"}
         assert document["relative_loss"] > 0
         assert 1 <= document["threshold"] <= 1500
-
-    def test_the_ledger_has_an_entry_for_each_mechanism_and_the_totals_add_up(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json").document()
+        assert set(document["seconds"]) >= {"population", "select", "release", "truth"}
+        assert all(spent >= 0 for spent in document["seconds"].values())
+        assert set(document["not_private"]) >= {"relative_loss", "clipped_users"}
+        # The plan without flags is the plan of the library.
+        assert document["plan"] == json.loads(json.dumps(Plan(users=300, items=20).to_json()))
+        assert files_in(tmp_path) == []
         select, release = document["ledger"]
         for entry in (select, release):
             assert set(entry) >= {
@@ -80,27 +65,8 @@ class TestJson:
         assert (select["epsilon"], select["delta"]) == (0.1, 0)
         assert (release["epsilon"], release["delta"]) == (1, 1e-6)
         assert document["total"] == {"epsilon": pytest.approx(1.1), "delta": 1e-6}
+        assert set(document["tight"]) == {"epsilon", "delta"}
         assert 1 <= document["tight"]["epsilon"] < 1.1
-
-    def test_seconds_tell_every_phase(self, fedhist: Fedhist) -> None:
-        seconds = fedhist(*SMALL, "--json").document()["seconds"]
-        assert set(seconds) >= {"population", "select", "release", "truth"}
-        assert all(spent >= 0 for spent in seconds.values())
-
-    def test_nothing_is_written_unless_a_folder_is_named(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        fedhist(*SMALL, "--json")
-        assert files_in(tmp_path) == []
-        document = fedhist(*SMALL, "--json", "--out", "result").document()
-        assert json.loads((tmp_path / "result/result.json").read_text()) == document
-
-    def test_without_the_truth_there_is_no_error_to_tell(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json", "--no-truth").document()
-        assert document["relative_loss"] is None
-        assert not {"clipping_error", "noise_error", "clipped_users", "clipped_mass"} & set(document)
-
-    def test_what_was_measured_against_the_truth_is_named(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json").document()
-        assert set(document["not_private"]) >= {"relative_loss", "clipped_users"}
 
 
 class TestFlags:
@@ -112,64 +78,59 @@ class TestFlags:
             "--max-threshold", "--sparsity", "--trials", "--out", "--json", "--ledger",
         }  # fmt: skip
 
-    def test_the_plan_without_flags_is_the_plan_of_the_library(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json").document()
-        assert document["plan"] == json.loads(json.dumps(Plan(users=300, items=20).to_json()))
-
-    def test_the_population_without_flags_has_50_000_users(self, fedhist: Fedhist) -> None:
-        plan = fedhist("run", "--json", "--no-truth", "--selector", "fixed", "--threshold", 20).document()[
-            "plan"
-        ]
-        assert (plan["users"], plan["items"]) == (50_000, 1_000)
+    def test_the_population_without_flags_has_50_000_users(self) -> None:
+        population = load(Wanted(), 0).population
+        assert (population.users, population.domain_size) == (50_000, 1_000)
 
     @pytest.mark.parametrize(
-        ("flags", "expected"),
+        ("settings", "follows"),
         [
-            (["--domain", "closed"], {"domain": "closed"}),
-            (["--mechanism", "gaussian"], {"mechanism": "gaussian", "delta": 1e-6}),
+            ({"mechanism": "gaussian", "delta": 1e-9}, {}),
+            ({"mechanism": "laplace"}, {"delta": 0, "selector": "weighted-quantile"}),
+            ({"delta": 0}, {"mechanism": "laplace"}),
+            ({"selector": "dpsgd", "delta_select": 1e-7}, {}),
             (
-                ["--mechanism", "laplace"],
-                {"mechanism": "laplace", "delta": 0, "selector": "weighted-quantile"},
+                {
+                    "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace",
+                    "min_threshold": 2, "max_threshold": 64, "candidates": 32, "sparsity": 4,
+                    "calibration": "classic", "minimum_cohort": 300,
+                },
+                {},
             ),
-            (["--delta", "0"], {"mechanism": "laplace", "delta": 0}),
-            (["--delta", "1e-9"], {"mechanism": "gaussian", "delta": 1e-9}),
-            (["--epsilon", "0.5"], {"epsilon": 0.5}),
-            (["--epsilon-select", "0.25"], {"epsilon_select": 0.25}),
-            (["--selector", "dpsgd", "--delta-select", "1e-7"], {"selector": "dpsgd", "delta_select": 1e-7}),
-            (["--selector", "output-perturbation"], {"selector": "output-perturbation"}),
-            (["--selector", "m-quantile"], {"selector": "m-quantile"}),
-            (["--selector", "fixed", "--threshold", "7.5"], {"selector": "fixed", "threshold": 7.5}),
-            (["--selector", "oracle"], {"selector": "oracle"}),
-            (["--neighbours", "replace"], {"neighbours": "replace"}),
-            (["--min-threshold", "2", "--max-threshold", "64"], {"min_threshold": 2, "max_threshold": 64}),
-            (["--candidates", "32"], {"candidates": 32}),
-            (["--sparsity", "4"], {"sparsity": 4}),
-            (["--calibration", "classic"], {"calibration": "classic"}),
-            (["--minimum-cohort", "300"], {"minimum_cohort": 300}),
+            (
+                {"domain": "open"},
+                {"mechanism": "laplace", "selector": "exponential-v", "release": "truncated-laplace"},
+            ),
+            (
+                {
+                    "domain": "open", "mechanism": "laplace", "selector": "exponential-sharp",
+                    "release": "laplace-threshold", "statistic": "bucketed", "buckets": 32, "delta": 1e-9,
+                },
+                {},
+            ),
         ],
-    )
+    )  # fmt: skip
     def test_a_flag_reaches_the_plan(
-        self, fedhist: Fedhist, flags: list[str], expected: dict[str, Any]
+        self, fedhist: Fedhist, settings: dict[str, Any], follows: dict[str, Any]
     ) -> None:
-        plan = fedhist(*SMALL, "--json", *flags).document()["plan"]
-        assert {name: plan[name] for name in expected} == expected
+        flags = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
+        plan = fedhist(*SMALL, "--json", "--no-truth", *flags).document()["plan"]
+        assert {name: plan[name] for name in settings | follows} == settings | follows
 
     def test_a_fixed_threshold_is_used_and_costs_nothing(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json", "--selector", "fixed", "--threshold", 12).document()
+        document = fedhist(*FIXED, 12).document()
         assert document["threshold"] == 12
         assert [entry["round"] for entry in document["ledger"]] == ["release"]
         assert document["total"] == {"epsilon": 1, "delta": 1e-6}
         assert document["bytes_per_user"]["select"] == 0
 
     def test_replacement_needs_more_noise(self, fedhist: Fedhist) -> None:
-        fixed = (*SMALL, "--json", "--selector", "fixed", "--threshold", 8)
-        added = fedhist(*fixed).document()["standard_error"]
-        replaced = fedhist(*fixed, "--neighbours", "replace").document()["standard_error"]
+        added = fedhist(*FIXED, 8).document()["standard_error"]
+        replaced = fedhist(*FIXED, 8, "--neighbours", "replace").document()["standard_error"]
         assert replaced == pytest.approx(2**0.5 * added, rel=1e-3)
 
     def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        table = np.tile([[1, 5, 0, 9]], (50, 1))
-        data = write_npz(tmp_path / "d.npz", table)
+        data = write_npz(tmp_path / "d.npz", np.tile([[1, 5, 0, 9]], (50, 1)))
         outcome = fedhist(
             "run", "--data", data, "--top-items", 2, "--epsilon", 1e4, "--out", "r", "--seed", 1,
             "--selector", "fixed", "--threshold", 20,
@@ -183,17 +144,17 @@ class TestFlags:
         assert fedhist(*SMALL, "--json", "--top-items", 3).document()["released_items"] == 3
 
     def test_an_items_file_fixes_the_domain_and_its_order(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        data = write_csv(tmp_path / "d.csv", "user,item\n" + "u1,pear\nu2,apple\nu3,apple\n" * 20)
-        items = write_csv(tmp_path / "items.txt", "\ufeffapple\r\nplum\npear\n")
-        outcome = fedhist("run", "--data", data, "--items-file", items, "--out", "r", "--epsilon", 1e4)
+        rows = [("u1", "pear", 1), ("u2", "apple", 1), ("u3", "apple", 1)] * 20
+        data = write_records(tmp_path / "d.csv", rows)
+        (tmp_path / "items.txt").write_text("\ufeffapple\r\nplum\npear\n", encoding="utf-8")
+        outcome = fedhist("run", "--data", data, "--items-file", "items.txt", "--out", "r", "--epsilon", 1e4)
         assert outcome.code == 0
-        rows = rows_of(tmp_path / "r/histogram.csv")
-        assert [row["item"] for row in rows] == ["apple", "plum", "pear"]
+        assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == ["apple", "plum", "pear"]
         assert "read off the data" not in outcome.out
 
-    def test_help_names_every_selector_and_the_defaults(self, fedhist: Fedhist) -> None:
+    def test_help_names_every_selector_every_release_and_the_defaults(self, fedhist: Fedhist) -> None:
         text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
-        for name in ("weighted-quantile", "dpsgd", "output-perturbation", "m-quantile", "oracle", "50000"):
+        for name in (*SELECTORS, *KeysAboveBar.names, "50000"):
             assert name in text
 
     def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:
@@ -211,29 +172,19 @@ class TestFlags:
 
 
 class TestSeedsAndTrials:
-    def test_the_same_seed_is_the_same_release(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        for name in ("a", "b"):
-            assert fedhist(*SMALL, "--seed", 5, "--out", name).code == 0
-        first, second = ((tmp_path / name / "histogram.csv").read_bytes() for name in ("a", "b"))
-        assert first == second
-
-    def test_another_seed_is_another_release(self, fedhist: Fedhist) -> None:
-        losses = {fedhist(*SMALL, "--seed", s, "--json").document()["relative_loss"] for s in (5, 6)}
-        assert len(losses) == 2
-
-    def test_without_a_seed_two_releases_differ(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        for name in ("a", "b"):
-            assert fedhist(*SMALL, "--out", name).code == 0
-        first, second = ((tmp_path / name / "histogram.csv").read_bytes() for name in ("a", "b"))
-        assert first != second
-
-    def test_a_seeded_release_is_marked_as_a_simulation(self, fedhist: Fedhist) -> None:
-        seeded, drawn = (fedhist(*SMALL, "--json", *seed).document() for seed in (["--seed", 1], []))
-        assert seeded["simulation_only"] is True
-        assert seeded["seed"] == 1
-        assert any("seed" in note for note in seeded["notes"])
-        assert drawn["simulation_only"] is False
-        assert drawn["seed"] is None
+    def test_a_seed_repeats_the_release_and_marks_it_and_without_one_each_is_new(
+        self, fedhist: Fedhist
+    ) -> None:
+        written = []
+        for number, seed in enumerate((5, 5, 6, None, None)):
+            flags = () if seed is None else ("--seed", seed)
+            assert fedhist(*SMALL, *flags, "--out", f"r{number}").code == 0
+            document = document_in(f"r{number}")
+            assert (document["seed"], document["simulation_only"]) == (seed, seed is not None)
+            assert any("seed" in note for note in document["notes"]) == (seed is not None)
+            written.append(Path(f"r{number}/histogram.csv").read_bytes())
+        assert written[0] == written[1]
+        assert len(set(written)) == 4
 
     def test_trials_run_the_seeds_from_s_on_and_the_top_is_their_mean(self, fedhist: Fedhist) -> None:
         document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
@@ -247,20 +198,22 @@ class TestSeedsAndTrials:
             assert single["relative_loss"] == trial["relative_loss"]
             assert single["threshold"] == trial["threshold"]
 
-    def test_trials_without_a_seed_begin_at_0(self, fedhist: Fedhist) -> None:
-        trials = fedhist(*SMALL, "--json", "--trials", 2).document()["trials"]
-        assert [trial["seed"] for trial in trials] == [0, 1]
-
-    def test_trials_over_a_file_repeat_the_noise_only(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_trials_over_a_file_begin_at_seed_0_and_repeat_the_noise_only(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
         data = write_npz(tmp_path / "d.npz", np.full((40, 3), 2))
         arguments = ("run", "--data", data, "--json", "--trials", 3, "--selector", "fixed", "--threshold", 9)
-        losses = [trial["relative_loss"] for trial in fedhist(*arguments).document()["trials"]]
-        assert len(set(losses)) == 3
+        trials = fedhist(*arguments).document()["trials"]
+        assert [trial["seed"] for trial in trials] == [0, 1, 2]
+        assert len({trial["relative_loss"] for trial in trials}) == 3
 
     def test_trials_are_summed_up_for_a_reader(self, fedhist: Fedhist) -> None:
         text = fedhist(*SMALL, "--seed", 3, "--trials", 2).out
         assert "2 trials" in text
         assert "mean" in text
+        # A pipe gets whole lines without escapes.
+        assert "\x1b" not in text
+        assert "…" not in text
 
 
 class TestSummary:
@@ -286,11 +239,6 @@ class TestSummary:
             assert words in text
         assert "written: r/result.json" in text
 
-    def test_a_pipe_gets_whole_lines_without_escapes(self, fedhist: Fedhist) -> None:
-        text = fedhist(*SMALL, "--trials", 2).out
-        assert "\x1b" not in text
-        assert "…" not in text
-
     def test_what_only_a_simulation_knows_is_marked(self, fedhist: Fedhist) -> None:
         assert "not private" in fedhist(*SMALL).out
         text = fedhist(*SMALL, "--no-truth").out
@@ -298,42 +246,18 @@ class TestSummary:
         assert "clipped" not in text
         assert "not private" not in text
 
-    def test_a_file_name_with_brackets_is_printed_as_it_is(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        data = write_npz(tmp_path / "[red]x[ab].npz", np.full((9, 2), 3))
-        outcome = fedhist("run", "--data", data, "--ledger", "l.db")
-        assert outcome.code == 0
-        assert "[red]x[ab].npz" in outcome.out
-        assert "[red]x[ab].npz" in fedhist("ledger", "show", "l.db").out
-
-    def test_a_release_worse_than_nothing_says_so(self, fedhist: Fedhist) -> None:
-        text = fedhist(*SMALL, "--seed", 1, "--epsilon", 0.001).out
-        assert "all-zero histogram" in text
-
-
-class TestOracle:
-    def test_it_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_the_oracle_is_marked_not_private_in_every_output(self, fedhist: Fedhist, tmp_path: Path) -> None:
         outcome = fedhist(*SMALL, "--selector", "oracle", "--out", "r", "--no-truth")
         assert "chosen by oracle (not private)" in outcome.out
         assert "note: not private" in outcome.out
-        written = json.loads((tmp_path / "r/result.json").read_text())
         printed = fedhist(*SMALL, "--selector", "oracle", "--json", "--no-truth").document()
-        for document in (written, printed):
+        for document in (document_in("r"), printed):
             assert document["private"] is False
             assert any(note.startswith("not private") for note in document["notes"])
             assert document["ledger"][0]["private"] is False
             assert document["total"]["epsilon"] is None
             assert document["tight"]["epsilon"] is None
         assert (tmp_path / "r/NOT-PRIVATE.txt").read_text().startswith("not private")
-
-    def test_a_private_release_is_not_marked(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--out", "r").code == 0
-        assert files_in(tmp_path / "r") == WRITTEN
-
-    def test_a_ledger_refuses_it_and_is_not_even_made(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        outcome = fedhist(*SMALL, "--selector", "oracle", "--ledger", "l.db", "--out", "r")
-        assert outcome.code == 2
-        assert "not private" in outcome.err
-        assert files_in(tmp_path) == []
 
 
 class TestLedger:
@@ -371,7 +295,7 @@ class TestLedger:
         assert fedhist("ledger", "limit", "l.db", "--epsilon", 3, "--delta", 0.1).code == 0
         assert fedhist(*SMALL, "--json", "--trials", 3, "--ledger", "l.db").code == 3
         assert fedhist(*SMALL, "--json", "--trials", 2, "--ledger", "l.db").code == 0
-        (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
+        (run,) = runs_in("l.db")
         assert len(run.charges) == 4
         assert run.charged.epsilon == pytest.approx(2.2)
 
@@ -380,7 +304,7 @@ class TestLedger:
         outcome = fedhist(*SMALL, "--ledger", "l.db", "--neighbours", "replace", "--out", "r")
         assert outcome.code == 2
         assert "neighbours" in outcome.err
-        assert len(BudgetFile.open(tmp_path / "l.db", create=False).runs()) == 1
+        assert len(runs_in("l.db")) == 1
         assert files_in(tmp_path) == ["l.db"]
 
     def test_a_round_that_fails_is_charged_for_what_it_looked_at(
@@ -393,7 +317,7 @@ class TestLedger:
         outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
         assert outcome.code == 1
         assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
-        (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
+        (run,) = runs_in("l.db")
         assert (run.status, run.reason) == ("failed", "NotWritten")
         assert run.charged.epsilon == pytest.approx(1.1)
         assert files_in(tmp_path) == ["l.db"]
@@ -404,11 +328,8 @@ class TestLedger:
     ) -> None:
         (tmp_path / "l.db").write_bytes(content)
         outcome = fedhist(*SMALL, "--json", "--ledger", "l.db")
-        if content:
-            assert outcome.code == 2
-            assert (tmp_path / "l.db").read_bytes() == content
-        else:
-            assert outcome.code == 0
+        assert outcome.code == (2 if content else 0)
+        assert not content or (tmp_path / "l.db").read_bytes() == content
 
 
 class TestResultFolder:
@@ -416,7 +337,7 @@ class TestResultFolder:
         document = fedhist(*SMALL, "--seed", 4, "--json", "--out", "r").document()
         folder = tmp_path / "r"
         assert files_in(folder) == WRITTEN
-        assert json.loads((folder / "result.json").read_text()) == document
+        assert document_in(folder) == document
         plan = json.loads((folder / "plan.json").read_text())
         assert plan == document["plan"]
         assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
@@ -428,24 +349,12 @@ class TestResultFolder:
 
     def test_labels_come_back_as_the_file_wrote_them(self, fedhist: Fedhist, tmp_path: Path) -> None:
         labels = ["007", "a, b", 'say "so"', "naïve", " spaced", "1e3"]
-        with (tmp_path / "d.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["user", "item", "count"])
-            for user in range(30):
-                writer.writerows([f"u{user}", label, 9 - place] for place, label in enumerate(labels))
+        pairs = [(user, place) for user in range(30) for place in range(len(labels))]
+        write_records(tmp_path / "d.csv", [(f"u{user}", labels[place], 9 - place) for user, place in pairs])
         outcome = fedhist("run", "--data", "d.csv", "--out", "r", "--epsilon", 100)
         assert outcome.code == 0
         assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == labels
         assert "--items-file" in outcome.out
-
-    def test_parquet_labels_and_counts(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        import polars as pl
-
-        table = pl.DataFrame({"user": [1, 1, 2] * 9, "item": [30, 10, 10] * 9, "count": [4, 1, 1] * 9})
-        table.write_parquet(tmp_path / "d.parquet")
-        assert fedhist("run", "--data", "d.parquet", "--out", "r").code == 0
-        rows = rows_of(tmp_path / "r/histogram.csv")
-        assert [row["item"] for row in rows] == ["30", "10"]
 
     def test_the_default_folder_is_new_every_time(self, fedhist: Fedhist, tmp_path: Path) -> None:
         for _ in range(3):
@@ -476,6 +385,11 @@ class TestResultFolder:
 SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
 
 
+def write_text(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def lying(path: Path) -> Path:
     path.write_bytes(b"PK\x03\x04 this is no archive")
     return path
@@ -483,35 +397,26 @@ def lying(path: Path) -> Path:
 
 BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "negative npz": (lambda f: write_npz(f / "d.npz", [[1, -2]]), "row 0, column 1 .* is negative"),
-    "fractional npz": (lambda f: write_npz(f / "d.npz", [[1.0], [2.5]]), "row 1, column 0 .*not a whole"),
     "nan npz": (lambda f: write_npz(f / "d.npz", [[np.nan]]), "not finite"),
-    "infinite npz": (lambda f: write_npz(f / "d.npz", [[np.inf, 1]]), "not finite"),
     "no rows npz": (lambda f: write_npz(f / "d.npz", np.zeros((0, 3))), "no users"),
     "no columns npz": (lambda f: write_npz(f / "d.npz", np.zeros((3, 0))), "0 items"),
     "nobody has anything": (lambda f: write_npz(f / "d.npz", np.zeros((4, 2))), "no user has any item"),
     "lying npz": (lambda f: lying(f / "d.npz"), "damaged"),
-    "text as npz": (lambda f: write_csv(f / "d.npz", SIMPLE), "does not hold what its suffix .npz says"),
-    "negative csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,-1\n"), "row 3 .* is negative"),
-    "fractional csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,1.5\n"), "row 3 .*not a whole"),
-    "nan csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,nan\n"), "row 3 .*not finite"),
-    "infinite csv": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,inf\n"), "row 3 .*not finite"),
-    "words as counts": (lambda f: write_csv(f / "d.csv", SIMPLE + "u3,a,many\n"), "row 3 .*not a number"),
-    "missing item": (lambda f: write_csv(f / "d.csv", "user,count\nu1,3\n"), "one column item"),
-    "missing user": (lambda f: write_csv(f / "d.csv", "person,item\nu1,a\n"), "one column user"),
-    "no rows csv": (lambda f: write_csv(f / "d.csv", "user,item,count\n"), "no rows"),
-    "only zeros csv": (lambda f: write_csv(f / "d.csv", "user,item,count\nu,a,0\n"), "no user has any item"),
-    "empty csv": (lambda f: write_csv(f / "d.csv", ""), "is empty"),
+    "text as npz": (lambda f: write_text(f / "d.npz", SIMPLE), "does not hold what its suffix .npz says"),
+    "negative csv": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,-1\n"), "row 3 .* is negative"),
+    "words as counts": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,many\n"), "row 3 .*not a number"),
+    "missing item": (lambda f: write_text(f / "d.csv", "user,count\nu1,3\n"), "one column item"),
+    "only zeros csv": (lambda f: write_text(f / "d.csv", "user,item,count\nu,a,0\n"), "no user has any item"),
+    "empty csv": (lambda f: write_text(f / "d.csv", ""), "is empty"),
     "binary csv": (lambda f: lying(f / "d.csv"), "does not hold what its suffix .csv says"),
-    "csv as parquet": (lambda f: write_csv(f / "d.parquet", SIMPLE), "suffix .parquet"),
-    "lying parquet": (lambda f: write_csv(f / "d.parquet", "PAR1 and no more"), "damaged"),
-    "unknown suffix": (lambda f: write_csv(f / "d.xlsx", SIMPLE), "suffix that is not known"),
+    "lying parquet": (lambda f: write_text(f / "d.parquet", "PAR1 and no more"), "damaged"),
+    "unknown suffix": (lambda f: write_text(f / "d.xlsx", SIMPLE), "suffix that is not known"),
     "no such file": (lambda f: f / "absent.csv", "there is no file"),
     "a folder": (lambda f: f, "suffix that is not known"),
 }
 
 BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--users", "0"], "--users is 0; allowed"),
-    (["--users", "-5"], "--users is -5; allowed"),
     (["--users", "many"], "not a valid integer"),
     (["--users", "9999999999999"], "users"),
     (["--items", "0"], "--items is 0; allowed"),
@@ -525,22 +430,14 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--calibration", "loose"], "'analytic', 'classic'"),
     (["--calibration", "classic", "--epsilon", "3"], "epsilon of at most 1"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
-    (["--epsilon", "-1"], "epsilon is -1.0; allowed"),
-    (["--epsilon", "nan"], "epsilon is nan; allowed"),
-    (["--epsilon", "inf"], "epsilon is inf; allowed"),
     (["--epsilon", "1e-12"], "raise epsilon"),
     (["--epsilon-select", "0"], "epsilon-select is 0.0; allowed"),
-    (["--epsilon-select", "-0.1"], "epsilon-select is -0.1; allowed"),
     (["--delta", "0.5"], "delta is 0.5; allowed: a number strictly between 0 and 1/2"),
-    (["--delta", "0.7"], "delta is 0.7; allowed"),
-    (["--delta", "-1e-6"], "delta is -1e-06; allowed"),
     (["--delta", "nan"], "delta is nan; allowed"),
     (["--delta", "0", "--mechanism", "gaussian"], "delta is 0.0; allowed"),
-    (["--delta", "0.5", "--mechanism", "laplace"], "delta is 0.5; allowed"),
     (["--delta-select", "0.5"], "delta-select is 0.5; allowed"),
     (["--delta-select", "0", "--selector", "dpsgd"], "delta-select"),
     (["--candidates", "100000"], "candidates is 100000; allowed: a whole number from 2 to"),
-    (["--candidates", "1"], "candidates is 1; allowed"),
     (["--sparsity", "0"], "sparsity is 0; allowed"),
     (["--sparsity", "1000000"], "sparsity is 1000000; allowed"),
     (["--minimum-cohort", "0"], "minimum cohort is 0; allowed"),
@@ -552,13 +449,43 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     ),
     (["--selector", "fixed"], "has no threshold; allowed: a threshold from 1 to 1500"),
     (["--selector", "fixed", "--threshold", "1501"], "outside the public range; allowed: 1 to 1500"),
-    (["--selector", "fixed", "--threshold", "0.5"], "outside the public range"),
-    (["--selector", "fixed", "--threshold", "nan"], "outside the public range"),
     (["--threshold", "5"], "allowed: a threshold with the selector fixed only"),
     (["--max-threshold", "0"], "max threshold is 0.0; allowed"),
     (["--max-threshold", "inf"], "max threshold is inf; allowed"),
     (["--min-threshold", "9", "--max-threshold", "3"], "allowed: min threshold <= max threshold"),
     (["--items-file", "items.txt"], "--items-file with --data"),
+    (["--domain", "open", "--mechanism", "gaussian"], "an open domain with the gaussian mechanism"),
+    (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
+    (["--domain", "open", "--sparsity", "5"], "an open domain with a number of items or a sparsity"),
+    (["--domain", "open", "--delta", "0"], "delta is 0.0; allowed: a number strictly between 0 and 1/2"),
+    (["--domain", "open", "--delta", "0.5"], "delta is 0.5; allowed"),
+    (
+        ["--domain", "open", "--min-threshold", "2.2", "--max-threshold", "2.8"],
+        "a range with a whole number in it",
+    ),
+    (["--domain", "open", "--selector", "weighted-quantile"], "allowed: exponential-v, exponential-sharp"),
+    (["--domain", "open", "--selector", "fixed"], "has no threshold; allowed"),
+    (["--domain", "open", "--buckets", "0"], "buckets is 0; allowed"),
+    (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
+    (["--domain", "open", "--release", "gaussian"], "'truncated-laplace', 'laplace-threshold'"),
+    (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
+    (["--release", "truncated-laplace"], "a release mechanism or a bucketed statistic for a closed domain"),
+    (["--statistic", "bucketed"], "add --domain open or leave it out"),
+    (["--selector", "exponential-v"], "does not go with the gaussian mechanism"),
+    (["--debias", "binomial"], "'poisson'"),
+    (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
+    (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),
+    (["--debias", "poisson", "--release", "truncated-laplace"], "a release mechanism"),
+    (["--dropout", "0.1"], "--dropout without masking"),
+    (["--masking", "secagg", "--dropout", "1"], "--dropout is 1"),
+    (["--masking", "secagg", "--nodes", "2"], "2 participants"),
+    (["--masking", "secagg", "--domain", "open", "--statistic", "plain"], "plain statistic under masking"),
+    (["--noise-from", "devices"], "without masking sets noise_from"),
+    (["--nodes", "5"], "has no nodes"),
+    (["--selector", "oracle"], "is not private and can't be charged"),
+    (["--users", "300", "--minimum-cohort", "301"], "minimum cohort is 301"),
+    (["--data", "d.csv", "--users", "5"], "one or the other"),
+    (["--data", "d.csv", "--items", "5"], "one or the other"),
     (["--budget", "3"], "No such option"),
     (["surplus"], "unexpected extra argument"),
     (["--users"], "requires an argument"),
@@ -569,7 +496,7 @@ class TestBadInput:
     """One clear sentence with what is allowed, exit code 2, nothing written, nothing charged."""
 
     @staticmethod
-    def check(outcome: Any, words: str) -> None:
+    def check(outcome: Outcome, words: str) -> None:
         assert outcome.code == 2
         assert outcome.out == ""
         assert outcome.err.startswith("error: ")
@@ -593,17 +520,9 @@ class TestBadInput:
         )
         assert files_in(tmp_path) == before
 
-    @pytest.mark.parametrize("flag", ["--users", "--items"])
-    def test_a_file_and_a_size_of_the_synthetic_population(
-        self, fedhist: Fedhist, tmp_path: Path, flag: str
-    ) -> None:
-        write_csv(tmp_path / "d.csv", SIMPLE)
-        self.check(fedhist("run", "--data", "d.csv", flag, 5, "--out", "r"), "one or the other")
-        assert files_in(tmp_path) == ["d.csv"]
-
     @pytest.mark.parametrize("text", ["", "a\nb\na\n", "\xff"])
     def test_a_bad_items_file(self, fedhist: Fedhist, tmp_path: Path, text: str) -> None:
-        write_csv(tmp_path / "d.csv", SIMPLE)
+        write_text(tmp_path / "d.csv", SIMPLE)
         (tmp_path / "items.txt").write_bytes(text.encode("latin-1"))
         self.check(fedhist("run", "--data", "d.csv", "--items-file", "items.txt", "--out", "r"), "items")
         self.check(fedhist("run", "--data", "d.csv", "--items-file", "absent", "--out", "r"), "items")
@@ -639,11 +558,8 @@ class TestBadInput:
         self.check(fedhist("runn"), "No such command")
 
     def test_no_error_quotes_a_count_of_the_data(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        write_csv(tmp_path / "d.csv", SIMPLE + "u3,a,-918273\n")
+        write_text(tmp_path / "d.csv", SIMPLE + "u3,a,-918273\n")
         assert "918273" not in fedhist("run", "--data", "d.csv").err
-
-    def test_a_cohort_below_the_minimum_is_refused(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        self.check(fedhist(*SMALL, "--minimum-cohort", 301, "--out", "r"), "minimum cohort is 301")
 
 
 class TestProcess:
@@ -701,12 +617,7 @@ class TestProcess:
 def read_all(terminal: int) -> bytes:
     """All that is written to the other end of a terminal until it is closed there, which is an error on Linux."""
     parts = []
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        parts.append(part)
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
     return b"".join(parts)

@@ -7,18 +7,30 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
+from fedhist.client.device import add_noise_share, answer
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
 from fedhist.server.selection import SELECTORS, selector_for
+from fedhist.server.selection.noisy import RULES
 from fedhist.server.steps import read_statistic
 from tests.asking import select_request
+from tests.builders import histograms_of
 
 CASES = [(name, mode) for name, one in SELECTORS.items() for mode in sorted(one.modes)]
-subjects = pytest.mark.parametrize(("name", "mode"), CASES, ids=[f"{n}-{'-'.join(m)}" for n, m in CASES])
+# The same selectors on a statistic that the devices noised.
+CASES += [(name, ("devices", mode[1])) for name, mode in CASES if name in RULES and mode[0] == "closed"]
+BUDGETED = [case for case in CASES if case[0] != "fixed"]
+
+
+def cases(chosen):
+    return pytest.mark.parametrize(("name", "mode"), chosen, ids=[f"{n}-{'-'.join(m)}" for n, m in chosen])
+
+
+subjects = cases(CASES)
 
 
 def plan_for(name, mode, *, users, items=3, **settings):
@@ -30,32 +42,36 @@ def plan_for(name, mode, *, users, items=3, **settings):
         settings.pop("sparsity", None)
     else:
         settings |= {"items": items, "debias": "poisson" if kind == "items" else None}
+    if kind == "devices":
+        users = max(users, 4)
+        settings |= {"masking": "secagg", "participants": 4, "noise_from": "devices"}
     return Plan(users=users, selector=name, mechanism=mechanism, **settings)
 
 
-def statistic_of(make_histograms, plan, rows):
-    """The statistic as it comes out of a device and goes into the server."""
+def statistic_of(plan, rows, seed=0):
+    """The statistic as it comes out of the devices and goes into the server."""
     request = select_request(plan=plan)
-    sent = answer(request, make_histograms(rows), source=SeededSource(0))
-    return read_statistic(plan, Total(len(rows), sent.values, sent.keyed))
+    sent = answer(request, histograms_of(rows), source=SeededSource(0))
+    values = sent.values
+    for participant in range(plan.participants or 0):
+        values = add_noise_share(request, values, source=SeededSource(seed).fork(participant))
+    return read_statistic(plan, Total(plan.users, values, sent.keyed, shares=plan.participants or 0))
 
 
-def choose(make_histograms, plan, rows, seed=1):
-    selector = selector_for(plan)
-    return selector.select(
-        plan, statistic_of(make_histograms, plan, rows), source=SeededSource(seed)
-    ).threshold
+def choose(plan, rows, seed=1):
+    statistic = statistic_of(plan, rows, seed)
+    return selector_for(plan).select(plan, statistic, source=SeededSource(seed)).threshold
 
 
-def target(make_histograms, plan, rows):
+def target(plan, rows):
     """What an unlimited budget should find."""
     if plan.is_open and plan.selector in ("exponential-v", "exponential-sharp"):
-        statistic = statistic_of(make_histograms, plan, rows)
+        statistic = statistic_of(plan, rows)
         scores = selector_for(plan).select(plan, statistic, source=SeededSource(0)).scores
         return plan.candidate_steps[int(np.argmax(scores))]
     if plan.is_open:
-        return choose(make_histograms, plan, rows).value
-    return choose(make_histograms, Plan.from_json(plan.to_json() | {"selector": "oracle"}), rows).value
+        return choose(plan, rows).value
+    return choose(Plan.from_json(plan.to_json() | UNMASKED | {"selector": "oracle"}), rows).value
 
 
 POPULATIONS = {
@@ -71,25 +87,19 @@ POPULATIONS = {
 @subjects
 @pytest.mark.parametrize("rows", POPULATIONS.values(), ids=POPULATIONS.keys())
 @pytest.mark.parametrize("epsilon_select", [1e-3, 0.1, 50.0])
-def test_stays_on_the_grid_between_c_min_and_c_m(make_histograms, name, mode, rows, epsilon_select):
-    plan = plan_for(
-        name,
-        mode,
-        users=len(rows),
-        epsilon_select=epsilon_select,
-        min_threshold=2.5,
-        max_threshold=400.25,
-    )
+def test_stays_on_the_grid_between_c_min_and_c_m(name, mode, rows, epsilon_select):
+    budget = {"epsilon_select": epsilon_select}
+    plan = plan_for(name, mode, users=len(rows), min_threshold=2.5, max_threshold=400.25, **budget)
     for seed in range(5):
-        chosen = choose(make_histograms, plan, rows, seed)
+        chosen = choose(plan, rows, seed)
         assert chosen.bits == plan.grid_bits
         assert 2.5 <= chosen.value <= 400.25
 
 
 @subjects
-def test_works_when_there_is_one_candidate_only(make_histograms, name, mode):
+def test_works_when_there_is_one_candidate_only(name, mode):
     plan = plan_for(name, mode, users=2, min_threshold=20.0, max_threshold=20.0)
-    assert choose(make_histograms, plan, [[1, 2, 3], [50, 0, 0]]).value == 20.0
+    assert choose(plan, [[1, 2, 3], [50, 0, 0]]).value == 20.0
 
 
 @subjects
@@ -115,10 +125,10 @@ def test_costs_what_it_says(name, mode, neighbours):
 
 
 @subjects
-def test_the_same_seed_chooses_the_same(make_histograms, name, mode):
+def test_the_same_seed_chooses_the_same(name, mode):
     rows = [[i % 7, i % 3, i % 31] for i in range(500)]
     plan = plan_for(name, mode, users=500)
-    assert choose(make_histograms, plan, rows, 7) == choose(make_histograms, plan, rows, 7)
+    assert choose(plan, rows, 7) == choose(plan, rows, 7)
 
 
 @subjects
@@ -128,32 +138,23 @@ def test_reads_one_statistic_of_a_few_values_a_candidate(name, mode):
     assert select_request(plan=plan).length <= 3 * (plan.candidates + 1)
 
 
-@subjects
-def test_converges_to_the_best_candidate_as_the_budget_grows(make_histograms, name, mode):
+@cases(BUDGETED)
+def test_converges_to_the_best_candidate_as_the_budget_grows(name, mode):
     """Users of one distinct item have r = 1, so every selector's target is the same: W(C) is the number above C.
 
     Over an open domain the target is the candidate of the best score.
     """
-    if name == "fixed":
-        pytest.skip("fixed has no budget to grow")
     sizes = np.geomspace(2, 90, 4000).astype(int)
     rows = [[int(size), 0, 0] for size in sizes]
-    plan = plan_for(
-        name,
-        mode,
-        users=len(rows),
-        epsilon=0.05,
-        epsilon_select=1e5,
-        delta_select=1e-2,
-        max_threshold=100.0,
-    )
-    best = target(make_histograms, plan, rows)
+    budgets = {"epsilon": 0.05, "epsilon_select": 1e5, "delta_select": 1e-2}
+    plan = plan_for(name, mode, users=len(rows), max_threshold=100.0, **budgets)
+    best = target(plan, rows)
     assert 10 < best < 90, "the population must make the choice a real one"
-    chosen = np.array([choose(make_histograms, plan, rows, seed).value for seed in range(5)])
+    chosen = np.array([choose(plan, rows, seed).value for seed in range(5)])
     assert np.abs(np.log(chosen / best)).max() < 0.15
     poor = Plan.from_json(plan.to_json() | {"epsilon_select": 1e-3})
     if selector_for(plan).private:
-        far = np.array([choose(make_histograms, poor, rows, seed).value for seed in range(20)])
+        far = np.array([choose(poor, rows, seed).value for seed in range(20)])
         assert np.abs(np.log(far / best)).max() > np.abs(np.log(chosen / best)).max()
 
 

@@ -1,4 +1,4 @@
-"""What a failed run leaves; whole runs are in tests/simulations/test_run_command.py and tests/scenarios/."""
+"""What a failed run leaves; whole runs are in tests/commands/ and tests/scenarios/."""
 
 from __future__ import annotations
 

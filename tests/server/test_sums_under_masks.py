@@ -41,14 +41,21 @@ def masked_plan(**settings) -> Plan:
     return Plan(**(usual | MASKED | settings))
 
 
-def lie_at(place: int, amount: int):
+def liar(kind: type, amount: int, *places: int):
+    """Adds an amount to some places of the sums of one round."""
+
     def lie(request):
         added = np.zeros(request.length, dtype=np.int64)
-        if isinstance(request, ReleaseRequest):
-            added[place] = amount
+        if isinstance(request, kind):
+            added[list(places)] = amount
         return added
 
     return lie
+
+
+def noisy_sums(release):
+    """What is released before any debiasing."""
+    return release.histogram if release.item_release is None else release.item_release.clipped
 
 
 @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
@@ -62,10 +69,9 @@ def test_one_liar_does_not_read_from_the_release_who_has_an_item(mechanism, mask
     amount = 2 ** (vector_width(request) - 1) - 1
     share_above_zero = []
     for others in ([[]] * 8, [[(3, 1)], *[[]] * 7]):
-        cohort = Replay(crafted(others, 4), SOURCE, lie=lie_at(3, amount))
+        cohort = Replay(crafted(others, 4), SOURCE, lie=liar(ReleaseRequest, amount, 3))
         shown = [release_of(plan, cohort, source=SOURCE.fork(number)) for number in range(RUNS)]
-        values = [r.histogram if r.item_release is None else r.item_release.clipped for r in shown]
-        share_above_zero.append(np.mean([value[3] > 0 for value in values]))
+        share_above_zero.append(np.mean([noisy_sums(release)[3] > 0 for release in shown]))
     # The noise decides on which side the wrapped value lands: half and half but for one user's e^0.5.
     assert all(0.15 < share < 0.85 for share in share_above_zero)
 
@@ -195,13 +201,7 @@ def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, s
 def test_one_liar_does_not_decide_the_threshold(selector):
     plan = masked_plan(selector=selector, users=8, epsilon_select=0.5, delta_select=0.01)
     amount = 2 ** (vector_width(select_request(plan)) - 1) - 1
-
-    def lie(request):
-        added = np.zeros(request.length, dtype=np.int64)
-        if isinstance(request, SelectRequest):
-            added[len(plan.candidate_steps)] = added[-1] = amount
-        return added
-
+    lie = liar(SelectRequest, amount, len(plan.candidate_steps), -1)
     highest = []
     for others in ([[]] * 8, [[(3, 500)], *[[]] * 7]):
         cohort = Replay(crafted(others, 4), SOURCE, lie=lie)
@@ -228,7 +228,6 @@ def test_a_masked_sum_has_room_for_the_noise_of_the_server(mechanism, debias):
         total = Total(plan.users, np.zeros(plan.items, dtype=np.int64))
         selection = Selection(request.threshold, steps)
         release = build_release(plan, selection, total, ledger=Ledger(), source=SOURCE.fork(number))
-        values = release.histogram if release.item_release is None else release.item_release.clipped
-        drawn.append(np.abs(np.ldexp(values, plan.grid_bits)).max())
+        drawn.append(np.abs(np.ldexp(noisy_sums(release), plan.grid_bits)).max())
     assert 0.05 * largest_noise(request) < max(drawn) < largest_noise(request)
     assert math.log2(largest_noise(request)) < 62

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import scipy.sparse
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import BudgetExceeded, InvalidPopulation
-from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.simulation import Result, mean_over_trials, simulate, true_histogram
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
+from fedhist.simulations.simulation import Diagnostics, Result, mean_over_trials, simulate, true_histogram
+from tests.builders import Sharded, population_of
 
 Dense = npt.NDArray[np.int64]
 MECHANISMS = ("gaussian", "laplace")
-
-
-def population_of(table: npt.ArrayLike) -> SparsePopulation:
-    return SparsePopulation.from_scipy(scipy.sparse.csr_array(np.asarray(table)))
+OPEN = {"domain": "open", "max_threshold": 300, "epsilon": 5.0, "candidates": 40}
+MODES: dict[str, dict[str, Any]] = {
+    "gaussian": {"items": 200, "max_threshold": 50},
+    "laplace": {"items": 200, "max_threshold": 50, "mechanism": "laplace"},
+    "debiased": {"items": 200, "max_threshold": 30, "debias": "poisson"},
+    "open": OPEN,
+    "open, bucketed": OPEN | {"statistic": "bucketed", "buckets": 64},
+}
+every_mode = pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
 
 
 def table_of(users: int, items: int, *, seed: int = 1) -> Dense:
@@ -55,28 +57,20 @@ def fixed_plan(table: Dense, mechanism: str, threshold: float, **settings: Any) 
     )
 
 
-@dataclass(frozen=True)
-class Sharded:
-    """A population cut into pieces of a chosen number of users."""
+@pytest.fixture(scope="module")
+def words() -> SparsePopulation:
+    """350 users of Zipf words, some with very many."""
+    generator = np.random.default_rng(9)
+    chances = 1 / np.arange(1, 201)
+    totals = np.minimum(np.exp(generator.normal(2.5, 1.4, size=350)), 100_000).astype(int)
+    totals[5] = 90_000
+    table = np.stack([generator.multinomial(total, chances / chances.sum()) for total in totals])
+    return population_of(table, labels=[f"wörd-{i}" for i in range(200)])
 
-    whole: SparsePopulation
-    shard_users: int
 
-    @property
-    def users(self) -> int:
-        return self.whole.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.whole.domain_size
-
-    @property
-    def labels(self) -> None:
-        return None
-
-    def shards(self) -> Iterator[Histograms]:
-        for start in range(0, self.users, self.shard_users):
-            yield self.whole.histograms.rows(start, min(start + self.shard_users, self.users))
+def known(result: Result) -> Diagnostics:
+    assert result.diagnostics is not None
+    return result.diagnostics
 
 
 class TestDiagnostics:
@@ -85,27 +79,24 @@ class TestDiagnostics:
     def test_they_are_what_brute_force_says(self, mechanism: str, threshold: float) -> None:
         table = table_of(200, 6)
         result = simulate(population_of(table), fixed_plan(table, mechanism, threshold), seed=3)
-        known, total, truth = result.diagnostics, table.sum(), table.sum(axis=0)
+        found, total, truth = known(result), table.sum(), table.sum(axis=0)
         clipped = clipped_sum(table, mechanism, threshold)
-        assert known is not None
-        assert known.clipped_users == np.mean(norms_of(table, mechanism) > threshold)
+        assert found.clipped_users == np.mean(norms_of(table, mechanism) > threshold)
         # Clipped users are rounded to the grid of 1/1024, and in l2 shrunk by a little to leave room for it.
         near = {"rel": 2e-3, "abs": 1e-9}
-        assert known.clipped_mass == pytest.approx(1 - clipped.sum() / total, **near)
-        assert known.clipping_error == pytest.approx(np.abs(clipped - truth).sum() / total, **near)
+        assert found.clipped_mass == pytest.approx(1 - clipped.sum() / total, **near)
+        assert found.clipping_error == pytest.approx(np.abs(clipped - truth).sum() / total, **near)
         released = result.release.histogram
-        assert known.relative_loss == pytest.approx(np.abs(released - truth).sum() / total, rel=1e-12)
+        assert found.relative_loss == pytest.approx(np.abs(released - truth).sum() / total, rel=1e-12)
         rounding = 2e-3 * clipped.sum() / total
-        assert known.noise_error == pytest.approx(np.abs(released - clipped).sum() / total, abs=rounding)
-        assert known.relative_loss == result.relative_loss
+        assert found.noise_error == pytest.approx(np.abs(released - clipped).sum() / total, abs=rounding)
+        assert found.relative_loss == result.relative_loss
 
     def test_below_the_bound_nothing_is_lost_and_all_error_is_noise(self) -> None:
         table = table_of(50, 4)
         result = simulate(population_of(table), fixed_plan(table, "gaussian", 1500), seed=1)
-        assert result.diagnostics is not None
-        assert result.diagnostics.clipping_error == 0
-        assert result.diagnostics.clipped_mass == 0
-        assert result.diagnostics.noise_error == result.diagnostics.relative_loss
+        assert known(result).clipping_error == known(result).clipped_mass == 0
+        assert known(result).noise_error == known(result).relative_loss
 
     def test_without_the_truth_they_are_left_out(self) -> None:
         table = table_of(50, 4)
@@ -114,8 +105,11 @@ class TestDiagnostics:
         assert without.diagnostics is None
         assert without.relative_loss is None
         assert "truth" not in without.seconds
-        assert without.to_json()["relative_loss"] is None
-        assert "not_private" not in without.to_json()
+        document = without.to_json()
+        assert document["relative_loss"] is None
+        assert not {"not_private", "clipping_error", "noise_error", "clipped_users", "clipped_mass"} & set(
+            document
+        )
         # Looking at the truth changes nothing that is released.
         assert np.array_equal(with_truth.release.histogram, without.release.histogram)
 
@@ -161,20 +155,21 @@ class TestRelease:
 
 
 class TestSharding:
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
-    @pytest.mark.parametrize("shard_users", [1, 7, 100])
-    def test_a_release_does_not_depend_on_it(self, mechanism: str, shard_users: int) -> None:
-        table = table_of(250, 8)
-        whole = population_of(table)
-        plan = Plan(users=250, items=8, mechanism=mechanism, max_threshold=50)
-        at_once = simulate(Sharded(whole, 250), plan, seed=9)
-        in_pieces = simulate(Sharded(whole, shard_users), plan, seed=9)
-        assert np.array_equal(at_once.release.histogram, in_pieces.release.histogram)
-        assert at_once.threshold == in_pieces.threshold
-        assert at_once.diagnostics == in_pieces.diagnostics
-        assert at_once.bytes_per_user == in_pieces.bytes_per_user
-        assert at_once.diagnostics is not None
-        assert at_once.diagnostics.clipped_users > 0
+    @every_mode
+    def test_a_release_does_not_depend_on_it(self, words: SparsePopulation, settings: dict[str, Any]) -> None:
+        plan = Plan(users=350, **settings)
+        at_once = simulate(Sharded(words, 350), plan, seed=9)
+        assert len(at_once.release.histogram) > 1
+        assert known(at_once).clipped_users > 0
+        for users_each in (101, 7, 1):
+            in_pieces = simulate(Sharded(words, users_each), plan, seed=9)
+            assert in_pieces.release.histogram.tobytes() == at_once.release.histogram.tobytes()
+            assert in_pieces.release.labels == at_once.release.labels
+            assert in_pieces.threshold == at_once.threshold
+            assert in_pieces.diagnostics == at_once.diagnostics
+            assert plan.is_open or in_pieces.bytes_per_user == at_once.bytes_per_user
+            before, after = at_once.release.item_release, in_pieces.release.item_release
+            assert before is after is None or before.thresholds.tolist() == after.thresholds.tolist()
 
     def test_a_synthetic_population_may_be_in_memory_or_not(self) -> None:
         made = HeavyTailedPopulation(users=6_000, items=30, seed=4)
@@ -185,21 +180,21 @@ class TestSharding:
 
 
 class TestSeeds:
-    def test_the_same_seed_repeats_and_another_does_not(self) -> None:
-        table = table_of(100, 5)
-        population, plan = population_of(table), Plan(users=100, items=5)
-        one, again, other = (simulate(population, plan, seed=s).release.histogram for s in (1, 1, 2))
-        assert np.array_equal(one, again)
-        assert not np.array_equal(one, other)
-
-    def test_without_a_seed_every_release_is_new(self) -> None:
-        table = table_of(100, 5)
-        plan = fixed_plan(table, "gaussian", 4.0)
-        one, other = (simulate(population_of(table), plan) for _ in range(2))
-        assert not np.array_equal(one.release.histogram, other.release.histogram)
-        assert one.seed is None
-        assert not one.release.seeded
-        assert not any("seed" in note for note in one.notes)
+    @every_mode
+    def test_the_same_seed_repeats_and_without_one_every_release_is_new(
+        self, words: SparsePopulation, settings: dict[str, Any]
+    ) -> None:
+        plan = Plan(users=350, **settings)
+        one, again, other, *drawn = (
+            simulate(words, plan, seed=seed, truth=False) for seed in (1, 1, 2, None, None)
+        )
+        assert one.release.histogram.tobytes() == again.release.histogram.tobytes()
+        assert len({result.release.histogram.tobytes() for result in (one, other, *drawn)}) == 4
+        assert any("seed" in note for note in one.notes)
+        for result in drawn:
+            assert result.seed is None
+            assert not result.release.seeded
+            assert not any("seed" in note for note in result.notes)
 
     def test_noise_of_one_seed_does_not_depend_on_the_data(self) -> None:
         """Else it could not be called noise: the same seed on a neighbour differs by that user alone."""
@@ -218,6 +213,10 @@ class TestRefusals:
         with pytest.raises(InvalidPopulation, match="10 users and 3 items"):
             simulate(population_of(np.ones((10, 3))), Plan(users=users, items=items), journal=charges.append)
         assert charges == []
+
+    def test_an_open_plan_for_other_users(self, words: SparsePopulation) -> None:
+        with pytest.raises(InvalidPopulation, match="350 users and 200 items"):
+            simulate(words, Plan(users=351, domain="open"), seed=1)
 
     def test_a_population_without_a_count(self) -> None:
         charges: list[Charge] = []
@@ -283,16 +282,76 @@ class TestResult:
         notes = simulate(population_of(np.ones((1_000, 2))), plan, seed=1).notes
         assert any("above 1/users" in note for note in notes) is noted
 
-    def test_means_over_trials(self) -> None:
-        population, plan = population_of(table_of(80, 3)), Plan(users=80, items=3)
-        results = [simulate(population, plan, seed=seed) for seed in (4, 5, 6)]
+    @pytest.mark.parametrize("settings", [MODES["gaussian"], OPEN], ids=["closed", "open"])
+    def test_means_over_trials(self, words: SparsePopulation, settings: dict[str, Any]) -> None:
+        results = [simulate(words, Plan(users=350, **settings), seed=seed) for seed in (4, 5, 6)]
         document = mean_over_trials(results)
         assert [trial["seed"] for trial in document["trials"]] == [4, 5, 6]
         assert document["threshold"] == pytest.approx(np.mean([r.threshold for r in results]))
-        for name in known(results[0]).to_json():
-            assert document[name] == pytest.approx(np.mean([getattr(known(r), name) for r in results]))
+        found = document | document.get("precision_recall", {})
+        for name in {*known(results[0]).to_json(), *document.get("precision_recall", {})} - {
+            "precision_recall"
+        }:
+            assert found[name] == pytest.approx(np.mean([getattr(known(r), name) for r in results]))
 
 
-def known(result: Result) -> Any:
-    assert result.diagnostics is not None
-    return result.diagnostics
+class TestOpenDomain:
+    def test_the_oracle_is_about_the_best_of_all_fixed_thresholds(self) -> None:
+        totals = np.random.default_rng(8).geometric(1 / 30, size=600)
+        chances = 1 / np.arange(1, 31)
+        table = [
+            np.random.default_rng(i).multinomial(m, chances / chances.sum()) for i, m in enumerate(totals)
+        ]
+        population = population_of(np.stack(table))
+        plan = Plan(users=600, domain="open", selector="oracle", max_threshold=200, epsilon=4.0, candidates=6)
+
+        def mean_loss(one: Plan) -> float:
+            return float(np.mean([simulate(population, one, seed=seed).relative_loss for seed in range(5)]))
+
+        fixed = {
+            steps: mean_loss(
+                Plan.from_json(plan.to_json() | {"selector": "fixed", "threshold": float(steps)})
+            )
+            for steps in plan.candidate_steps.tolist()
+        }
+        assert max(fixed.values()) > 1.5 * min(fixed.values())
+        assert min(fixed, key=fixed.__getitem__) not in (1, 200)
+        assert mean_loss(plan) <= 1.02 * min(fixed.values())
+
+    def test_the_recall_is_the_share_of_all_items_that_somebody_has(self) -> None:
+        table = np.zeros((200, 8), dtype=int)
+        table[:, :3], table[0, 3] = 2, 1
+        plan = Plan(users=200, domain="open", epsilon=9.0, selector="fixed", threshold=7.0)
+        result = simulate(population_of(table), plan, seed=2)
+        assert result.release.labels == [0, 1, 2]
+        assert result.to_json()["precision_recall"] == {"precision": 1, "recall": 0.75}
+
+
+class TestDebiasing:
+    def test_it_helps_over_many_trials_of_the_papers_population(self) -> None:
+        """Algorithm 5 on one Poisson count, private threshold and all."""
+        population = PoissonPopulation(users=4000, items=1, seed=3, mean=2.0)
+        plan = Plan(
+            users=4000, items=1, debias="poisson", mechanism="laplace", max_threshold=30, epsilon_select=0.1
+        )
+        results = [known(simulate(population, plan, seed=seed)) for seed in range(12)]
+        debiased, clipped = (
+            np.mean([getattr(result, name) for result in results])
+            for name in ("relative_loss", "relative_loss_clipped")
+        )
+        assert debiased < 0.7 * clipped
+
+    def test_values_stay_between_nothing_and_the_public_bound(self) -> None:
+        """Noise may send a clipped sum below zero or above n C; the debiased value is clamped."""
+        counts = np.zeros((100, 1), dtype=int)
+        counts[0, 0] = 1
+        plan = Plan(
+            users=100, items=1, debias="poisson", mechanism="laplace", selector="fixed", threshold=9.0,
+            epsilon=0.05, max_threshold=20,
+        )  # fmt: skip
+        releases = [simulate(population_of(counts), plan, seed=seed).release for seed in range(20)]
+        before = np.array([release.item_release.clipped[0] for release in releases if release.item_release])
+        after = np.array([release.histogram[0] for release in releases])
+        assert before.min() < 0
+        assert after.min() == 0
+        assert after.max() <= 100 * 20

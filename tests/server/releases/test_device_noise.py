@@ -26,6 +26,7 @@ from fedhist.server.selection.noisy import RULES
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from tests.asking import select_request
+from tests.builders import Cohort, Refused, histograms_of, refusing
 
 SOURCE = SeededSource(5)
 CASES = [
@@ -58,12 +59,12 @@ class MaskedCohort:
         return Total(users=users, values=values, shares=kept)
 
 
-ROWS = [[i % 5, (i * 7) % 11, 1] for i in range(200)]
+HISTOGRAMS = histograms_of([[i % 5, (i * 7) % 11, 1] for i in range(200)])
 
 
 @pytest.fixture
-def cohort(make_histograms):
-    return MaskedCohort(make_histograms(ROWS), participants=20)
+def cohort():
+    return MaskedCohort(HISTOGRAMS, participants=20)
 
 
 def plan_of(**settings):
@@ -103,15 +104,8 @@ def test_a_fixed_threshold_asks_for_round_two_only(cohort):
 def test_nothing_is_asked_before_it_is_charged(cohort, refused, asked):
     """The devices' answers are noised results: once they are asked for, the budget is spent."""
 
-    class Refused(Exception):
-        pass
-
-    def refuse(charge):
-        if charge.round == refused:
-            raise Refused
-
     with pytest.raises(Refused):
-        run_rounds(plan_of(), cohort, ledger=Ledger(journal=refuse), source=SOURCE)
+        run_rounds(plan_of(), cohort, ledger=refusing(refused), source=SOURCE)
     assert cohort.asked == asked
 
 
@@ -133,7 +127,7 @@ def test_the_tolerated_drop_outs_release_all_the_same(cohort):
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
-def test_the_standard_error_is_that_of_the_shares_in_the_sum(make_histograms, mechanism):
+def test_the_standard_error_is_that_of_the_shares_in_the_sum(mechanism):
     """More survivors than n_min bring more noise than was charged for; the release says how much."""
     items = 3000
     rows = np.zeros((40, items), dtype=np.int64)
@@ -141,27 +135,15 @@ def test_the_standard_error_is_that_of_the_shares_in_the_sum(make_histograms, me
     plan = plan_of(users=40, items=items, mechanism=mechanism, selector="fixed", threshold=5.0)
     errors = {}
     for lost in (0, 2):
-        cohort = MaskedCohort(make_histograms(rows), participants=20, lost={Round.RELEASE: lost})
+        cohort = MaskedCohort(histograms_of(rows), participants=20, lost={Round.RELEASE: lost})
         release = run_rounds(plan, cohort, ledger=Ledger(), source=SOURCE)
         errors[lost] = release.standard_error
         assert release.histogram[1:].std() == pytest.approx(release.standard_error, rel=0.1)
         assert release.histogram[1:].mean() == pytest.approx(0, abs=5 * release.standard_error / items**0.5)
     assert errors[0] / errors[2] == pytest.approx((20 / 18) ** 0.5)
     central = Plan(users=40, items=items, mechanism=mechanism, selector="fixed", threshold=5.0)
-    at_server = run_rounds(
-        central, PlainCohort(make_histograms(rows)), ledger=Ledger(), source=SOURCE
-    ).standard_error
-    assert errors[0] / at_server == pytest.approx((20 / 17) ** 0.5, rel=1e-3)
-
-
-@dataclass
-class PlainCohort:
-    histograms: Histograms
-    simulated: bool = True
-
-    def total(self, request: Request) -> Total:
-        sent = answer(request, self.histograms, source=SOURCE)
-        return Total(users=sent.users, values=sent.values)
+    at_server = run_rounds(central, Cohort(histograms_of(rows)), ledger=Ledger(), source=SOURCE)
+    assert errors[0] / at_server.standard_error == pytest.approx((20 / 17) ** 0.5, rel=1e-3)
 
 
 def test_without_corrupt_participants_the_gaussian_costs_less_and_laplace_the_same():
@@ -214,52 +196,18 @@ def choose(plan, histograms, seed=0):
     return selector_for(plan).select(plan, tail, source=SOURCE).threshold
 
 
-@cases
-@pytest.mark.parametrize(
-    "rows",
-    [[[0, 0, 0]] * 5, [[5, 5, 5]] * 60, [[1, 0, 0]] * 50 + [[2_000_000, 1, 0]], [[900_000] * 3] * 30],
-    ids=["empty", "equal", "one giant", "giants"],
-)
-def test_the_choice_stays_on_the_grid_between_c_min_and_c_m(make_histograms, mechanism, selector, rows):
-    for epsilon_select in (1e-2, 0.1, 50.0):
-        plan = plan_of(
-            users=len(rows), participants=4, mechanism=mechanism, selector=selector,
-            epsilon_select=epsilon_select, min_threshold=2.5, max_threshold=400.25,
-        )  # fmt: skip
-        for seed in range(3):
-            chosen = choose(plan, make_histograms(rows), seed)
-            assert chosen.bits == plan.grid_bits
-            assert 2.5 <= chosen.value <= 400.25
-
-
-@cases
-def test_one_candidate_is_chosen(make_histograms, mechanism, selector):
-    plan = plan_of(mechanism=mechanism, selector=selector, min_threshold=20.0, max_threshold=20.0)
-    assert choose(plan, make_histograms([[1, 2, 3], [50, 0, 0]])).value == 20.0
-
-
-@cases
-def test_a_large_budget_finds_the_best_candidate(make_histograms, mechanism, selector):
-    sizes = np.geomspace(2, 90, 4000).astype(int)
-    histograms = make_histograms([[int(size), 0, 0] for size in sizes])
-    plan = plan_of(
-        users=4000, mechanism=mechanism, selector=selector, epsilon=0.05,
-        epsilon_select=1e3, delta_select=1e-2, max_threshold=100.0,
-    )  # fmt: skip
-    best = float(np.sort(sizes)[-int(plan.noise_price)])
-    assert 10 < best < 90, "the population must make the choice a real one"
-    for seed in range(3):
-        assert np.log(choose(plan, histograms, seed).value / best) == pytest.approx(0, abs=0.15)
-
-
-def test_a_selector_of_noisy_tails_refuses_an_exact_one(make_histograms):
-    plan = plan_of()
-    exact = tail_vector(
-        make_histograms(ROWS), plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+def exact_tail(plan, histograms):
+    vector = tail_vector(
+        histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
     )
+    return read_tail(vector, users=histograms.users)
+
+
+def test_a_selector_of_noisy_tails_refuses_an_exact_one():
+    plan = plan_of()
     with pytest.raises(UnexpectedMessage):
-        selector_for(plan).select(plan, read_tail(exact, users=200), source=SOURCE)
-    assert isinstance(noisy_tail(plan, make_histograms(ROWS), 0), NoisyTail)
+        selector_for(plan).select(plan, exact_tail(plan, HISTOGRAMS), source=SOURCE)
+    assert isinstance(noisy_tail(plan, HISTOGRAMS, 0), NoisyTail)
 
 
 @pytest.mark.parametrize(("mechanism", "excess"), [("gaussian", 0.02), ("laplace", 0.01)])
@@ -267,30 +215,18 @@ def test_choosing_from_a_noisy_tail_loses_little_at_the_same_budget(mechanism, e
     """Expected error at the chosen threshold, clipping and noise together, against selection at the server."""
     shard = materialise(HeavyTailedPopulation(users=20_000, items=1000, seed=3)).histograms
     settings = {
-        "users": 20_000,
-        "items": 1000,
-        "mechanism": mechanism,
-        "sparsity": 100,
-        "epsilon_select": 0.2,
-    }
+        "users": 20_000, "items": 1000, "mechanism": mechanism, "sparsity": 100, "epsilon_select": 0.2,
+    }  # fmt: skip
     noisy, central = plan_of(**settings), Plan(**settings)
-    exact = read_tail(
-        tail_vector(
-            shard, central.candidate_steps, bits=central.grid_bits, norm=central.norm, cap=central.tail_cap
-        ),
-        users=20_000,
-    )
+    exact = exact_tail(central, shard)
     mass = float(shard.counts.sum())
 
     def error(threshold: Threshold) -> float:
         kept = np.ldexp(sum_clipped(shard, threshold, norm=noisy.norm, source=SOURCE).sum(), -threshold.bits)
         return (mass - kept + noisy.noise_price * threshold.value) / mass
 
-    def mean(errors: list[float]) -> float:
-        return float(np.mean(errors))
-
-    devices = mean([error(choose(noisy, shard, seed)) for seed in range(8)])
-    server = mean(
+    devices = np.mean([error(choose(noisy, shard, seed)) for seed in range(8)])
+    server = np.mean(
         [
             error(selector_for(central).select(central, exact, source=SeededSource(seed)).threshold)
             for seed in range(8)
@@ -302,15 +238,8 @@ def test_choosing_from_a_noisy_tail_loses_little_at_the_same_budget(mechanism, e
 
 def test_what_a_named_threshold_costs_is_known_at_that_threshold() -> None:
     """At the smallest threshold of the range the shares would be too narrow; at the plan's own they are not."""
-    plan = Plan(
-        users=200_000,
-        items=10,
-        selector="fixed",
-        threshold=1000,
-        epsilon=10.0,
-        masking="secagg",
-        participants=100_000,
-        noise_from="devices",
+    plan = plan_of(
+        users=200_000, items=10, selector="fixed", threshold=1000, epsilon=10.0, participants=100_000
     )
     (planned,) = planned_charges(plan)
     charged = release_charge(plan, plan.at_steps(1000 << plan.grid_bits))

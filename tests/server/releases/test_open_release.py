@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.client.device import answer, bucket_table
-from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Labels, Round, Total
-from fedhist.server.coordinator import Releasing, Selecting, advance, run_rounds
+from fedhist.protocol.rounds import Total
+from fedhist.server.coordinator import Releasing, advance, run_rounds
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.selection import Selection
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
 from tests.asking import release_at, select_request
+from tests.builders import Cohort, histograms_of
 
 each_release = pytest.mark.parametrize("release", KeysAboveBar.names)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
-
-
-@dataclass
-class Cohort:
-    """A transport over one batch that names its items and can lose users in either round."""
-
-    histograms: Histograms
-    labels: Labels | None = None
-    simulated: bool = True
-    lost: dict[Round, int] = field(default_factory=dict)
-
-    def total(self, request):
-        kept = self.histograms.users - self.lost.get(request.round, 0)
-        names = range(self.histograms.domain_size) if self.labels is None else self.labels
-        sent = answer(
-            request,
-            self.histograms.rows(0, kept),
-            source=SeededSource(77),
-            bucket_of=bucket_table(request.plan, names),
-        )
-        return Total(kept, sent.values, sent.keyed, self.labels)
 
 
 def plan_of(cohort, **settings):
@@ -66,13 +44,13 @@ def released(release):
 
 
 @pytest.fixture
-def zipf(make_histograms):
+def zipf():
     """400 users with items of very different popularity, some clipped at 20."""
     generator = np.random.default_rng(5)
     chances = 1 / np.arange(1, 61)
     totals = generator.integers(0, 40, size=400)
     rows = [generator.multinomial(total, chances / chances.sum()).tolist() for total in totals]
-    return Cohort(make_histograms(rows), labels=[f"mot {i:02} é" for i in range(60)])
+    return Cohort(histograms_of(rows), labels=[f"mot {i:02} é" for i in range(60)])
 
 
 # --- Which keys are shown.
@@ -125,9 +103,9 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
 
 
 @each_release
-def test_a_key_that_was_clipped_away_never_appears_whatever_the_noise(make_histograms, release):
+def test_a_key_that_was_clipped_away_never_appears_whatever_the_noise(release):
     """One user with 200 items of their own at C = 3: three of them may show, with a bar that most noise passes."""
-    cohort = Cohort(make_histograms([[1] * 200]), labels=[f"key {i}" for i in range(200)])
+    cohort = Cohort(histograms_of([[1] * 200]), labels=[f"key {i}" for i in range(200)])
     plan = fixed(cohort, 3.0, release=release, epsilon=0.01, delta=0.49)
     support = set(cohort.total(release_at(plan, plan.at_steps(3))).keyed.keys.tolist())
     assert len(support) == 3
@@ -137,9 +115,9 @@ def test_a_key_that_was_clipped_away_never_appears_whatever_the_noise(make_histo
 
 
 @each_release
-def test_a_key_of_no_count_is_the_same_as_no_key(make_histograms, release):
+def test_a_key_of_no_count_is_the_same_as_no_key(release):
     """A sum of 0 is not noised and does not shift the noise of others."""
-    cohort = Cohort(make_histograms([[1]]))
+    cohort = Cohort(histograms_of([[1]]))
     plan = fixed(cohort, 3.0, release=release, epsilon=0.01, delta=0.49)
     state = Releasing(release_at(plan, plan.at_steps(3)), Selection(plan.at_steps(3)))
 
@@ -156,14 +134,14 @@ def test_a_key_of_no_count_is_the_same_as_no_key(make_histograms, release):
     assert some > 5
 
 
-def test_outside_of_simulations_a_release_does_not_depend_on_how_many_keys_stay_hidden(make_histograms):
+def test_outside_of_simulations_a_release_does_not_depend_on_how_many_keys_stay_hidden():
     """A key that is shown comes after 500 or 501 that never are: its number among them would tell which."""
     leaving = []
     for hidden in (500, 501):
         rows = [[0] * hidden + [10] for _ in range(300)]
         rows.append([1] * hidden + [0])
         names = [f"a{i}" for i in range(hidden)] + ["zz"]
-        cohort = Cohort(make_histograms(rows), labels=names, simulated=False)
+        cohort = Cohort(histograms_of(rows), labels=names, simulated=False)
         plan = fixed(cohort, 600.0, epsilon=50.0, delta=1e-3)
         release = run(plan, cohort)
         leaving.append((release.labels, release.keys))
@@ -171,8 +149,8 @@ def test_outside_of_simulations_a_release_does_not_depend_on_how_many_keys_stay_
     assert leaving == [(["zz"], None)] * 2
 
 
-def test_a_release_of_no_key_is_an_empty_one(make_histograms):
-    cohort = Cohort(make_histograms([[1, 0], [0, 2]]), labels=["a", "b"])
+def test_a_release_of_no_key_is_an_empty_one():
+    cohort = Cohort(histograms_of([[1, 0], [0, 2]]), labels=["a", "b"])
     result = run(fixed(cohort, 5.0), cohort)
     assert result.histogram.shape == result.keys.shape == (0,)
     assert result.labels == []
@@ -182,37 +160,19 @@ def test_a_release_of_no_key_is_an_empty_one(make_histograms):
 # --- What they are called.
 
 STRANGE = [
-    "",
-    " a",
-    "a",
-    "A",
-    "é",
-    "e\u0301",
-    "語",
-    "🙂",
-    "\ud800",
-    "\ud83d",
-    "a,b",
-    'say "hi"\r\n',
-    "7",
-    7,
-    "07",
-    -7,
-    2**70,
-]
+    "", " a", "a", "A", "é", "e\u0301", "語", "🙂", "\ud800", "\ud83d", "a,b", 'say "hi"\r\n', "7", 7, "07", -7, 2**70,
+]  # fmt: skip
 
 
-def popular(make_histograms, labels, order=None):
+def popular(labels, order=None):
     """Everybody has every item, the item at place i in the list of labels 1 + i times."""
     numbers = list(range(len(labels))) if order is None else list(order)
-    row = [0] * len(labels)
-    for column, number in enumerate(numbers):
-        row[column] = 1 + number
-    return Cohort(make_histograms([row] * 300), labels=[labels[number] for number in numbers])
+    row = [1 + number for number in numbers]
+    return Cohort(histograms_of([row] * 300), labels=[labels[number] for number in numbers])
 
 
-def test_names_come_back_as_they_were_written(make_histograms):
-    cohort = popular(make_histograms, STRANGE)
+def test_names_come_back_as_they_were_written():
+    cohort = popular(STRANGE)
     result = run(fixed(cohort, 160.0, epsilon=500.0), cohort)
     alike = [(type(label), label) for label in STRANGE if label != 7]
     assert {(type(label), label) for label in result.labels} == set(alike)
@@ -223,23 +183,22 @@ def test_names_come_back_as_they_were_written(make_histograms):
 
 
 @each_release
-def test_renumbering_the_items_leaves_the_release_as_it_was(make_histograms, release):
+def test_renumbering_the_items_leaves_the_release_as_it_was(release):
     """Noise goes by the bytes of a name, not by who numbered it, so nobody's release depends on a numbering."""
     generator = np.random.default_rng(3)
-    settings = {"epsilon": 30.0, "delta": 1e-3, "release": release}
     for seed in range(3):
-        first = popular(make_histograms, STRANGE)
-        second = popular(make_histograms, STRANGE, generator.permutation(len(STRANGE)))
-        plan = fixed(first, 1000.0, **settings)
+        first = popular(STRANGE)
+        second = popular(STRANGE, generator.permutation(len(STRANGE)))
+        plan = fixed(first, 1000.0, epsilon=30.0, delta=1e-3, release=release)
         a, b = released(run(plan, first, seed)), released(run(plan, second, seed))
         assert 0 < len(a) < len(STRANGE)
         assert a == b
         assert a != released(run(plan, first, seed + 100))
 
 
-def test_numbers_without_names_are_in_the_order_of_their_digits(make_histograms):
-    cohort = Cohort(make_histograms([[1] * 12] * 300))
-    named = Cohort(make_histograms([[1] * 12] * 300), labels=[str(i) for i in range(12)])
+def test_numbers_without_names_are_in_the_order_of_their_digits():
+    cohort = Cohort(histograms_of([[1] * 12] * 300))
+    named = Cohort(histograms_of([[1] * 12] * 300), labels=[str(i) for i in range(12)])
     plan = fixed(cohort, 12.0, epsilon=10.0)
     plain, texts = run(plan, cohort), run(plan, named)
     assert plain.labels == [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -332,79 +291,6 @@ def test_the_baselines_are_quantiles_of_the_totals(zipf, selector, share):
     assert (totals > chosen).mean() <= 1 - share
     lower = plan.candidate_steps[plan.candidate_steps < chosen]
     assert all((totals > bound).mean() > 1 - share for bound in lower)
-
-
-def test_a_fixed_threshold_costs_no_choice(zipf):
-    ledger = Ledger()
-    result = run(fixed(zipf, 25.0), zipf, ledger=ledger)
-    assert result.threshold == 25
-    assert [charge.round for charge in ledger.entries] == ["release"]
-
-
-@pytest.mark.parametrize("selector", ["oracle", "median", "p90"])
-def test_baselines_are_refused_outside_a_simulation_before_anything_is_asked(selector):
-    nobody = Cohort(None, simulated=False)
-    plan = Plan(users=10, domain="open", selector=selector)
-    with pytest.raises(InvalidPlan, match=f"{selector} is not private"):
-        run(plan, nobody)
-
-
-# --- What goes wrong.
-
-
-@pytest.mark.parametrize(("round_", "charged"), [(Round.SELECT, []), (Round.RELEASE, ["select"])])
-def test_a_small_cohort_releases_nothing_and_the_ledger_says_what_was_spent(zipf, round_, charged):
-    zipf.lost = {round_: 301}
-    ledger = Ledger()
-    with pytest.raises(RoundFailed, match=r"99 users answered.*at least 100"):
-        run(plan_of(zipf, minimum_cohort=100), zipf, ledger=ledger)
-    assert [charge.round for charge in ledger.entries] == charged
-
-
-def test_charges_come_before_the_noise(zipf):
-    class Refused(Exception):
-        pass
-
-    def refuse(charge):
-        raise Refused
-
-    class Untouched:
-        seeded = False
-
-        def fork(self, *purpose):
-            return self
-
-        def words(self, count):
-            raise AssertionError("noise was drawn before it was charged")
-
-        user_words = words
-
-    plan = plan_of(zipf)
-    select, release = select_request(plan), release_at(plan, plan.at_steps(20))
-    for state, request in (
-        (Selecting(select), select),
-        (Releasing(release, Selection(plan.at_steps(20))), release),
-    ):
-        with pytest.raises(Refused):
-            advance(state, zipf.total(request), ledger=Ledger(journal=refuse), source=Untouched())
-
-
-def test_a_total_of_another_form_is_refused(zipf):
-    plan = plan_of(zipf)
-    request = select_request(plan)
-    good = zipf.total(request)
-    for values, keyed in (
-        (good.values, None),
-        (good.values[1:], good.keyed),
-        (good.values, Keyed(good.keyed.keys, good.keyed.values[:, :1])),
-    ):
-        with pytest.raises(UnexpectedMessage):
-            advance(
-                Selecting(request),
-                Total(400, values, keyed, zipf.labels),
-                ledger=Ledger(),
-                source=SeededSource(1),
-            )
 
 
 def test_nothing_that_is_printed_shows_a_name_or_a_count(zipf):

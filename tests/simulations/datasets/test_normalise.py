@@ -54,5 +54,5 @@ def test_top_items_are_counted_after_it(data: Path) -> None:
 
 
 def test_it_needs_names() -> None:
-    with pytest.raises(InvalidInput, match="--normalise without --data"):
+    with pytest.raises(InvalidInput, match="--normalise needs a data file"):
         CliRunner().invoke(run, ["--normalise", "nfc"], catch_exceptions=False, standalone_mode=False)

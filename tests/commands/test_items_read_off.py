@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
-from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.simulation import simulate
+from tests.builders import Fedhist, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
-Fedhist = Callable[..., Any]
 REASON = "not private: the items were read off the data"
 PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-truth",)}
 
 
-def rows(kind: str) -> str:
-    """Twenty users who have "common", and one who has "secret"."""
-    pairs = [(f"u{user}", "common") for user in range(20)] + [("u20", "secret")]
-    if kind == "jsonl":
-        return "".join(json.dumps({"user": user, "item": item}) + "\n" for user, item in pairs)
-    separator = "\t" if kind == "tsv" else ","
-    return "".join(separator.join(pair) + "\n" for pair in [("user", "item"), *pairs])
+# Twenty users who have "common", and one who has "secret".
+PAIRS = [*((f"u{user}", "common") for user in range(20)), ("u20", "secret")]
+KINDS = ("csv", "tsv", "jsonl", "parquet", "npz")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    (tmp_path / "t.csv").write_text(rows("csv"), encoding="ascii")
-    return tmp_path / "t.csv"
+    return write_records(tmp_path / "t.csv", PAIRS, "user", "item")
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    """A matrix whose items have numbers and no names."""
+    return write_npz(tmp_path / "n.npz", np.full((20, 3), 2))
 
 
 @pytest.fixture
@@ -47,20 +44,11 @@ def files(fedhist: Fedhist, table: Path, tmp_path: Path) -> dict[str, Path]:
     """The same data in every kind of file that has names."""
     import polars as pl
 
-    for kind in ("tsv", "jsonl"):
-        (tmp_path / f"t.{kind}").write_text(rows(kind), encoding="ascii")
+    pl.read_csv(table).write_csv(tmp_path / "t.tsv", separator="\t")
+    pl.read_csv(table).write_ndjson(tmp_path / "t.jsonl")
     pl.read_csv(table).write_parquet(tmp_path / "t.parquet")
     assert fedhist("data", "import", table, "--out", "t.npz").code == 0
-    return {kind: tmp_path / f"t.{kind}" for kind in ("csv", "tsv", "jsonl", "parquet", "npz")}
-
-
-def numbered(path: Path) -> Path:
-    scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.full((20, 3), 2)))
-    return path
-
-
-def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {kind: tmp_path / f"t.{kind}" for kind in KINDS}
 
 
 class TestSaid:
@@ -68,9 +56,8 @@ class TestSaid:
         outcome = fedhist("run", "--data", table, "--trace", "--out", "r")
         assert outcome.code == 0, outcome.err
         assert outcome.out.count(f"note: {REASON}") == 1
-        written = json.loads(Path("r/result.json").read_text())
         printed = fedhist("run", "--data", table, "--json").document()
-        for document in (written, printed):
+        for document in (document_in("r"), printed):
             assert document["private"] is False
             assert document["simulation_only"] is True
             assert {"items", "plan", "released_items"} <= set(document["not_private"])
@@ -85,12 +72,10 @@ class TestSaid:
         assert REASON in page
         assert "weighted-quantile (not private)" not in outcome.out
 
-    def test_top_items_are_not_private_whatever_the_domain(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        data = numbered(tmp_path / "n.npz")
+    def test_top_items_are_not_private_whatever_the_domain(self, fedhist: Fedhist, numbered: Path) -> None:
         for domain in ("closed", "open"):
-            document = fedhist(
-                "run", "--data", data, "--top-items", 2, "--domain", domain, "--json"
-            ).document()
+            flags = ("--top-items", 2, "--domain", domain, "--json")
+            document = fedhist("run", "--data", numbered, *flags).document()
             assert document["private"] is False
             assert document["notes"][0].startswith("not private: the top items were read off the data")
 
@@ -122,7 +107,7 @@ class TestSaid:
 
 class TestRefused:
     @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
-    @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "npz"])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_a_list_of_items_read_off_the_data_is_refused_with_a_ledger_or_without_the_truth(
         self, fedhist: Fedhist, files: dict[str, Path], tmp_path: Path, kind: str, flags: tuple[str, ...]
     ) -> None:
@@ -137,13 +122,14 @@ class TestRefused:
     @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
     @pytest.mark.parametrize("domain", ["closed", "open"])
     def test_top_items_are_refused_over_any_domain(
-        self, fedhist: Fedhist, tmp_path: Path, flags: tuple[str, ...], domain: str
+        self, fedhist: Fedhist, numbered: Path, tmp_path: Path, flags: tuple[str, ...], domain: str
     ) -> None:
-        data = numbered(tmp_path / "n.npz")
-        outcome = fedhist("run", "--data", data, "--top-items", 2, "--domain", domain, *flags, "--out", "r")
+        outcome = fedhist(
+            "run", "--data", numbered, "--top-items", 2, "--domain", domain, *flags, "--out", "r"
+        )
         assert outcome.code == 2
         assert "top items that are read off the data" in outcome.err
-        assert files_in(tmp_path) == {"n.npz"}
+        assert files_in(tmp_path) == ["n.npz"]
 
     def test_on_flower_it_is_refused_before_a_node_starts(self, fedhist: Fedhist, table: Path) -> None:
         outcome = fedhist("run", "--data", table, "--engine", "flower-simulation", "--no-truth")
@@ -156,7 +142,7 @@ class TestRefused:
         assert "read off the data" in outcome.err
         assert "row 1" not in outcome.err
 
-    def test_from_python_too(self, table: Path, tmp_path: Path) -> None:
+    def test_from_python_too(self, table: Path) -> None:
         population = read_population(table)
         plan = Plan(users=population.users, items=population.domain_size)
         spent: list[Any] = []
@@ -174,41 +160,39 @@ class TestAllowed:
     @pytest.mark.parametrize("flags", PRIVATE.values(), ids=PRIVATE)
     @pytest.mark.parametrize("how", ["list", "open", "numbers", "synthetic", "synthetic top"])
     def test_public_items_are_private_as_before(
-        self, fedhist: Fedhist, table: Path, tmp_path: Path, flags: tuple[str, ...], how: str
+        self, fedhist: Fedhist, table: Path, numbered: Path, flags: tuple[str, ...], how: str
     ) -> None:
-        (tmp_path / "items.txt").write_text("common\nrare\n")
+        Path("items.txt").write_text("common\nrare\n")
         asked = {
             "list": ("--data", table, "--items-file", "items.txt"),
             "open": ("--data", table, "--domain", "open", "--max-threshold", 50),
-            "numbers": ("--data", numbered(tmp_path / "n.npz")),
+            "numbers": ("--data", numbered),
             "synthetic": ("--users", 50, "--items", 5),
             "synthetic top": ("--users", 50, "--items", 5, "--top-items", 2),
         }[how]
         outcome = fedhist("run", *asked, *flags, "--out", "r")
         assert outcome.code == 0, outcome.err
-        document = json.loads(Path("r/result.json").read_text())
+        document = document_in("r")
         assert document["private"] is True
         assert "items" not in document.get("not_private", [])
         assert not Path("r/NOT-PRIVATE.txt").exists()
 
     def test_a_user_of_an_item_outside_of_the_list_changes_nothing(
-        self, fedhist: Fedhist, table: Path, tmp_path: Path
+        self, fedhist: Fedhist, table: Path
     ) -> None:
-        (tmp_path / "items.txt").write_text("common\n")
-        assert (
-            fedhist("run", "--data", table, "--items-file", "items.txt", "--no-truth", "--out", "r").code == 0
-        )
-        with Path("r/histogram.csv").open(newline="", encoding="utf-8") as file:
-            assert [row["item"] for row in csv.DictReader(file)] == ["common"]
+        Path("items.txt").write_text("common\n")
+        flags = ("--items-file", "items.txt", "--no-truth", "--out", "r")
+        assert fedhist("run", "--data", table, *flags).code == 0
+        assert [row["item"] for row in rows_of(Path("r/histogram.csv"))] == ["common"]
 
 
 class TestOrigin:
-    def test_of_what_is_read(self, files: dict[str, Path], tmp_path: Path) -> None:
+    def test_of_what_is_read(self, files: dict[str, Path], numbered: Path) -> None:
         for path in files.values():
             assert read_population(path).item_origin is ItemOrigin.DATA
             assert read_population(path, items=["common"]).item_origin is ItemOrigin.PUBLIC
             assert read_population(path, top_items=1).item_origin is ItemOrigin.TOP
-        plain = read_population(numbered(tmp_path / "n.npz"))
+        plain = read_population(numbered)
         assert plain.item_origin is ItemOrigin.PUBLIC
         assert plain.select_items([0, 1]).item_origin is ItemOrigin.PUBLIC
 
@@ -216,9 +200,7 @@ class TestOrigin:
         top = read_population(table, top_items=2)
         assert top.select_items([0], labels=["common"]).item_origin is ItemOrigin.TOP
 
-    def test_the_ledger_of_a_refused_run_is_not_even_begun(
-        self, fedhist: Fedhist, table: Path, tmp_path: Path
-    ) -> None:
+    def test_the_ledger_of_a_refused_run_is_not_even_begun(self, fedhist: Fedhist, table: Path) -> None:
         assert fedhist("ledger", "limit", "led.db", "--epsilon", 5, "--delta", 0.1).code == 0
         assert fedhist("run", "--data", table, "--ledger", "led.db").code == 2
-        assert BudgetFile.open(tmp_path / "led.db", create=False).runs() == []
+        assert runs_in("led.db") == []

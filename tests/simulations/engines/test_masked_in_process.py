@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +64,7 @@ def test_signatures_change_nothing_either(mode: str) -> None:
 
 @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
 def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str) -> None:
-    """Two of twenty fall silent in each round; whoever fell silent before masking has its users left out."""
+    """Two of twenty fall silent in each round; the users of those silent before masking are left out."""
     plan = Plan(users=400, items=12, masking=masking, participants=20)
     with engine_named("in-process", dropout=0.1)(POPULATION, seed=5) as transport:
         run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(5))
@@ -110,23 +108,18 @@ def test_every_user_belongs_to_one_participant() -> None:
 
 
 class TestNoiseFromDevices:
-    PLANS = (
-        {"items": 400, "masking": "secagg", "participants": 20, "noise_from": "devices"},
-        {
-            "items": 400,
-            "masking": "secagg",
-            "participants": 20,
-            "noise_from": "devices",
-            "mechanism": "laplace",
-        },
-    )
+    POPULATION = HeavyTailedPopulation(users=600, items=400, seed=4)
 
-    @pytest.mark.parametrize("settings", PLANS, ids=["gaussian", "laplace"])
-    def test_the_noise_in_the_release_is_what_its_standard_error_says(self, settings: dict[str, Any]) -> None:
+    @staticmethod
+    def plan(mechanism: str = "gaussian") -> Plan:
+        masking = {"masking": "secagg", "participants": 20, "noise_from": "devices"}
+        return Plan(users=600, items=400, mechanism=mechanism, **masking)
+
+    @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+    def test_the_noise_in_the_release_is_what_its_standard_error_says(self, mechanism: str) -> None:
         """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
-        population = HeavyTailedPopulation(users=600, items=400, seed=4)
-        plan = Plan(users=600, **settings)
-        with engine_named("in-process", dropout=0.1)(population, seed=6) as transport:
+        plan = self.plan(mechanism)
+        with engine_named("in-process", dropout=0.1)(self.POPULATION, seed=6) as transport:
             release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
             exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
         noise = release.histogram - exact
@@ -135,71 +128,9 @@ class TestNoiseFromDevices:
         assert [charge.round for charge in release.charges] == ["select", "release"]
 
     def test_the_ledger_tells_both_guarantees(self) -> None:
-        plan = Plan(users=600, **self.PLANS[0])
-        population = HeavyTailedPopulation(users=600, items=400, seed=4)
-        for charge in simulate(population, plan, seed=1, truth=False).release.charges:
+        for charge in simulate(self.POPULATION, self.plan(), seed=1, truth=False).release.charges:
             assert charge.parameters["noise_shares"] == 17
             assert charge.parameters["epsilon_without_corrupt"] < charge.epsilon
-
-
-class TestCommand:
-    def test_it_prints_what_masking_takes(self, fedhist: Any, tmp_path: Path) -> None:
-        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--seed", "1",
-                       "--out", tmp_path / "r")  # fmt: skip
-        assert done.code == 0, done.err
-        assert (
-            "100 participants, each linked to 16, 6 shares open a secret, at least 90 must stay" in done.out
-        )
-
-    def test_masked_and_unmasked_runs_print_the_same_loss(self, fedhist: Any) -> None:
-        flags = ("run", "--users", "500", "--items", "5", "--seed", "1", "--json")
-        plain, masked = (
-            json.loads(fedhist(*flags, *more).out) for more in ((), ("--masking", "secagg", "--nodes", "10"))
-        )
-        assert masked["relative_loss"] == plain["relative_loss"]
-        assert masked["masking"] == {
-            "participants": 10,
-            "neighbours": 9,
-            "share_threshold": 5,
-            "minimum_survivors": 9,
-            "noise_shares": 0,
-        }
-
-    @pytest.mark.parametrize(
-        ("flags", "told"),
-        [
-            (("--dropout", "0.1"), "--dropout without masking"),
-            (("--masking", "secagg", "--dropout", "1"), "--dropout is 1"),
-            (("--masking", "secagg", "--nodes", "2"), "2 participants"),
-            (
-                ("--masking", "secagg", "--domain", "open", "--statistic", "plain"),
-                "plain statistic under masking",
-            ),
-            (("--noise-from", "devices"), "without masking sets noise_from"),
-            (("--nodes", "5"), "has no nodes"),
-        ],
-    )
-    def test_mistakes_are_told(self, fedhist: Any, flags: tuple[str, ...], told: str) -> None:
-        done = fedhist("run", "--users", "500", "--items", "5", "--json", *flags)
-        assert done.code == 2
-        assert told in done.err
-
-    def test_the_summary_says_how_many_users_are_left(self, fedhist: Any, tmp_path: Path) -> None:
-        out = tmp_path / "r"
-        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--nodes", "20",
-                       "--dropout", "0.1", "--seed", "1", "--out", out)  # fmt: skip
-        assert done.code == 0
-        assert "select 450 · release 450 of 500 users" in done.out
-        assert "round release: 450 of the plan's 500 users answered; the histogram is of those" in done.out
-        assert "<p>450 of 500 users over" in (out / "report.html").read_text()
-
-    def test_too_many_drop_outs_end_with_their_own_code(self, fedhist: Any, tmp_path: Path) -> None:
-        out = tmp_path / "r"
-        done = fedhist("run", "--users", "500", "--items", "5", "--masking", "secagg", "--nodes", "20",
-                       "--dropout", "0.3", "--out", out)  # fmt: skip
-        assert done.code == 4
-        assert "are needed" in done.err
-        assert not out.exists()
 
 
 def test_a_plan_that_no_graph_fits_is_refused_before_anything_runs() -> None:

@@ -1,0 +1,217 @@
+"""What tests of several folders build: small populations, cohorts without a network, files, and views of a result."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, save_npz
+
+from fedhist.client.device import answer, bucket_table
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.clips.clipping import entry_counts, entry_items
+from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Labels, Request, Round, Total
+from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("fedhist", "protocol", "client", "server", "simulations")
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Every module of the product, by its path in the project."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+# --- Populations.
+
+
+def histograms_of(rows: Sequence[Sequence[int]], *, first_user: int = 0) -> Histograms:
+    """Dense rows as Histograms, explicit zeros left out."""
+    dense = np.asarray(rows, dtype=np.int64).reshape(len(rows), -1)
+    kept = dense > 0
+    return Histograms(
+        offsets=np.concatenate([[0], np.cumsum(kept.sum(axis=1))]),
+        items=np.nonzero(kept)[1],
+        counts=dense[kept],
+        domain_size=dense.shape[1],
+        first_user=first_user,
+    )
+
+
+def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
+    """Dense rows as a population; the options are those of `SparsePopulation.from_scipy`."""
+    return SparsePopulation.from_scipy(csr_array(np.asarray(table)), **options)
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """The same users in pieces of a chosen size."""
+
+    whole: SparsePopulation
+    users_each: int
+
+    @property
+    def users(self) -> int:
+        return self.whole.users
+
+    @property
+    def domain_size(self) -> int:
+        return self.whole.domain_size
+
+    @property
+    def labels(self) -> Sequence[str | int] | None:
+        return self.whole.labels
+
+    def shards(self) -> Iterator[Histograms]:
+        for start in range(0, self.users, self.users_each):
+            yield self.whole.histograms.rows(start, min(start + self.users_each, self.users))
+
+
+def parts_of_a_sum(
+    sum_of: Callable[..., Integers], histograms: Histograms, *arguments: object, **settings: object
+) -> Integers:
+    """What each user adds to a sum, as rows: users get items of their own, and no draw depends on items."""
+    users, items = histograms.users, histograms.domain_size
+    owners = np.repeat(np.arange(users), np.diff(histograms.offsets))
+    apart = Histograms(
+        offsets=histograms.offsets - histograms.offsets[0],
+        items=entry_items(histograms) + items * owners,
+        counts=entry_counts(histograms),
+        domain_size=users * items,
+        first_user=histograms.first_user,
+    )
+    return sum_of(apart, *arguments, **settings).reshape(users, items)
+
+
+# --- Rounds without a network.
+
+
+@dataclass
+class Cohort:
+    """A transport over one batch of users that can lose some of them in either round."""
+
+    histograms: Histograms
+    labels: Labels | None = None
+    simulated: bool = True
+    lost: dict[Round, int] = field(default_factory=dict)
+
+    def total(self, request: Request) -> Total:
+        kept = self.histograms.users - self.lost.get(request.round, 0)
+        names = range(self.histograms.domain_size) if self.labels is None else self.labels
+        sent = answer(
+            request,
+            self.histograms.rows(0, kept),
+            source=SeededSource(77),
+            bucket_of=bucket_table(request.plan, names),
+        )
+        return Total(kept, sent.values, sent.keyed, self.labels)
+
+
+class Refused(Exception):
+    """The ledger's journal refused a charge."""
+
+
+def refusing(*rounds: str) -> Ledger:
+    """A ledger that refuses the charges of these rounds, or of all."""
+
+    def refuse(charge: Charge) -> None:
+        if charge.round in rounds or not rounds:
+            raise Refused
+
+    return Ledger(journal=refuse)
+
+
+class Untouched:
+    """A source that nobody may draw from."""
+
+    seeded = False
+
+    def fork(self, *purpose: object) -> Untouched:
+        return self
+
+    def words(self, *asked: object, **options: object) -> Integers:
+        raise AssertionError("something was drawn")
+
+    user_words = words
+
+
+# --- The command and its files.
+
+
+class Outcome(NamedTuple):
+    """What a call of the command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    def document(self) -> Any:
+        """The JSON that was printed."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+Fedhist = Callable[..., Outcome]
+"""The fixture `fedhist`."""
+
+
+def write_records(
+    path: Path, rows: Iterable[Sequence[object]], *header: str, quoting: int = csv.QUOTE_MINIMAL
+) -> Path:
+    """A .csv file; its columns are user, item and count if no others are named."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=quoting).writerows([header or ("user", "item", "count"), *rows])
+    return path
+
+
+def write_npz(path: Path, table: npt.ArrayLike) -> Path:
+    save_npz(path, csr_array(np.asarray(table)))
+    return path
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a .csv file, by column."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def document_in(folder: Path | str) -> dict[str, Any]:
+    """The result that a run wrote."""
+    document: dict[str, Any] = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
+    return document
+
+
+class Page(NamedTuple):
+    """A report: the whole text, what stands between <main> and </main>, and the charts' data by name."""
+
+    text: str
+    body: str
+    charts: dict[str, Any]
+
+
+def page_in(folder: Path | str) -> Page:
+    """The report in a folder."""
+    text = Path(folder, "report.html").read_text(encoding="utf-8")
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    return Page(text, text.split("<main>")[1].split("</main>")[0], data["charts"])
+
+
+def runs_in(ledger: Path | str) -> Sequence[RunRecord]:
+    """The runs that a ledger file knows of."""
+    return BudgetFile.open(Path(ledger), create=False).runs()

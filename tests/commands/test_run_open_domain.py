@@ -1,0 +1,165 @@
+"""`fedhist run --domain open`: which keys are released, under which names, and what it costs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedhist.protocol.plan import Plan
+from fedhist.server.result_folder import write_results
+from fedhist.simulations.simulation import simulate
+from tests.builders import Fedhist, files_in, population_of, rows_of, runs_in, write_records
+
+SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
+FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
+
+
+def released_in(folder: Path) -> dict[str, float]:
+    return {row["item"]: float(row["value"]) for row in rows_of(folder / "histogram.csv")}
+
+
+class TestJson:
+    def test_the_keys_of_a_closed_run_stay_and_those_of_an_open_one_are_added(self, fedhist: Fedhist) -> None:
+        closed = fedhist("run", "--users", 100, "--items", 5, "--json").document()
+        document = fedhist(*SMALL, "--json").document()
+        assert set(document) == {*closed, "precision_recall"}
+        assert set(document["precision_recall"]) == {"precision", "recall"}
+        assert set(document["not_private"]) >= {"precision_recall", "relative_loss"}
+        assert document["plan"]["domain"] == "open"
+        assert document["plan"]["items"] is None
+        assert document["private"] is True
+
+    def test_what_was_released_agrees_with_itself(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        document = fedhist(*SMALL, "--json", "--epsilon", 4, "--out", "r").document()
+        shown = released_in(tmp_path / "r")
+        choice, noise = document["ledger"]
+        bar = noise["parameters"]["bar"]
+        assert document["released_items"] == len(shown) > 0
+        assert all(value > bar for value in shown.values())
+        assert document["threshold"] == noise["parameters"]["threshold"] == noise["sensitivity"]
+        assert document["threshold"] == int(document["threshold"])
+        assert document["precision_recall"]["precision"] == 1
+        assert 0 < document["precision_recall"]["recall"] < 1
+        assert choice["parameters"]["score"] == "V"
+        assert noise["delta"] <= document["plan"]["delta"]
+        assert document["total"] == {"epsilon": pytest.approx(4.1), "delta": noise["delta"]}
+        assert document["bytes_per_user"]["select"] > document["bytes_per_user"]["release"] > 45
+
+    def test_a_person_can_read_it(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json").document()
+        text = fedhist(*SMALL, "--out", "r").out
+        bar = document["ledger"][1]["parameters"]["bar"]
+        assert "2,000 users x an open domain" in text
+        assert "random clip, truncated-laplace" in text
+        assert f"{document['released_items']:,} keys above {bar:,}" in text
+        assert f"{document['precision_recall']['recall']:.2%} of all keys" in text
+        assert "chosen by exponential-v" in text
+
+
+class TestPrivacy:
+    def test_the_papers_sensitivity_is_charged_when_it_is_used(self, fedhist: Fedhist) -> None:
+        for name, expected in (("range", 1499.5), ("paper", 3750)):
+            choice = fedhist(*SMALL, "--json", "--score-sensitivity", name).document()["ledger"][0]
+            assert choice["sensitivity"] == expected
+            assert choice["epsilon"] == 0.1
+
+    @pytest.mark.parametrize("selector", ["oracle", "median", "p90"])
+    def test_baselines_are_marked_as_not_private(
+        self, fedhist: Fedhist, tmp_path: Path, selector: str
+    ) -> None:
+        document = fedhist(*SMALL, "--json", "--selector", selector, "--out", "r").document()
+        assert document["private"] is False
+        assert document["total"]["epsilon"] is None
+        assert any(f"the selector {selector} read the exact statistic" in note for note in document["notes"])
+        assert (tmp_path / "r/NOT-PRIVATE.txt").exists()
+
+    def test_a_ledger_holds_the_exact_delta_and_no_more_than_was_planned(self, fedhist: Fedhist) -> None:
+        document = fedhist(*SMALL, "--json", "--ledger", "l.db").document()
+        (run,) = runs_in("l.db")
+        assert run.charges[-1].delta == document["ledger"][-1]["delta"] < 1e-6
+        assert fedhist("ledger", "show", "l.db").code == 0
+
+
+class TestBuckets:
+    def test_errors_against_the_items_are_told(self, fedhist: Fedhist) -> None:
+        few, many = (
+            fedhist(*SMALL, "--json", "--statistic", "bucketed", "--buckets", count).document()
+            for count in (16, 2**14)
+        )
+        for document in (few, many):
+            assert 0 <= document["bucketed_v_error_chosen"] <= document["bucketed_v_error"] < 1
+            assert "bucketed_v_error" in document["not_private"]
+            assert document["ledger"][0]["parameters"]["statistic"] == "bucketed"
+        assert few["bucketed_v_error"] > 0.01
+        assert many["bucketed_v_error"] < 0.2 * few["bucketed_v_error"]
+        assert "V(C) by buckets is off by at most" in fedhist(*SMALL, "--statistic", "bucketed").out
+
+    def test_a_fixed_threshold_has_no_statistic_to_compare(self, fedhist: Fedhist) -> None:
+        assert "bucketed_v_error" not in fedhist(*FIXED, 9, "--statistic", "bucketed").document()
+
+
+STRANGE = [
+    "été", "e\u0301te\u0301", "語", "🙂", "007", "7", "a,b", 'say "hi"', " space ", "line\nbreak", "", "NULL", "nan",
+]  # fmt: skip
+
+
+class TestStrings:
+    FLAGS = ("--epsilon", 100, "--selector", "fixed", "--threshold", 110, "--seed", 4)
+
+    def test_strings_come_back_as_they_were_written(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        """Everybody has every label, the i-th of them 2 + i times."""
+        rows = [(f"u{user}", label, 2 + place) for user in range(300) for place, label in enumerate(STRANGE)]
+        write_records(tmp_path / "d.csv", rows, quoting=csv.QUOTE_ALL)
+        document = fedhist(
+            "run", "--domain", "open", "--data", "d.csv", *self.FLAGS, "--json", "--out", "r"
+        ).document()
+        shown = released_in(tmp_path / "r")
+        assert set(shown) == set(STRANGE)
+        for place, label in enumerate(STRANGE):
+            assert shown[label] == pytest.approx(300 * (2 + place), abs=20)
+        assert document["precision_recall"] == {"precision": 1, "recall": 1}
+
+    def test_integers_of_a_parquet_file_come_back_as_integers(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        numbers = [7, -12, 2**40]
+        pl.DataFrame(
+            {"user": np.repeat(np.arange(200), 3), "item": numbers * 200, "count": [3] * 600}
+        ).write_parquet(tmp_path / "d.parquet")
+        assert fedhist(
+            "run", "--domain", "open", "--data", "d.parquet", *self.FLAGS, "--out", "r"
+        ).code == 0  # fmt: skip
+        assert set(released_in(tmp_path / "r")) == {str(number) for number in numbers}
+
+    @pytest.mark.parametrize("place", [0, 450])
+    def test_a_name_that_is_too_long_is_refused_wherever_it_stands(
+        self, fedhist: Fedhist, tmp_path: Path, place: int
+    ) -> None:
+        rows = [f"u{user},{'secret' * 200 if user == place else 'fine'}" for user in range(500)]
+        (tmp_path / "d.csv").write_text("user,item\n" + "\n".join(rows) + "\n")
+        outcome = fedhist(
+            "run", "--domain", "open", "--data", "d.csv", "--out", "r", "--ledger", "l.db", "--seed", 1
+        )
+        assert outcome.code == 2
+        assert "1200 bytes; allowed: up to 1024 bytes" in outcome.err
+        assert "secret" not in outcome.err
+        assert files_in(tmp_path) == ["d.csv"]
+        # A closed domain's names never travel.
+        assert fedhist("run", "--data", "d.csv", "--json").code == 0
+
+    def test_half_a_character_survives_a_whole_run(self, tmp_path: Path) -> None:
+        labels = ["\ud800", "\udc80x", "whole"]
+        population = population_of(np.full((200, 3), 4), labels=labels)
+        for statistic in ("plain", "bucketed"):
+            plan = Plan(
+                users=200, domain="open", epsilon=50.0, statistic=statistic, buckets=8, max_threshold=20
+            )
+            result = simulate(population, plan, seed=1)
+            assert sorted(result.release.labels or []) == sorted(labels)
+            folder = tmp_path / statistic
+            folder.mkdir()
+            write_results(folder, result.to_json(), result.release, labels)
+            written = (folder / "histogram.csv").read_text(encoding="utf-8", errors="surrogatepass")
+            assert all(label in written for label in labels)
