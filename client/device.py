@@ -17,16 +17,19 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope
 
 
-def answer(request: Request, histograms: Histograms, *, source: Source, labels: Labels) -> Contribution:
+def answer(
+    request: Request, histograms: Histograms, *, source: Source, labels: Labels | None = None
+) -> Contribution:
     """The contribution of these users to this round: the sum of what is measured.
 
     Args:
         request: what the server asks.
         histograms: the users.
         source: for what clipping draws.
-        labels: what the participant calls its items, or their numbers.
+        labels: what the participant calls its items; None by their numbers.
     """
-    return _contribution(request, request.measurement.with_labels(labels), (histograms,), source)
+    names = range(histograms.domain_size) if labels is None else labels
+    return _contribution(request, request.measurement.with_labels(names), (histograms,), source)
 
 
 def answer_population(request: Request, population: Population, *, source: Source) -> Contribution:

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.measurements.given import SaltedBound
+from fedhist.protocol.measurements.given import Bound, SaltedBound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request
+from fedhist.server.coordinator import Asking
 from fedhist.server.selection import Selection
-from fedhist.server.steps import release_request, select_request
+from fedhist.server.steps import release_request, select_request, steps_of
 
-__all__ = ["release_at", "select_request"]
+__all__ = ["release_at", "releasing", "select_request", "selecting"]
 
 
 def release_at(
@@ -26,3 +27,15 @@ def release_at(
     selection = Selection(threshold, item_thresholds=item_thresholds)
     request = release_request(plan, selection, source=SeededSource(0))
     return request if table_salt is None else replace(request, given=SaltedBound(threshold, table_salt))
+
+
+def selecting(request: Request) -> Asking:
+    """A run that waits for the sum of its first round."""
+    step, *after = steps_of(request.plan)
+    return Asking(request, step, tuple(after), None)
+
+
+def releasing(request: Request) -> Asking:
+    """A run that waits for the sum of its last round, whose threshold is the request's."""
+    assert isinstance(request.given, Bound)
+    return Asking(request, steps_of(request.plan)[-1], (), Selection(request.given.threshold))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, save_npz
 
-from fedhist.client.device import answer, bucket_table
+from fedhist.client.device import answer
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers
@@ -109,12 +109,11 @@ class Cohort:
 
     def total(self, request: Request) -> Total:
         kept = self.histograms.users - self.lost.get(request.round, 0)
-        names = range(self.histograms.domain_size) if self.labels is None else self.labels
         sent = answer(
             request,
             self.histograms.rows(0, kept),
             source=SeededSource(77),
-            bucket_of=bucket_table(request.plan, names),
+            labels=self.labels,
         )
         return Total(kept, sent.values, sent.keyed, self.labels)
 

@@ -11,9 +11,10 @@ import click
 import pytest
 
 from fedhist.commands.cli import cli
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
-from fedhist.server.selection import SELECTORS
+from fedhist.server.selection import SELECTORS, fitting
 from tests.builders import ROOT
 
 README = ROOT / "README.md"
@@ -33,12 +34,11 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z0-9-]+)`[^|]*\| ([^|]+) \|", re.MULTILINE)
 # What the table of selectors calls a selector's modes.
-MODE_NAMES = {
-    ("closed", "gaussian"): "gaussian",
-    ("closed", "laplace"): "laplace",
-    ("open", "laplace"): "open",
-    ("items", "gaussian"): "debias",
-    ("items", "laplace"): "debias",
+PLANS = {
+    "gaussian": Plan(users=9, items=3),
+    "laplace": Plan(users=9, items=3, mechanism="laplace"),
+    "open": Plan(users=9, domain="open"),
+    "debias": Plan(users=9, items=3, debias="poisson"),
 }
 
 # Folders that hold somebody's home, work or scratch space; a fresh clone has them elsewhere or not at all.
@@ -187,12 +187,12 @@ def test_the_table_of_selectors_is_the_registry():
     rows = dict(TABLE_ROW_OF_NAME.findall(README.read_text(encoding="utf-8")))
     assert set(rows) == set(SELECTORS)
     for name, cell in rows.items():
-        assert set(cell.split(", ")) == {MODE_NAMES[mode] for mode in SELECTORS[name].modes}, name
+        assert set(cell.split(", ")) == {kind for kind, plan in PLANS.items() if name in fitting(plan)}, name
 
 
 def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them():
     text = OPEN_DOMAIN.read_text(encoding="utf-8")
-    known = {name for name, selector in SELECTORS.items() if ("open", "laplace") in selector.modes}
+    known = set(fitting(PLANS["open"]))
     named = set(re.findall(r"`([a-z0-9-]+)`", text))
     assert known | set(KeysAboveBar.names) <= named
     assert f"{MAX_LABEL_BYTES:,} bytes" in text

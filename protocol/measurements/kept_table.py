@@ -51,7 +51,7 @@ class KeptTable(KeptItems[SaltedBound]):
     @property
     def masked_length(self) -> int:
         """The cells of the table, of which none depends on what keys there are."""
-        return self._table.length
+        return self.table.length
 
     @property
     def masked_width(self) -> int:
@@ -63,13 +63,13 @@ class KeptTable(KeptItems[SaltedBound]):
         keyed = with_short_names(keyed_part(summed), 1, labels, self.plan.label_bytes)
         keys = keyed.keys.tolist()
         names = keys if labels is None else [labels[key] for key in keys]
-        return encode_table(names, keyed.values[:, 0], self._table, salt=self.given.salt)
+        return encode_table(names, keyed.values[:, 0], self.table, salt=self.given.salt)
 
     def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
         """The keys and counts in the sum of tables. One that does not decode holds none, and says so."""
         unread = False
         try:
-            table = decode_table(vector, self._table, salt=self.given.salt)
+            table = decode_table(vector, self.table, salt=self.given.salt)
         except TableNotDecoded:
             table, unread = Decoded(labels=[], counts=vector[:0]), True
         return Total(
@@ -82,5 +82,6 @@ class KeptTable(KeptItems[SaltedBound]):
         )
 
     @property
-    def _table(self) -> TableShape:
+    def table(self) -> TableShape:
+        """The table of the plan at this threshold."""
         return table_shape(self.plan, self.threshold.steps)

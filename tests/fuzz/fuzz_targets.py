@@ -128,7 +128,7 @@ def _codec_targets() -> Iterator[Target]:
             )
     request = select_request(plans()["open"])
     contribution = answer_population(request, whole, source=SeededSource(1))
-    dense = len(encode(contribution, request, whole.labels)) - 45 - 4 * request.length
+    dense = len(encode(contribution, request, whole.labels)) - 45 - 4 * request.measurement.shape.length
     seeds = [encode(contribution, request, whole.labels)[-dense:]]
     yield Target(
         "keyed codec", partial(mutated, seeds), lambda data: decode_keyed(data, 2, 9), (DecodeError,)
@@ -143,7 +143,7 @@ def _document_targets() -> Iterator[Target]:
 
     def read_plan(document: Any) -> object:
         plan = Plan.from_json(document)
-        return plan.digest, [request.length for request in requests(plan)]
+        return plan.digest, [request.measurement.shape.length for request in requests(plan)]
 
     yield Target("plan", plan_of, read_plan, (InvalidInput,))
     yield Target("request", _fields, _read_fields, (DecodeError,))
@@ -200,7 +200,7 @@ def _fields(random: Random) -> dict[str, Any]:
 
 def _read_fields(fields: dict[str, Any]) -> object:
     envelope = Envelope.from_fields(fields)
-    return envelope.fingerprint, envelope.request.length, envelope.request.keyed_columns
+    return envelope.fingerprint, envelope.request.measurement.shape
 
 
 def _masking_targets() -> Iterator[Target]:

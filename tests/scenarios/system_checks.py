@@ -85,8 +85,8 @@ class _PlainSums:
             return numbered(to_total(np.sum(vectors, axis=0), request, participants=len(places)), LABELS)
         answers = [answer_population(request, part(place), source=SeededSource(SEED)) for place in places]
         keyed: Keyed | None = None
-        if request.keyed_columns:
-            sums = KeyedSum(request.keyed_columns)
+        if request.measurement.shape.columns:
+            sums = KeyedSum(request.measurement.shape.columns)
             for answer in answers:
                 assert answer.keyed is not None
                 sums.add(answer.keyed)

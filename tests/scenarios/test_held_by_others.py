@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed, TableTooSmall
-from fedhist.protocol.masking.masked_vector import shape_of, terms_of, to_total
+from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import TABLE_TRUST
 from fedhist.protocol.plan.table_terms import table_room
@@ -21,7 +21,7 @@ from fedhist.protocol.rounds import Round, Total
 from fedhist.protocol.sketch.iblt import encode_table
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
-from fedhist.server.coordinator import Releasing, run_rounds
+from fedhist.server.coordinator import Asking, run_rounds
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.simulation import simulate
 
@@ -46,7 +46,7 @@ def requests_of(plan: Plan, population: SparsePopulation, runs: int, source: Any
     seen: list[Envelope] = []
 
     def keep(state: object) -> None:
-        if isinstance(state, Releasing):
+        if isinstance(state, Asking) and state.request.round is Round.RELEASE:
             seen.append(Envelope(run="the same", request=state.request))
 
     for _ in range(runs):
@@ -72,10 +72,9 @@ class TestNamesThatCollide:
         release = simulate(self.population(name), plan, seed=4, truth=False).release
         assert list(release.labels or ()) == ["bread"]
         for envelope in requests_of(plan, self.population(name), 3, SystemSource):
-            request, shape = envelope.request, shape_of(envelope.request)
-            assert isinstance(request, ReleaseRequest) and shape is not None
+            request, shape = envelope.request, envelope.request.measurement.table
             cells = [
-                np.flatnonzero(encode_table([one], [1], shape, salt=request.table_salt)[:: shape.columns])
+                np.flatnonzero(encode_table([one], [1], shape, salt=request.given.salt)[:: shape.columns])
                 for one in (TARGET, name)
             ]
             assert len(cells[0]) == len(cells[1]) == 5
@@ -85,7 +84,7 @@ class TestNamesThatCollide:
         plan = plan_of(90)
         population = self.population("b")
         envelopes = requests_of(plan, population, 3, SystemSource)
-        salts = {envelope.request.table_salt for envelope in envelopes}  # type: ignore[union-attr]
+        salts = {envelope.request.given.salt for envelope in envelopes}
         assert len(salts) == 3 and all(len(salt) == 32 for salt in salts)
         assert not any(salt in plan.digest for salt in salts)
         assert len({envelope.fingerprint for envelope in envelopes}) == 3
@@ -205,9 +204,8 @@ def test_noise_is_added_before_a_sum_is_read_as_a_number(claimed: int) -> None:
         simulated = True
 
         def total(self, request: Any) -> Total:
-            shape = shape_of(request)
-            assert shape is not None
-            lie, truth = (encode_table([name], [60], shape, salt=request.table_salt) for name in "ab")
+            shape = request.measurement.table
+            lie, truth = (encode_table([name], [60], shape, salt=request.given.salt) for name in "ab")
             rows = lie.reshape(-1, shape.columns)
             rows[rows[:, 0] == 1, 1] = claimed
             total = to_total(np.concatenate([[90], lie + truth]), request, participants=9)

@@ -13,17 +13,15 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import (
+    Asking,
     Begin,
     Planned,
     Released,
-    Releasing,
-    Selecting,
     advance,
-    planned_charges,
     run_rounds,
 )
-from fedhist.server.selection import Selection
-from tests.asking import release_at, select_request
+from fedhist.server.steps import planned_charges
+from tests.asking import release_at, releasing, select_request, selecting
 from tests.builders import Cohort, Refused, Untouched, histograms_of, refusing
 
 SOURCE = SeededSource(1)
@@ -45,7 +43,7 @@ def test_two_rounds_charge_in_order_and_release(cohort, mechanism):
     states, ledger = [], Ledger()
     plan = plan_of(mechanism=mechanism)
     release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states] == [Planned, Selecting, Releasing, Released]
+    assert [type(s) for s in states] == [Planned, Asking, Asking, Released]
     assert [c.round for c in ledger.entries] == ["select", "release"]
     assert release.charges == ledger.entries
     assert release.histogram.shape == (3,)
@@ -66,7 +64,7 @@ def test_a_fixed_threshold_asks_nothing_in_round_one(cohort, mode):
     states, ledger = [], Ledger()
     plan = Plan(**mode, selector="fixed", threshold=7.0)
     release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states] == [Planned, Releasing, Released]
+    assert [type(s) for s in states] == [Planned, Asking, Released]
     assert release.threshold == 7.0
     assert [c.round for c in ledger.entries] == ["release"]
 
@@ -83,7 +81,7 @@ def test_charges_come_before_the_noise(cohort, mode):
     plan = Plan(**mode)
     threshold = plan.at_steps(20 << plan.grid_bits)
     select, release = select_request(plan), release_at(plan, threshold)
-    for state in (Selecting(select), Releasing(release, Selection(threshold))):
+    for state in (selecting(select), releasing(release)):
         with pytest.raises(Refused):
             advance(state, cohort.total(state.request), ledger=refusing(), source=Untouched())
 
@@ -139,7 +137,7 @@ def test_a_total_of_another_form_is_refused(cohort):
     ):
         total = Total(200, values, keyed)
         with pytest.raises(UnexpectedMessage):
-            advance(Selecting(request), total, ledger=Ledger(), source=SOURCE)
+            advance(selecting(request), total, ledger=Ledger(), source=SOURCE)
 
 
 def test_a_device_with_another_domain_refuses():
@@ -150,5 +148,5 @@ def test_a_device_with_another_domain_refuses():
 def test_states_and_totals_do_not_print_values(cohort):
     total = cohort.total(select_request(plan_of()))
     assert "array" not in repr(total)
-    releasing = advance(Selecting(select_request(plan_of())), total, ledger=Ledger(), source=SOURCE)
+    releasing = advance(selecting(select_request(plan_of())), total, ledger=Ledger(), source=SOURCE)
     assert "array" not in repr(releasing)

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fedhist.client.device import answer
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.masking.masked_vector import vector_width
+from fedhist.protocol.measurements.bucket_totals import BucketTotals
 from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
-from fedhist.protocol.wire.codec import largest_noise
-from fedhist.server.releases.contract import build_release
-from fedhist.server.selection import SELECTORS, Selection, selector_for
-from fedhist.server.selection.contract import ScoringSelector, mode_of
+from fedhist.protocol.rounds import Round, Total
+from fedhist.server.releases import rule_for
+from fedhist.server.selection import SELECTORS, Selection, fitting, selector_for
+from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import read_statistic
 from fedhist.simulations.audit.worlds import Replay, crafted, release_of
 from tests.asking import release_at, select_request
@@ -45,8 +44,8 @@ def liar(kind: type, amount: int, *places: int):
     """Adds an amount to some places of the sums of one round."""
 
     def lie(request):
-        added = np.zeros(request.length, dtype=np.int64)
-        if isinstance(request, kind):
+        added = np.zeros(request.measurement.shape.length, dtype=np.int64)
+        if request.round is kind:
             added[list(places)] = amount
         return added
 
@@ -66,10 +65,10 @@ def test_one_liar_does_not_read_from_the_release_who_has_an_item(mechanism, mask
         selector="fixed", threshold=1.0, epsilon=0.5, mechanism=mechanism, masking=masking, debias=debias
     )
     request = release_at(plan, plan.at_steps(1 << plan.grid_bits))
-    amount = 2 ** (vector_width(request) - 1) - 1
+    amount = 2 ** (request.measurement.masked_width - 1) - 1
     share_above_zero = []
     for others in ([[]] * 8, [[(3, 1)], *[[]] * 7]):
-        cohort = Replay(crafted(others, 4), SOURCE, lie=liar(ReleaseRequest, amount, 3))
+        cohort = Replay(crafted(others, 4), SOURCE, lie=liar(Round.RELEASE, amount, 3))
         shown = [release_of(plan, cohort, source=SOURCE.fork(number)) for number in range(RUNS)]
         share_above_zero.append(np.mean([noisy_sums(release)[3] > 0 for release in shown]))
     # The noise decides on which side the wrapped value lands: half and half but for one user's e^0.5.
@@ -89,7 +88,7 @@ def scoring_plans():
         for domain in domains:
             for neighbours in Neighbours:
                 plan = Plan(**usual, **domain, **MASKED, neighbours=neighbours, selector=name)
-                if mode_of(plan) in selector.modes:
+                if name in fitting(plan):
                     yield pytest.param(plan, id=f"{name}-{plan.domain}-{plan.mechanism}-{neighbours.value}")
 
 
@@ -115,15 +114,23 @@ def test_a_choice_is_private_for_whatever_the_others_send(plan, data):
     twice the sensitivity, so that no chance changes by more than e^eps'."""
     request, selector = select_request(plan), selector_for(plan)
     assert isinstance(selector, ScoringSelector)
-    others = np.array(data.draw(st.lists(residues, min_size=request.length, max_size=request.length)))
+    others = np.array(
+        data.draw(
+            st.lists(
+                residues, min_size=request.measurement.shape.length, max_size=request.measurement.shape.length
+            )
+        )
+    )
     one = data.draw(users)
     other = data.draw(users) if plan.neighbours is Neighbours.REPLACE else []
     choices = []
     for user in (one, other):
         whole = crafted([list({item: (item, count) for item, count in user}.values())], plan.items or 3)
-        buckets = np.arange(3) % plan.buckets if plan.is_open else None
-        sent = answer(request, whole.histograms, source=SOURCE, bucket_of=buckets).values
-        total = Total(plan.users, others + sent, width=vector_width(request))
+        measurement = request.measurement
+        if isinstance(measurement, BucketTotals):
+            measurement = replace(measurement, bucket_of=np.arange(3) % plan.buckets)
+        sent = measurement.of(whole.histograms, source=SOURCE).values
+        total = Total(plan.users, others + sent, width=request.measurement.masked_width)
         choices.append(selector.choice(plan, read_statistic(plan, total)))
     changes = [x - y for x, y in zip(choices[0].scores.tolist(), choices[1].scores.tolist(), strict=True)]
     assert choices[0].epsilon == plan.epsilon_select
@@ -140,14 +147,15 @@ def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
     )  # fmt: skip
     request, largest = select_request(plan), len(plan.candidate_steps) - 1
     (noise,) = plan.open_noises(plan.candidate_steps[-1:])
-    others = np.zeros(request.length, dtype=np.int64)
+    others = np.zeros(request.measurement.shape.length, dtype=np.int64)
     table = others[2 * len(plan.candidate_steps) :].reshape(plan.buckets, -1)
     full, rest = divmod(edge - 1, noise.bar << 16)
     table[1 : 1 + full, largest], table[1 + full, largest] = noise.bar << 16, rest
     scores = []
     for user in ([], [(0, 1)]):
-        sent = answer(request, crafted([user], 1).histograms, source=SOURCE, bucket_of=np.zeros(1, np.int64))
-        total = Total(plan.users, others + sent.values, width=vector_width(request))
+        measurement = replace(request.measurement, bucket_of=np.zeros(1, np.int64))
+        sent = measurement.of(crafted([user], 1).histograms, source=SOURCE)
+        total = Total(plan.users, others + sent.values, width=request.measurement.masked_width)
         choice = selector_for(plan).choice(plan, read_statistic(plan, total))
         scores.append(choice.scores)
     assert max(map(np.ptp, np.diff(scores, axis=0))) <= 2 * choice.sensitivity
@@ -178,7 +186,7 @@ def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon)
 def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, seed, monkeypatch):
     """What one moves from the sum to the noise changes nothing: so no exact sum was read on the way."""
     plan = masked_plan(selector=selector, users=500)
-    width = vector_width(select_request(plan))
+    width = select_request(plan).measurement.masked_width
     draw = Noise.draw
     tail = np.sort(np.random.default_rng(seed % 1000).integers(0, 500 << 10, 16))[::-1].copy()
 
@@ -200,8 +208,8 @@ def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, s
 @pytest.mark.parametrize("selector", ["weighted-quantile", "dpsgd", "m-quantile"])
 def test_one_liar_does_not_decide_the_threshold(selector):
     plan = masked_plan(selector=selector, users=8, epsilon_select=0.5, delta_select=0.01)
-    amount = 2 ** (vector_width(select_request(plan)) - 1) - 1
-    lie = liar(SelectRequest, amount, len(plan.candidate_steps), -1)
+    amount = 2 ** (select_request(plan).measurement.masked_width - 1) - 1
+    lie = liar(Round.SELECT, amount, len(plan.candidate_steps), -1)
     highest = []
     for others in ([[]] * 8, [[(3, 500)], *[[]] * 7]):
         cohort = Replay(crafted(others, 4), SOURCE, lie=lie)
@@ -226,8 +234,10 @@ def test_a_masked_sum_has_room_for_the_noise_of_the_server(mechanism, debias):
     drawn = []
     for number in range(20):
         total = Total(plan.users, np.zeros(plan.items, dtype=np.int64))
-        selection = Selection(request.threshold, steps)
-        release = build_release(plan, selection, total, ledger=Ledger(), source=SOURCE.fork(number))
+        selection = Selection(plan.at_steps(9000), steps)
+        reading = request.measurement.read(total)
+        source = SOURCE.fork(number)
+        release = rule_for(plan).build(plan, selection, reading, ledger=Ledger(), source=source)
         drawn.append(np.abs(np.ldexp(noisy_sums(release), plan.grid_bits)).max())
-    assert 0.05 * largest_noise(request) < max(drawn) < largest_noise(request)
-    assert math.log2(largest_noise(request)) < 62
+    assert 0.05 * request.measurement.shape.noise < max(drawn) < request.measurement.shape.noise
+    assert math.log2(request.measurement.shape.noise) < 62

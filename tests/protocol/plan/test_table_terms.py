@@ -29,7 +29,7 @@ from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.sketch.iblt import TableShape
-from fedhist.server.releases.contract import release_charges
+from fedhist.server.releases import rule_for
 from fedhist.server.steps import planned_charges
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
@@ -131,21 +131,21 @@ class TestCharges:
         plan = plan_of(neighbours=neighbours)
         charges = {}
         for threshold in (None, plan.at_steps(1), plan.at_steps(40)):
-            release, fit, decoding = release_charges(plan, threshold)
+            release, fit, decoding = rule_for(plan).charges(plan, threshold)
             assert (fit.name, decoding.name) == ("table-fit", "table-decoding")
             assert fit.epsilon == plan.epsilon_select and decoding.epsilon == 0
             charges[threshold] = [charge.cost for charge in (release, fit, decoding)]
         planned, low, high = charges.values()
         assert low == high
         assert all(p.epsilon == c.epsilon and p.delta >= c.delta for p, c in zip(planned, low, strict=True))
-        assert planned_charges(plan)[1:] == release_charges(plan, None)
+        assert planned_charges(plan)[1:] == rule_for(plan).charges(plan, None)
 
     def test_decoding_costs_twice_the_largest_bound_over_all_thresholds(self):
         plan = plan_of(max_threshold=30)
         bounds = [table_shape(plan, int(steps)).failure_bound for steps in plan.candidate_steps]
         assert len(set(bounds)) > 5
         assert decoding_delta(plan) == 2 * max(bounds) < 2e-9
-        assert release_charges(plan, plan.at_steps(2))[2].delta == decoding_delta(plan)
+        assert rule_for(plan).charges(plan, plan.at_steps(2))[2].delta == decoding_delta(plan)
 
     def test_the_tight_total_takes_an_entry_without_an_epsilon(self):
         charges = planned_charges(plan_of())
@@ -160,11 +160,11 @@ class TestCharges:
         plan = plan_of(delta_select=1e-5)
         largest = max(fit_noise(plan, int(steps)).delta for steps in plan.candidate_steps)
         assert fit_delta(plan) == largest <= 1e-5
-        assert release_charges(plan, plan.at_steps(7))[1].delta == largest
+        assert rule_for(plan).charges(plan, plan.at_steps(7))[1].delta == largest
 
     def test_a_device_books_no_less_than_the_ledger_reserves(self):
         plan = plan_of()
-        booked, reserved = round_cost(plan, Round.RELEASE), basic_total(release_charges(plan, None))
+        booked, reserved = round_cost(plan, Round.RELEASE), basic_total(rule_for(plan).charges(plan, None))
         assert booked.epsilon == pytest.approx(reserved.epsilon)
         assert reserved.delta <= booked.delta <= reserved.delta + 2e-9
         assert booked.epsilon == pytest.approx(plan.epsilon + plan.epsilon_select)
@@ -175,7 +175,7 @@ class TestCharges:
             Plan(users=100, items=3, masking="secagg", participants=5),
         ):
             assert (most_of_table(plan).epsilon, most_of_table(plan).delta) == (0, 0)
-            assert len(release_charges(plan, None)) == 1
+            assert len(rule_for(plan).charges(plan, None)) == 1
             assert table_notes(plan) == []
 
 

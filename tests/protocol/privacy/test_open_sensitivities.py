@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.client.device import answer, bucket_table
+from fedhist.client.device import answer
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -67,8 +67,7 @@ def cases(selector, neighbours, count, **settings):
 
 def scores_of(make_histograms, plan, rows):
     request = select_request(plan)
-    table = bucket_table(plan, range(ITEMS))
-    sent = answer(request, make_histograms(rows), source=SeededSource(0), bucket_of=table)
+    sent = answer(request, make_histograms(rows), source=SeededSource(0))
     statistic = read_statistic(plan, Total(len(rows), sent.values, sent.keyed))
     return SCORES[plan.selector][0](plan, statistic)
 

@@ -55,7 +55,7 @@ def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, m
     moved = [total(a) - total(b) for a, b in changes(neighbours, items)]
     order = 2 if mechanism == "gaussian" else 1
     largest = max(np.linalg.norm(m.astype(float), ord=order) for m in moved)
-    claimed = plan.release_sensitivity(request.threshold.steps).value
+    claimed = plan.release_sensitivity(request.given.threshold.steps).value
     assert largest <= claimed * (1 + 1e-12)
     # The l2 clip aims a little under the bound; one item alone is cut to nearly all of it.
     assert largest > claimed * 0.999

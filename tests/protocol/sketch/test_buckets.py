@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedhist.client.device import bucket_table
+from fedhist.protocol.measurements.bucket_totals import BucketTotals
+from fedhist.protocol.measurements.given import NOTHING
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.sketch.buckets import bucket_numbers, item_bytes
 
@@ -136,11 +137,9 @@ def test_the_plan_is_the_salt():
     labels = [f"word {i}" for i in range(500)]
     plan = Plan(users=10, domain="open", statistic="bucketed", buckets=64)
     other = Plan(users=11, domain="open", statistic="bucketed", buckets=64)
-    table = bucket_table(plan, labels)
+    table = BucketTotals(plan, NOTHING).with_labels(labels).bucket_of
     assert table.tolist() == bucket_numbers(labels, 64, salt=plan.digest).tolist()
-    assert table.tolist() != bucket_table(other, labels).tolist()
-    assert bucket_table(Plan(users=10, domain="open"), labels) is None
-    assert bucket_table(Plan(users=10, items=500), labels) is None
+    assert table.tolist() != BucketTotals(other, NOTHING).with_labels(labels).bucket_of.tolist()
 
 
 def test_no_labels_no_buckets():

@@ -12,17 +12,17 @@ from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.measurements.noisy_tail import COLUMNS, NoisyTail, read_noisy_tail
+from fedhist.protocol.measurements.noisy_tail import NoisyTail, read_noisy_tail
 from fedhist.protocol.measurements.tail import read_tail, tail_vector
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.coordinator import Released, Releasing, Selecting, run_rounds
-from fedhist.server.releases.contract import release_charge
+from fedhist.server.coordinator import Asking, Released, run_rounds
+from fedhist.server.releases import rule_for
 from fedhist.server.selection import SELECTORS, selector_for
-from fedhist.server.selection.noisy import RULES
+from fedhist.server.selection.contract import NoisySelector
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from tests.asking import select_request
@@ -50,7 +50,7 @@ class MaskedCohort:
         self.asked.append(request.round)
         kept = self.participants - self.lost.get(request.round, 0)
         edges = np.linspace(0, self.histograms.users, self.participants + 1).astype(int)
-        values, users = np.zeros(request.length, dtype=np.int64), 0
+        values, users = np.zeros(request.measurement.shape.length, dtype=np.int64), 0
         for one in range(kept):
             mine = self.histograms.rows(int(edges[one]), int(edges[one + 1]))
             sent = answer(request, mine, source=self.source)
@@ -76,7 +76,7 @@ def plan_of(**settings):
 def test_both_rounds_run_and_cost_what_was_planned(cohort, mechanism, selector):
     plan, ledger, states = plan_of(mechanism=mechanism, selector=selector), Ledger(), []
     release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states[1:]] == [Selecting, Releasing, Released]
+    assert [type(s) for s in states[1:]] == [Asking, Asking, Released]
     assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
     assert [c.round for c in ledger.entries] == ["select", "release"]
     assert release.histogram.shape == (3,)
@@ -175,10 +175,10 @@ def test_wider_laplace_noise_has_the_same_pure_epsilon():
 
 
 def test_every_selector_is_either_ready_for_noisy_tails_or_refused():
-    assert set(RULES) == set(COLUMNS)
-    assert set(COLUMNS) < set(SELECTORS)
+    ready = {name for name, one in SELECTORS.items() if isinstance(one, NoisySelector)}
+    assert ready == {selector for _, selector in CASES}
     with pytest.raises(InvalidPlan, match="exact statistic"):
-        plan_of(selector="oracle")
+        selector_for(plan_of(selector="oracle"))
     with pytest.raises(InvalidPlan, match="quantile does not go with the gaussian"):
         selector_for(plan_of(selector="quantile"))
 
@@ -242,5 +242,5 @@ def test_what_a_named_threshold_costs_is_known_at_that_threshold() -> None:
         users=200_000, items=10, selector="fixed", threshold=1000, epsilon=10.0, participants=100_000
     )
     (planned,) = planned_charges(plan)
-    charged = release_charge(plan, plan.at_steps(1000 << plan.grid_bits))
+    (charged,) = rule_for(plan).charges(plan, plan.at_steps(1000 << plan.grid_bits))
     assert (planned.epsilon, planned.delta) == (charged.epsilon, charged.delta)

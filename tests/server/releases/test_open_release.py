@@ -15,12 +15,11 @@ from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
-from fedhist.server.coordinator import Releasing, advance, run_rounds
+from fedhist.server.coordinator import advance, run_rounds
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
-from fedhist.server.selection import Selection
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
-from tests.asking import release_at, select_request
+from tests.asking import release_at, releasing, select_request
 from tests.builders import Cohort, histograms_of
 
 each_release = pytest.mark.parametrize("release", KeysAboveBar.names)
@@ -90,7 +89,7 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
     request = release_at(plan, plan.at_steps(500))
     total = Total(6, np.zeros(0, dtype=np.int64), Keyed(np.arange(6), counts[:, np.newaxis]))
     releases, seen = 600, np.zeros(6, dtype=int)
-    state = Releasing(request, Selection(plan.at_steps(500)))
+    state = releasing(request)
     for seed in range(releases):
         release_ = advance(state, total, ledger=Ledger(), source=SeededSource(seed)).release
         seen[release_.labels] += 1
@@ -119,7 +118,7 @@ def test_a_key_of_no_count_is_the_same_as_no_key(release):
     """A sum of 0 is not noised and does not shift the noise of others."""
     cohort = Cohort(histograms_of([[1]]))
     plan = fixed(cohort, 3.0, release=release, epsilon=0.01, delta=0.49)
-    state = Releasing(release_at(plan, plan.at_steps(3)), Selection(plan.at_steps(3)))
+    state = releasing(release_at(plan, plan.at_steps(3)))
 
     def shown(keys, counts, seed):
         keyed = Keyed(np.array(keys), np.array(counts)[:, np.newaxis])
