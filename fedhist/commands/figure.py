@@ -49,7 +49,7 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
             ),
         )
     check_new_file(out, force=force)
-    from fedhist.simulations.figures.run_figures import draw_chart  # noqa: PLC0415 - loads matplotlib
+    from fedhist.simulations.figures.painting import draw_chart  # noqa: PLC0415 - loads matplotlib
 
     with new_file(out, force=force) as file:
         file.write(draw_chart(charts[name], kind))

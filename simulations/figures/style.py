@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import LONGEST_LABEL, visible
@@ -63,9 +63,14 @@ _PLACES = {
 }
 
 
+def place_of(name: str, number: int) -> int:
+    """Which of the looks a series has: by its name if it is a known one, else by its number."""
+    return _PLACES.get(name, number) % len(COLOURS)
+
+
 def look(name: str, number: int = 0) -> dict[str, Any]:
-    """Colour, marker and line of a series: by its name if it is a known one, else by its number."""
-    place = _PLACES.get(name, number) % len(COLOURS)
+    """Colour, marker and line of a series."""
+    place = place_of(name, number)
     return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place]}
 
 
@@ -101,10 +106,16 @@ def panels(
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     """The figure as stem.svg and stem.png; the same figure gives the same bytes."""
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    for path, metadata in ((svg, {"Date": None, "Creator": "fedhist"}), (png, {"Software": "fedhist"})):
+    for path in (svg, png):
         with new_file(path, force=True) as file:
-            figure.savefig(file, format=path.suffix.removeprefix("."), metadata=metadata)
+            save_to(figure, file, path.suffix.removeprefix("."))
     return svg, png
+
+
+def save_to(figure: Figure, file: BinaryIO, kind: str) -> None:
+    """The figure as "svg" or "png", without a date in it."""
+    about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
+    figure.savefig(file, format=kind, metadata=about)
 
 
 def legend_below(figure: Figure, axes: list[Axes]) -> None:

@@ -86,7 +86,7 @@ def _linear_ticks(low: float, high: float) -> list[float]:
 
 def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    units = (1, 2, 5) if len(decades) <= _TICKS // 2 else (1,)
+    units = (1, 2, 5) if high < 100 * low else (1,)
     every = max(1, math.ceil(len(decades) / (_TICKS + 1)))
     found = [unit * 10.0**decade for decade in decades if decade % every == 0 for unit in units]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001] or [low, high]

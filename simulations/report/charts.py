@@ -1,10 +1,10 @@
-"""The charts of a run as data: what is drawn, not how. The page draws them in SVG, `fedhist figure` with matplotlib."""
+"""The charts of a run as data: what is shown, not where. `drawing` makes marks of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,19 +12,27 @@ from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
 NOISE_BARS = 1.96
-"""Bars of so many standard errors: 95 % of Gaussian noise."""
+"""Standard errors to each side that hold 95 % of Gaussian noise."""
 
 NOT_PRIVATE = "not private, simulation only"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points. `look` names its colour and dashes in every renderer."""
+    """A line through points, or points alone.
+
+    Args:
+        name: in the legend.
+        look: of a line, s0 to s7; of points, chosen or best.
+        xs, ys: rising along x.
+        intervals: low and high end around each y, if they are known.
+    """
 
     name: str
     look: str
     xs: Sequence[float]
     ys: Sequence[float]
+    intervals: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class LineChart(Chart):
-    """Lines over one axis, logarithmic as a rule, with single points and vertical rules."""
+    """Lines over one axis, with single points, vertical rules, and short ticks at `ticks`."""
 
     lines: tuple[Line, ...]
     points: tuple[Line, ...] = ()
     rules: tuple[Rule, ...] = ()
     ticks: tuple[float, ...] = ()
     log_x: bool = True
+    log_y: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,13 +96,22 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart(Chart):
-    """Horizontal bars. `mark_name` says what the mark beside a bar is, `interval_name` what its whiskers are."""
+    """Horizontal bars, or dots on a logarithmic axis.
+
+    Args:
+        bars: from the top down.
+        value_name, unit: what a bar measures.
+        mark_name: what its mark is; empty if there are none.
+        interval_name: what its whiskers are.
+        log_x: whether the axis is logarithmic; all values must be positive.
+    """
 
     bars: tuple[Bar, ...]
     value_name: str = "value"
     mark_name: str = ""
     interval_name: str = "95 % of the noise"
     unit: str = ""
+    log_x: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +119,7 @@ class StackChart(Chart):
     """Parts that add up to one bar, against totals."""
 
     parts: tuple[Bar, ...]
-    rules: tuple[Rule, ...] = field(default=())
+    rules: tuple[Rule, ...] = ()
 
 
 AnyChart = LineChart | BinChart | BarChart | StackChart
@@ -109,12 +127,12 @@ AnyChart = LineChart | BinChart | BarChart | StackChart
 
 def run_charts(run: RunData) -> dict[str, AnyChart]:
     """The charts that this run has something to show in, in the order of the page."""
-    made = (build(run) for build in _BUILDERS)
+    made = (build(run) for build in _BUILDERS.values())
     return {chart.name: chart for chart in made if chart is not None}
 
 
 def number(value: float) -> str:
-    """A number as people read it: four digits that count, thousands apart."""
+    """A number as people read it: four significant digits, and commas between thousands."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) >= 1000:
@@ -164,11 +182,11 @@ def _curve(run: RunData) -> LineChart | None:
         y_label="relative loss",
         truth=True,
         lines=(
-            Line("expected loss", "total", xs, losses),
-            Line("clipping alone", "clipping", xs, curve["clipping"]),
+            Line("expected loss", "s0", xs, losses),
+            Line("clipping alone", "s1", xs, curve["clipping"]),
             Line(
                 "noise alone" if not run.plan.is_open else "noise and withheld keys",
-                "noise",
+                "s2",
                 xs,
                 curve["noise"],
             ),
@@ -195,7 +213,7 @@ def _scores(run: RunData) -> LineChart | None:
         x_label="threshold C (counts)",
         y_label="score, worst 0 to best 1",
         truth=True,
-        lines=(Line("score", "score", xs, scaled),),
+        lines=(Line("score", "s0", xs, scaled),),
         points=(Line("chosen", "chosen", [xs[chosen]], [scaled[chosen]]),),
         rules=(Rule("chosen", float(seen["chosen"])),),
         ticks=tuple(xs),
@@ -272,17 +290,16 @@ def _seconds(run: RunData) -> BarChart | None:
     )
 
 
-_BUILDERS: tuple[Callable[[RunData], AnyChart | None], ...] = (
-    _released,
-    _curve,
-    _scores,
-    _users,
-    _budget,
-    _bytes,
-    _seconds,
-)
-
-CHART_NAMES = ("released", "curve", "scores", "users", "budget", "bytes", "seconds")
+_BUILDERS: dict[str, Callable[[RunData], AnyChart | None]] = {
+    "released": _released,
+    "curve": _curve,
+    "scores": _scores,
+    "users": _users,
+    "budget": _budget,
+    "bytes": _bytes,
+    "seconds": _seconds,
+}
+CHART_NAMES = tuple(_BUILDERS)
 
 
 def _place(xs: Sequence[float], x: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -303,7 +304,5 @@ def _plan(run: RunData) -> str:
 
 
 def _chart_data(chart: AnyChart) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - only here
-
     known = asdict(chart)
     return {"warning": NOT_PRIVATE} | known if chart.truth else known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhist.display.visible_text import visible
-from fedhist.simulations.figures.run_figures import draw_chart
+from fedhist.simulations.figures.painting import draw_chart
 from fedhist.simulations.report.axes import Axis, linear, logarithmic, tick_text
 from fedhist.simulations.report.charts import (
     AnyChart,
@@ -29,8 +28,10 @@ from fedhist.simulations.report.charts import (
     StackChart,
     number,
 )
+from fedhist.simulations.report.drawing import draw
 from fedhist.simulations.report.escaping import script_json, text
-from fedhist.simulations.report.svg import draw
+from fedhist.simulations.report.marks import LOOKS, Stroke
+from fedhist.simulations.report.svg import chart_svg
 
 Fedhist = Callable[..., Any]
 VALUES = st.floats(-1e12, 1e12, allow_nan=False)
@@ -43,46 +44,59 @@ def bars(values: list[float]) -> BarChart:
     return BarChart(name="bars", bars=made, mark_name="true", **COMMON)
 
 
-def numbers_in(drawn: str) -> list[float]:
-    """Every place and size in the drawing; it is XML, or this raises."""
-    found = []
-    for element in ElementTree.fromstring(drawn).iter():  # noqa: S314 - our own drawing
-        for name in ("x", "y", "width", "height", "cx", "cy"):
-            if name in element.attrib:
-                found.append(float(element.attrib[name]))
-    return found
-
-
-def check(chart: AnyChart) -> None:
-    found = numbers_in(draw(chart))
-    assert found
-    assert all(map(math.isfinite, found))
-    assert all(-1000 < place < 5000 for place in found)
-
-
-@given(st.lists(VALUES, min_size=1, max_size=8))
-def test_bars_of_any_values_are_drawn_inside_of_their_chart(values: list[float]) -> None:
-    check(bars(values))
-
-
-@given(st.lists(st.tuples(POSITIVE, VALUES), min_size=1, max_size=8, unique_by=lambda point: point[0]))
-def test_lines_through_any_points_are_drawn(points: list[tuple[float, float]]) -> None:
+def lines(points: list[tuple[float, float]], *, log_y: bool) -> LineChart:
     xs, ys = map(list, zip(*sorted(points), strict=True))
-    line = Line("loss", "total", xs, ys)
-    check(LineChart(name="c", lines=(line,), points=(Line("chosen", "chosen", xs[:1], ys[:1]),),
-                    rules=(Rule("r", xs[0]),), **COMMON))  # fmt: skip
+    ys = [abs(y) + 1 for y in ys] if log_y else ys
+    line = Line("loss", "s0", xs, ys, [(y - 1, y + 1) for y in ys])
+    chosen = Line("chosen", "chosen", xs[:1], ys[:1])
+    rules = (Rule("r", xs[0]),)
+    return LineChart(name="c", lines=(line,), points=(chosen,), rules=rules, log_y=log_y, **COMMON)
 
 
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=10))
-def test_bins_of_any_counts_are_drawn(counts: list[int]) -> None:
+def bins(counts: list[int]) -> BinChart:
     edges = tuple(float(2**place) for place in range(len(counts) + 1))
-    check(BinChart(name="b", edges=edges, counts=tuple(counts), rules=(Rule("threshold", 3.0),), **COMMON))
+    return BinChart(name="b", edges=edges, counts=tuple(counts), rules=(Rule("threshold", 3.0),), **COMMON)
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5))
-def test_parts_of_any_size_are_drawn(parts: list[float]) -> None:
+def stack(parts: list[float]) -> StackChart:
     made = tuple(Bar("select", part, note="x") for part in parts)
-    check(StackChart(name="s", parts=made, rules=(Rule("total", sum(parts)),), **COMMON))
+    return StackChart(name="s", parts=made, rules=(Rule("total", sum(parts)),), **COMMON)
+
+
+CHARTS = st.one_of(
+    st.lists(VALUES, min_size=1, max_size=8).map(bars),
+    st.builds(
+        lines,
+        st.lists(st.tuples(POSITIVE, VALUES), min_size=1, max_size=8, unique_by=lambda point: point[0]),
+        log_y=st.booleans(),
+    ),
+    st.lists(st.integers(0, 10**9), min_size=1, max_size=10).map(bins),
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=5).map(stack),
+)
+
+
+@given(CHARTS)
+def test_any_chart_is_drawn_on_its_sheet_in_looks_that_there_are(chart: AnyChart) -> None:
+    drawing = draw(chart)
+    assert {mark.look for mark in drawing.marks} <= {*LOOKS, "hit"}
+    found = [
+        float(element.attrib[name])
+        for element in ElementTree.fromstring(chart_svg(chart)).iter()  # noqa: S314 - our own drawing
+        for name in ("x", "y", "width", "height", "cx", "cy")
+        if name in element.attrib
+    ]
+    assert found
+    assert all(-10 < place < max(drawing.width, drawing.height) + 10 for place in found)
+
+
+def test_a_line_is_cut_where_it_leaves_the_chart() -> None:
+    line = Line("loss", "s0", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 1.0, 100.0, 1.0, 1.0, 1.0])
+    chart = LineChart(name="c", lines=(line,), log_x=False, **COMMON)
+    (drawn,) = (mark for mark in draw(chart).marks if mark.look == "line s0")
+    assert isinstance(drawn, Stroke)
+    up, down = drawn.lines
+    assert [len(up), len(down)] == [3, 4]
+    assert up[-1][1] == down[0][1] == min(y for part in drawn.lines for _, y in part)
 
 
 @pytest.mark.parametrize("values", [[0.0], [-3.0, -1.0], [1e-9], [1e15, 1.0], [5.0] * 30])
