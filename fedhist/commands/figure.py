@@ -9,8 +9,8 @@ import click
 from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.figures.style import FORMATS
 
-FORMATS = ("svg", "png")
 _WITHHELD = {
     "bytes": "over an open domain the bytes depend on the data, and are withheld where the truth is",
     "seconds": "times depend on the data, and are withheld where the truth is",
@@ -31,8 +31,7 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     truth, and only a simulation has them. So do the seconds, and the bytes over an open domain, unless the rounds are
     masked.
     """
-    kind = out.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
+    if out.suffix.lower() not in FORMATS:
         raise InvalidInput(f"a figure named {out.name}", allowed="a file name that ends in .svg or .png")
     from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415 - loads numpy
     from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
@@ -49,8 +48,8 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
             ),
         )
     check_new_file(out, force=force)
-    from fedhist.simulations.figures.painting import draw_chart  # noqa: PLC0415 - loads matplotlib
+    from fedhist.simulations.figures.painting import write_figure  # noqa: PLC0415
 
     with new_file(out, force=force) as file:
-        file.write(draw_chart(charts[name], kind))
+        write_figure([charts[name]], file, out.suffix.lower().removeprefix("."))
     echo(f"written: {out}")

@@ -7,9 +7,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fedhist.simulations.datasets.description import Description
-from fedhist.simulations.figures.style import styled
-
-FIGURE_SUFFIXES = (".svg", ".png")
+from fedhist.simulations.figures.style import save_to, styled
 
 
 def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
@@ -43,5 +41,4 @@ def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
         figure.suptitle(
             f"{found.users:,} users, {found.items:,} items, {found.total:,} counts (exact: not private)"
         )
-        # No date in the file, so that the same data gives the same bytes.
-        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        save_to(figure, file, kind)

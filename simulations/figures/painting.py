@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from warnings import catch_warnings, filterwarnings
 
 from fedhist.display.visible_text import visible
@@ -34,14 +33,12 @@ _GAP = 12
 _COLUMNS = 3
 
 
-def draw_chart(chart: AnyChart, kind: str) -> bytes:
-    """The chart as the bytes of an SVG or PNG file; the same chart gives the same bytes."""
-    written = BytesIO()
+def write_figure(charts: Sequence[AnyChart], file: BinaryIO, kind: str) -> None:
+    """The charts as one "svg" or "png"; the same charts give the same bytes."""
     with styled(), catch_warnings():
         # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
         filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        save_to(_painted([chart]), written, kind)
-    return written.getvalue()
+        save_to(_painted(charts), file, kind)
 
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:

@@ -11,6 +11,8 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 # Shorter ranges have no ticks that doubles can tell apart.
 _SHORTEST = 1e-9
 _SMALLEST = 1e-100
+# The least value of a logarithmic axis.
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Axis:
         """Where the value lies, also outside of the range."""
         low, high = self.low, self.high
         if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
+            low, high, value = (math.log(max(one, _LEAST)) for one in (low, high, value))
         share = 0.5 if high == low else (value - low) / (high - low)
         return self.start + share * (self.stop - self.start)
 
@@ -52,7 +54,7 @@ def linear(low: float, high: float, start: float, stop: float) -> Axis:
 
 def logarithmic(low: float, high: float, start: float, stop: float) -> Axis:
     """A logarithmic axis; the range must be positive, and is widened if it is a point."""
-    low = max(low, 1e-12)
+    low = max(low, _LEAST)
     return Axis(low, high if high > low else low * 10, start, stop, log=True)
 
 
@@ -86,7 +88,8 @@ def _linear_ticks(low: float, high: float) -> list[float]:
 
 def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    units = (1, 2, 5) if high < 100 * low else (1,)
+    ratio = high / low
+    units = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 6 else (1.0, 2.0, 5.0) if ratio < 100 else (1.0,)
     every = max(1, math.ceil(len(decades) / (_TICKS + 1)))
     found = [unit * 10.0**decade for decade in decades if decade % every == 0 for unit in units]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001] or [low, high]

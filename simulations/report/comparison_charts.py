@@ -111,4 +111,4 @@ def _called(row: Row) -> str:
 def _spread_out(rows: Sequence[Row]) -> bool:
     """Whether the losses need a logarithmic axis."""
     losses = [row["loss_mean"] for row in rows]
-    return min(losses) > 0 and max(losses) > _LOG_RATIO * min(losses)
+    return bool(min(losses) > 0 and max(losses) > _LOG_RATIO * min(losses))

@@ -25,6 +25,8 @@ SWATCH_WIDTH, SWATCH_HEIGHT = 28, 14
 _HEIGHT = 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 40
 _ROW = 17
+# How far down a logarithmic axis goes, as a share of its top.
+_DEPTH = 1e-4
 _LABEL_LETTERS = 24
 _LETTER_WIDTH = 6.7
 
@@ -76,11 +78,12 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
         yield _vertical("tick-mark", across.place(x), up.start, up.start + 4)
     yield from _rules(chart.rules, across, up)
     for line in chart.lines:
-        points = [(across.place(x), up.beyond(y)) for x, y in zip(line.xs, line.ys, strict=True)]
+        points = [(across.place(x), up.beyond(max(y, up.low))) for x, y in zip(line.xs, line.ys, strict=True)]
         yield Stroke(f"line {line.look}", _below(points, up.stop))
-        for (x, y), (low, high) in zip(points, line.intervals, strict=False):
+        for (x, _), (low, high) in zip(points, line.intervals, strict=False):
             yield _whisker(f"interval {line.look}", (x, up.place(low)), (x, up.place(high)))
-            yield Dot(f"dot {line.look}", x, y, 3.5)
+        if line.intervals or len(points) == 1:
+            yield from (Dot(f"dot {line.look}", x, max(y, up.stop), 3.5) for x, y in points)
     for point in chart.points:
         for x, y in zip(point.xs, point.ys, strict=True):
             yield _point(point.look, across.place(x), up.place(y))
@@ -96,7 +99,9 @@ def _upwards(chart: LineChart) -> Axis:
     ends = [end for line in chart.lines for interval in line.intervals for end in interval]
     # Intervals that reach far beyond the values, or below zero, are cut off.
     if chart.log_y:
-        return logarithmic(max(min([*ys, *ends]), min(ys) / 3), max([*ys, *ends]), start, stop)
+        top = max([*ys, *ends])
+        least = min((y for y in ys if y > _DEPTH * top), default=top)
+        return logarithmic(max(min([*ys, *ends]), least / 3), top, start, stop)
     return linear(min(0.0, *ys), 1.3 * max(0.0, *ys) if ends else headroom(ys), start, stop)
 
 
@@ -188,9 +193,7 @@ def _stack_chart(chart: StackChart) -> Iterator[Mark]:
         told = (f"{part.label}: {part.note}", f"epsilon {number(part.value)}")
         hits.append(_hit(left, top, max(right - left, 6), bottom - top, *told))
         reached += part.value
-    yield from _rules(
-        sorted(chart.rules, key=lambda rule: rule.x), across, Axis(0, 1, bottom, top), spread=True
-    )
+    yield from _rules(sorted(chart.rules, key=lambda rule: rule.x), across, Axis(0, 1, bottom, top), step=-16)
     yield from hits
 
 
@@ -214,11 +217,11 @@ def _axis_below(chart: AnyChart, across: Axis, y: float, *, grid_from: float | N
     yield Words("axis-name", (across.start + across.stop) / 2, y + 31, chart.x_label, "middle")
 
 
-def _rules(rules: Sequence[Rule], across: Axis, up: Axis, *, spread: bool = False) -> Iterator[Mark]:
-    """Vertical rules with their names above; `spread` puts the next one higher, past the names before it."""
+def _rules(rules: Sequence[Rule], across: Axis, up: Axis, *, step: float = 14) -> Iterator[Mark]:
+    """Vertical rules with their names on top, each by a step below the one before."""
     for place, rule in enumerate(rules):
         x = across.place(rule.x)
-        high = up.stop - 5 - (16 * place if spread else 0)
+        high = up.stop - 5 + step * place
         anchor, shift = ("end", -3) if x > WIDTH * 0.72 else ("start", 3)
         yield _vertical(f"rule{place % 2}", x, high, up.start)
         yield Words("rule-name", x + shift, high + 5, f"{rule.name} {number(rule.x)}", anchor)
