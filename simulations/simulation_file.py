@@ -71,17 +71,23 @@ def write_simulation(folder: Path, document: dict[str, Any]) -> None:
 
 def read_simulation(path: Path) -> dict[str, Any]:
     """The document in this file; InvalidFile if it is none, or of another version."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("simulation") != SIMULATION_VERSION:
+    document = read_object(path)
+    if document is None or document.get("simulation") != SIMULATION_VERSION:
         raise InvalidFile(
             f"{path} is not a {SIMULATION_FILE} of version {SIMULATION_VERSION}",
             allowed="the file as a run wrote it",
             advice="remove it to get a report of the release alone",
         )
     return document
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in this file; None if it holds none, or can't be read."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _true_counts(release: Release, truth: Integers) -> list[list[int]]:

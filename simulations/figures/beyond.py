@@ -19,11 +19,11 @@ def draw_beyond(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     domains = [name for name in ("closed", "open") if any(row["domain"] == name for row in rows)]
     lines = max(len(_sets(rows, domain)) for domain in domains)
     with styled():
-        figure, (flat,) = panels(1, len(domains), width=6.4, height=1.4 + 0.27 * lines)
+        figure, flat = panels(len(domains), len(domains), width=6.4, height=1.4 + 0.27 * lines)
         for axes, domain in zip(flat, domains, strict=True):
             _panel(axes, [row for row in rows if row["domain"] == domain])
             axes.set_title(f"{domain} domain")
-        legend_below(figure, flat)
+        legend_below(figure)
         return save(figure, stem)
 
 

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, BinaryIO
-from warnings import catch_warnings, filterwarnings
 
 from fedhist.display.visible_text import visible
 from fedhist.simulations.figures.style import save, save_to, styled
@@ -35,9 +34,7 @@ _COLUMNS = 3
 
 def write_figure(charts: Sequence[AnyChart], file: BinaryIO, kind: str) -> None:
     """The charts as one "svg" or "png"; the same charts give the same bytes."""
-    with styled(), catch_warnings():
-        # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
-        filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+    with styled():
         save_to(_painted(charts), file, kind)
 
 

@@ -44,15 +44,11 @@ def draw_numbers(rows: Sequence[Row], stem: Path) -> Files:
     columns = list(dict.fromkeys(row["column"] for row in shown))
     places = list(dict.fromkeys((row["data"], row["d"]) for row in shown))
     with styled():
-        figure, grid = panels(2, -(-len(columns) // 2), width=4.6, height=3.3)
-        flat = [axes for line in grid for axes in line]
-        for axes, column in zip(flat, columns, strict=False):
-            mine = [row for row in shown if row["column"] == column]
-            _numbers_panel(axes, mine, places)
+        figure, flat = panels(len(columns), -(-len(columns) // 2), width=4.6, height=3.3)
+        for axes, column in zip(flat, columns, strict=True):
+            _numbers_panel(axes, [row for row in shown if row["column"] == column], places)
             axes.set_title(column)
-        for axes in flat[len(columns) :]:
-            axes.set_visible(False)
-        legend_below(figure, flat[: len(columns)])
+        legend_below(figure)
         return save(figure, stem)
 
 
@@ -82,8 +78,8 @@ def draw_bound(rows: Sequence[Row], stem: Path) -> Files:
     """For each set the error and its bound along C, and their ratio."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
     with styled():
-        figure, grid = panels(len(sets), 2)
-        for (left, right), data in zip(grid, sets, strict=True):
+        figure, flat = panels(2 * len(sets), 2)
+        for left, right, data in zip(flat[::2], flat[1::2], sets, strict=True):
             these = [row for row in rows if row["data"] == data]
             places = [row["C"] for row in these]
             left.errorbar(
@@ -109,9 +105,8 @@ def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
     """The loss of every method along d, a panel for each set."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
     with styled():
-        figure, grid = panels(-(-len(sets) // 2), min(len(sets), 2), width=5.4, height=3.6)
-        flat = [axes for line in grid for axes in line]
-        for axes, data in zip(flat, sets, strict=False):
+        figure, flat = panels(len(sets), min(len(sets), 2), width=5.4, height=3.6)
+        for axes, data in zip(flat, sets, strict=True):
             of_set = [row for row in rows if row["data"] == data]
             for number, method in enumerate(dict.fromkeys(row["method"] for row in of_set)):
                 these = [row for row in of_set if row["method"] == method]
@@ -125,9 +120,7 @@ def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
             axes.set_xlabel("items d")
             axes.set_ylabel("relative loss")
             axes.set_title(figure_text(data))
-        for axes in flat[len(sets) :]:
-            axes.set_visible(False)
-        legend_below(figure, flat[: len(sets)])
+        legend_below(figure)
         return save(figure, stem)
 
 
@@ -137,24 +130,23 @@ def draw_sparsity(
     """Distinct items by rank, then a panel of bars for each set and number of items."""
     groups = list(dict.fromkeys((row["data"], row["d"]) for row in rows))
     with styled():
-        columns = min(len(groups) + 1, 3)
-        figure, grid = panels(-(-(len(groups) + 1) // columns), columns, width=4.6, height=3.4)
-        flat = [axes for line in grid for axes in line]
+        count = len(groups) + 1
+        figure, (ranked, *flat) = panels(count, min(count, 3), width=4.6, height=3.4)
         for number, (name, distinct) in enumerate(curves.items()):
             # Evenly spaced ranks on the logarithmic axis: a million points would be a large file.
             ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
             style = look("", number) | {"marker": ""}
-            flat[0].plot(ranks, np.maximum(distinct[ranks - 1], 0.8), label=name, **style)
-        flat[0].axhline(200, color=GREY, linewidth=1)
-        flat[0].set_xscale("log")
-        flat[0].set_yscale("log")
-        for axis in (flat[0].xaxis, flat[0].yaxis):
+            ranked.plot(ranks, np.maximum(distinct[ranks - 1], 0.8), label=name, **style)
+        ranked.axhline(200, color=GREY, linewidth=1)
+        ranked.set_xscale("log")
+        ranked.set_yscale("log")
+        for axis in (ranked.xaxis, ranked.yaxis):
             log_ticks(axis)
-        flat[0].set_xlabel("rank of the user")
-        flat[0].set_ylabel("distinct items")
-        flat[0].set_title("distinct items of a user (line: 200)")
-        flat[0].legend()
-        for axes, (data, size) in zip(flat[1:], groups, strict=False):
+        ranked.set_xlabel("rank of the user")
+        ranked.set_ylabel("distinct items")
+        ranked.set_title("distinct items of a user (line: 200)")
+        ranked.legend()
+        for axes, (data, size) in zip(flat, groups, strict=True):
             these = [row for row in rows if (row["data"], row["d"]) == (data, size)]
             axes.bar(
                 range(len(these)), [row["loss"] for row in these], yerr=errors(these, "loss", "low", "high"),
@@ -163,8 +155,6 @@ def draw_sparsity(
             axes.set_xticks(range(len(these)), [row["method"] for row in these], rotation=30, ha="right")
             axes.set_ylabel("relative loss")
             axes.set_title(f"{figure_text(data)}\nd = {size:,}")
-        for axes in flat[len(groups) + 1 :]:
-            axes.set_visible(False)
         listed = [f"{name}: {text}" for name, text in meanings.items()]
         half = -(-len(listed) // 2)
         lines = " · ".join(listed[:half]) + "\n" + " · ".join(listed[half:])
@@ -176,9 +166,8 @@ def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
     """Clipped and debiased losses along alpha, a panel for each reading."""
     groups = list(dict.fromkeys((row["data"], row["bound"]) for row in rows))
     with styled():
-        figure, grid = panels(-(-len(groups) // 2), 2)
-        flat = [axes for line in grid for axes in line]
-        for axes, (data, bound) in zip(flat, groups, strict=False):
+        figure, flat = panels(len(groups), 2)
+        for axes, (data, bound) in zip(flat, groups, strict=True):
             these = [row for row in rows if (row["data"], row["bound"]) == (data, bound)]
             for number, (name, low, high) in enumerate(
                 (("clipped", "clipped_low", "clipped_high"), ("debiased", "low", "high"))
@@ -194,5 +183,5 @@ def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
             axes.set_xlabel("alpha: the larger, the more alike users are")
             axes.set_ylabel("relative error of the count")
             axes.set_title(f"{data} count a user, {bound} C")
-        legend_below(figure, flat)
+        legend_below(figure)
         return save(figure, stem)

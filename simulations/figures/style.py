@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from warnings import catch_warnings, filterwarnings
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import LONGEST_LABEL, visible
@@ -87,21 +88,19 @@ def styled() -> Iterator[None]:
     from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
 
     settings: Any = {**RC, "axes.prop_cycle": cycler(color=COLOURS)}
-    with rc_context(settings):
+    with rc_context(settings), catch_warnings():
+        # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
+        filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         yield
 
 
-def panels(
-    rows: int, columns: int, *, width: float = 4.2, height: float = 3.2
-) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with so many panels of a size in inches each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - loads when something is drawn
-    from matplotlib.figure import Figure  # noqa: PLC0415
+def panels(count: int, columns: int, *, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """A figure with this number of panels, each of a size in inches, filled row by row."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - loads when something is drawn
 
+    rows = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    return figure, [list(row) for row in grid]
+    return figure, [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
 
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
@@ -119,10 +118,10 @@ def save_to(figure: Figure, file: BinaryIO, kind: str) -> None:
     figure.savefig(file, format=kind, metadata=about)
 
 
-def legend_below(figure: Figure, axes: list[Axes]) -> None:
+def legend_below(figure: Figure) -> None:
     """One legend for all panels, under them: each name once."""
     found: dict[str, Any] = {}
-    for one in axes:
+    for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:

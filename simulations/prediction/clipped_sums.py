@@ -14,7 +14,7 @@ What is left out: under l2 a clipped user is aimed a few steps of the grid below
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -101,12 +101,24 @@ class ClippedSums:
             yield Piece(true=true, kept=np.minimum(kept, true[:, np.newaxis]))
 
 
-def clipped_sums(population: Population, steps: Integers, *, bits: int, norm: Norm) -> ClippedSums:
-    """The table for these thresholds, in steps of 2^-bits of a count, rising."""
+def clipped_sums(
+    population: Population,
+    steps: Integers,
+    *,
+    bits: int,
+    norm: Norm,
+    see: Callable[[Histograms], None] | None = None,
+) -> ClippedSums:
+    """The table for these thresholds, in steps of 2^-bits of a count, rising.
+
+    `see` is called with every shard, for what else is to be found in the same pass.
+    """
     bins = len(steps) + 1
     truth = np.zeros(population.domain_size, dtype=np.int64)
     binned, users = KeyedSum(2), np.zeros(bins, dtype=np.int64)
     for shard in population.shards():
+        if see is not None:
+            see(shard)
         truth += sum_items(shard)
         users_by_bin, keyed = _binned(shard, steps, bits, norm)
         users += users_by_bin

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases.release import Release
@@ -63,7 +62,7 @@ def measure(population: Population, release: Release) -> Measured:
     plan = release.plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
-    table = clipped_sums(_Passed(population, sizes.add), steps, bits=plan.grid_bits, norm=plan.norm)
+    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
     curve = None
     if len(steps) > 1 and table.total:
         places = np.arange(len(steps))
@@ -72,31 +71,6 @@ def measure(population: Population, release: Release) -> Measured:
         clipping, noise, loss = ((part / table.total).tolist() for part in parts)
         curve = Curve(table.thresholds.tolist(), clipping, noise, loss)
     return Measured(truth=table.truth, curve=curve, users=sizes.found())
-
-
-@dataclass(frozen=True)
-class _Passed:
-    """A population whose shards somebody else sees too, as they pass."""
-
-    population: Population
-    see: Callable[[Histograms], None]
-
-    @property
-    def users(self) -> int:
-        return self.population.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.population.domain_size
-
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        return labels_of(self.population)
-
-    def shards(self) -> Iterator[Histograms]:
-        for shard in self.population.shards():
-            self.see(shard)
-            yield shard
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.withholding import length_tells
 from fedhist.server.releases.release import Release
-from fedhist.simulations.simulation_file import SIMULATION_FILE, read_simulation
+from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 
@@ -107,7 +106,9 @@ def read_run(folder: Path) -> RunData:
             f"{folder} holds no {RESULT_FILE}",
             allowed="a result folder of 'fedhist run' or of a Flower run with out",
         )
-    document = _read_document(folder / RESULT_FILE)
+    document = read_object(folder / RESULT_FILE)
+    if document is None:
+        raise damaged(folder / RESULT_FILE)
     try:
         plan = Plan.from_json(document["plan"])
         numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
@@ -119,7 +120,7 @@ def read_run(folder: Path) -> RunData:
         if not all(spent is None or isinstance(spent, int | float) for spent in seconds.values()):
             raise TypeError
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
-        raise _damaged(folder / RESULT_FILE) from None
+        raise damaged(folder / RESULT_FILE) from None
     labels, values, errors = _read_histogram(folder / HISTOGRAM_FILE)
     path = folder / SIMULATION_FILE
     return RunData(
@@ -133,16 +134,6 @@ def read_run(folder: Path) -> RunData:
     )
 
 
-def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        raise _damaged(path) from None
-    if not isinstance(document, dict):
-        raise _damaged(path)
-    return document
-
-
 def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
     labels, values, errors = [], [], []
     try:
@@ -152,14 +143,15 @@ def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
                 values.append(float(row["value"]))
                 errors.append(float(row["standard_error"]))
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
-        raise _damaged(path) from None
+        raise damaged(path) from None
     found, noise = np.array(values, dtype=np.float64), np.array(errors, dtype=np.float64)
     if not (np.isfinite(found).all() and np.isfinite(noise).all()):
-        raise _damaged(path)
+        raise damaged(path)
     return labels, found, noise
 
 
-def _damaged(path: Path) -> InvalidFile:
+def damaged(path: Path) -> InvalidFile:
+    """For a file of a result folder that can't be used."""
     return InvalidFile(
         f"{path} is missing or damaged", allowed="the file as a run wrote it", advice="run it again"
     )

@@ -16,6 +16,7 @@ from fedhist.simulations.report.comparison_charts import AXES, MAX_CHARTS, compa
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
+from fedhist.simulations.report.run_data import damaged
 
 Row = Mapping[str, str]
 TABLE_FILE, JOURNAL_FILE, MARK_FILE = "table.csv", "journal.jsonl", "NOT-PRIVATE.txt"
@@ -56,7 +57,7 @@ def read_experiment(folder: Path) -> Experiment:
     if comparison and not {"data", "selector", "loss_mean"} <= set(
         tables["table"][0] if tables["table"] else ()
     ):
-        raise _damaged(folder / TABLE_FILE)
+        raise damaged(folder / TABLE_FILE)
     figures = sorted(path for path in folder.glob("*.svg") if path.stat().st_size <= _FIGURE_BYTES)
     return Experiment(folder.resolve().name, tables, figures[:MAX_FIGURES], comparison)
 
@@ -172,13 +173,7 @@ def _read_rows(path: Path) -> list[Row]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error):
-        raise _damaged(path) from None
+        raise damaged(path) from None
     if any(None in row or None in row.values() for row in rows):
-        raise _damaged(path)
+        raise damaged(path)
     return list(rows)
-
-
-def _damaged(path: Path) -> InvalidFile:
-    return InvalidFile(
-        f"{path} is missing or damaged", allowed="the file as a run wrote it", advice="run it again"
-    )
