@@ -1,6 +1,6 @@
 """`simulation.json` in a result folder: what only a simulation knows, for reports and figures. NOT private.
 
-A result folder without it, as a deployment writes one, has nothing of the truth in it.
+A deployment writes none: its result folder holds nothing but the release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIMULATION_FILE = "simulation.json"
 SIMULATION_VERSION = 1
 WARNING = "not private, simulation only: computed from the exact data; never publish it for real users"
 ITEMS_KEPT = 2_000
-"""Of how many released items the true count is kept: those with the largest values."""
+"""The true counts of this number of released items are kept, largest values first."""
 
 _MISSED_KEPT = 20
 
@@ -34,13 +34,13 @@ def simulation_document(
     events: Iterable[Event],
     labels: Sequence[str | int] | None,
 ) -> dict[str, Any]:
-    """What one more pass over the population finds, and what the events of the run say.
+    """The document of a run, from one more pass over the population and from the run's events.
 
     Args:
         population: the users.
-        release: what was released.
+        release: the run's release.
         events: of the run; scores and views are taken from them.
-        labels: what the items are called.
+        labels: names of the items.
     """
     measured = measure(population, release)
     document: dict[str, Any] = {
@@ -64,7 +64,7 @@ def simulation_document(
 
 
 def write_simulation(folder: Path, document: dict[str, Any]) -> None:
-    """The document in this folder."""
+    """Write the document into this folder."""
     text = json.dumps(document, allow_nan=False) + "\n"
     (folder / SIMULATION_FILE).write_text(text, encoding="ascii")
 

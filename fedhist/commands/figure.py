@@ -12,8 +12,8 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.figures.style import FORMATS
 
 _WITHHELD = {
-    "bytes": "over an open domain the bytes depend on the data, and are withheld where the truth is",
-    "seconds": "times depend on the data, and are withheld where the truth is",
+    "bytes": "over an open domain sizes depend on the data, and only a simulation with the truth has them",
+    "seconds": "times depend on the data, and only a simulation with the truth has them",
 }
 
 
@@ -27,12 +27,11 @@ _WITHHELD = {
 def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
 
-    NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
-    truth, and only a simulation has them. So do the seconds, and the bytes over an open domain, unless the rounds are
-    masked.
+    NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
+    curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
     if out.suffix.lower() not in FORMATS:
-        raise InvalidInput(f"a figure named {out.name}", allowed="a file name that ends in .svg or .png")
+        raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")
     from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415 - loads numpy
     from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
 

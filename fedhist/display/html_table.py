@@ -1,4 +1,4 @@
-"""A small table in HTML, for notebooks: everything in it is escaped."""
+"""A small HTML table for notebooks; everything in it is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two pictures of a population: how much users have, and how frequent the items are."""
+"""The figure of `fedhist data describe`: users by their total, and items by their frequency."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
     """Write the figure to the file.
 
     Args:
-        found: what the population looks like.
+        found: the population's description.
         file: open for bytes.
         kind: "svg" or "png".
     """
@@ -28,7 +28,7 @@ def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
         by_total.bar(np.arange(len(users)), users)
         by_total.set_xticks(np.arange(len(users)), spans, rotation=60, ha="right", fontsize=7)
         by_total.set_yscale("log")
-        # A bar of one user is still seen.
+        # A bar of one user stays visible.
         by_total.set_ylim(bottom=0.7)
         by_total.set_xlabel("total of a user")
         by_total.set_ylabel("users")

@@ -77,13 +77,13 @@ def look(name: str, number: int = 0) -> dict[str, Any]:
 
 
 def figure_text(text: object, most: int = LONGEST_LABEL) -> str:
-    """Text that somebody else wrote, for a figure: nothing invisible, and no dollar sign that begins a formula."""
+    """A user's text for a figure: nothing invisible, and no dollar sign that begins a formula."""
     return visible(text, most).replace("$", r"\$")
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw and save inside of this."""
+    """The settings to draw and save with."""
     from cycler import cycler  # noqa: PLC0415 - comes with matplotlib
     from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
 
@@ -125,7 +125,7 @@ def legend_below(figure: Figure) -> None:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        # A name of average length takes about two inches.
+        # An entry is about two inches wide.
         columns = max(1, min(len(found), int(figure.get_figwidth() / 2.1)))
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
@@ -139,7 +139,7 @@ def log_losses(axes: Axes, means: Sequence[float]) -> None:
 
 
 def whole_numbers(axis: Any, values: list[float]) -> None:
-    """Ticks at these numbers, written out, without the minor ticks of a logarithmic axis."""
+    """Ticks at these numbers and nowhere else."""
     from matplotlib.ticker import NullLocator  # noqa: PLC0415 - loads when something is drawn
 
     axis.set_ticks(values, [f"{value:,g}" for value in values])

@@ -1,4 +1,4 @@
-"""The expected error of a release at each of some thresholds, and its parts, in counts."""
+"""The expected error of a release and its parts, in counts, at several thresholds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedhist.simulations.prediction.noise_expectations import (
 
 
 class ReleaseErrors(Protocol):
-    """Expected l1 errors over all items, one number a threshold."""
+    """Expected l1 errors over all items, one number for each threshold."""
 
     def loss(self) -> Floats:
         """Of the release against the true counts."""
@@ -31,7 +31,7 @@ class ReleaseErrors(Protocol):
         """Of the release against the clipped sums."""
 
     def shown(self) -> Floats:
-        """How many items are released."""
+        """The number of released items."""
 
 
 def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:
@@ -40,7 +40,7 @@ def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Inte
 
 
 def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
-    """Expected l1 error of the clipped sums against the true counts. Clipping never adds, so it is what is lost."""
+    """Expected l1 error of the clipped sums against the true counts. Clipping only takes away."""
     lost = np.zeros(len(places))
     for piece in table.pieces():
         lost += (piece.true[:, np.newaxis] - piece.kept[:, places]).sum(axis=0)
@@ -49,7 +49,7 @@ def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
 
 @dataclass
 class ClosedErrors:
-    """Every item of the domain is released, also those that nobody has."""
+    """Every item of the domain is released, also one without any count."""
 
     plan: Plan
     table: ClippedSums

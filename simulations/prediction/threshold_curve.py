@@ -1,4 +1,4 @@
-"""What every threshold would have cost, and how large the users are, from one pass over a population. NOT private."""
+"""The expected loss at every threshold and the users' sizes, from one pass over a population. NOT private."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedhist.simulations.prediction.clipped_sums import clipped_sums
 from fedhist.simulations.prediction.release_errors import clipping_errors, release_errors
 
 MAX_POINTS = 64
-# Items times points that are worked out.
+# The most items times points to compute.
 _MAX_CELLS = 1 << 24
 _FEWEST_POINTS = 8
 USER_BINS = 40
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class UserSizes:
-    """How many users have a norm between each two edges; those without any count stand apart."""
+    """The number of users with a norm between each two edges, and of users without any count."""
 
     edges: list[float]
     users: list[int]
@@ -50,7 +50,7 @@ class UserSizes:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the pass found: the true counts by item, the curve if there is one, and the users' norms."""
+    """The true counts by item, the curve if there is one, and the users' norms."""
 
     truth: Integers
     curve: Curve | None
@@ -92,7 +92,7 @@ class _Sizes:
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
 
     def found(self) -> UserSizes:
-        """Without the bins at the end that nobody is in. The first one holds norms of exactly one too."""
+        """Without the empty bins at the end. The first bin includes norms of exactly one."""
         edges = np.append(self._edges, self._edges[-1] * 10)
         users = self._users[1:].copy()
         users[0] += self._users[0]
@@ -107,7 +107,7 @@ def _norms(shard: Histograms, norm: Norm) -> Floats:
 
 
 def _points(plan: Plan, items: int, chosen: float) -> Integers:
-    """Some of the candidates and the chosen threshold; that alone where there is no curve."""
+    """Candidates, evenly picked, and the chosen threshold; that alone where there is no curve."""
     room = min(MAX_POINTS, _MAX_CELLS // max(items, 1) - 1)
     at_chosen = np.array([to_steps(chosen, plan.grid_bits)])
     if plan.per_item or room < _FEWEST_POINTS:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _TICKS = 5
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-# Shorter ranges have no ticks that doubles can tell apart.
+# Ticks in a shorter range, relative to its values, could be equal as doubles.
 _SHORTEST = 1e-9
 _SMALLEST = 1e-100
 # The least value of a logarithmic axis.
@@ -26,7 +26,7 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where the value lies; values outside of the range lie at its ends."""
+        """Where the value lies; a value outside of the range lies at the nearer end."""
         return self.beyond(min(max(value, self.low), self.high))
 
     def beyond(self, value: float) -> float:
@@ -43,7 +43,7 @@ class Axis:
 
 
 def linear(low: float, high: float, start: float, stop: float) -> Axis:
-    """A linear axis. A range of next to no length is widened to zero, and next to nothing to one."""
+    """A linear axis. A range of almost no length is widened to reach zero, or to have a length of one."""
     size = max(abs(low), abs(high))
     if high - low <= _SHORTEST * size:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -53,15 +53,15 @@ def linear(low: float, high: float, start: float, stop: float) -> Axis:
 
 
 def logarithmic(low: float, high: float, start: float, stop: float) -> Axis:
-    """A logarithmic axis; the range must be positive, and is widened if it is a point."""
+    """A logarithmic axis. A range that is one point is widened to a decade."""
     low = max(low, _LEAST)
     return Axis(low, high if high > low else low * 10, start, stop, log=True)
 
 
 def headroom(ys: Sequence[float]) -> float:
-    """The top of an axis: all of it, but not more than three times the middle of the values.
+    """The top of an axis: above all values, but at most about three times their median.
 
-    What lies far above everything of interest would press the rest to the floor.
+    Values far above the others would press the rest to the floor.
     """
     ordered = sorted(ys)
     top = min(ordered[-1], 3 * max(ordered[len(ordered) // 2], ordered[0], 0.0)) * 1.05
@@ -69,7 +69,7 @@ def headroom(ys: Sequence[float]) -> float:
 
 
 def tick_text(value: float) -> str:
-    """A tick's number, short."""
+    """The number at a tick, written short."""
     if value != 0 and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
     if abs(value) >= 1000:

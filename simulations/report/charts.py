@@ -48,10 +48,10 @@ class Chart:
     """What all charts have.
 
     Args:
-        name: on the command line and in the page's address.
-        title: a sentence that says what is to be seen.
+        name: for the command line and for links into the page.
+        title: a sentence that says what the chart shows.
         x_label, y_label: what the axes measure.
-        truth: whether something in it comes from the truth.
+        truth: whether it shows anything that was computed from the exact data.
     """
 
     name: str
@@ -84,7 +84,7 @@ class BinChart(Chart):
 
 @dataclass(frozen=True)
 class Bar:
-    """A named value with an interval, and something to compare it with."""
+    """A named value, with an interval around it and a value to compare it with if they are known."""
 
     label: str
     value: float
@@ -116,7 +116,7 @@ class BarChart(Chart):
 
 @dataclass(frozen=True)
 class StackChart(Chart):
-    """Parts that add up to one bar, against totals."""
+    """Parts that add up to one bar, with rules at totals."""
 
     parts: tuple[Bar, ...]
     rules: tuple[Rule, ...] = ()
@@ -303,5 +303,5 @@ CHART_NAMES = tuple(_BUILDERS)
 
 
 def _place(xs: Sequence[float], x: float) -> int:
-    """The place of the value that is nearest to x."""
+    """The index of the value nearest to x."""
     return int(np.abs(np.asarray(xs) - x).argmin())

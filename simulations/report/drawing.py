@@ -46,7 +46,7 @@ def draw(chart: AnyChart) -> Drawing:
 
 
 def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
-    """A name and a sample for each thing that has to be told apart."""
+    """A name and a sample of each look, where a chart has several."""
     match chart:
         case LineChart():
             lines = chart.lines if len(chart.lines) > 1 else ()
@@ -90,7 +90,7 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
     places = [across.place(x) for x in xs]
     edges = [across.start, *((a + b) / 2 for a, b in pairwise(places)), across.stop]
     for x, (left, right) in zip(xs, pairwise(edges), strict=True):
-        yield _hit(left, up.stop, right - left, up.start - up.stop, *_told_at(chart, x))
+        yield _hit(left, up.stop, right - left, up.start - up.stop, *_tip_at(chart, x))
 
 
 def _upwards(chart: LineChart) -> Axis:
@@ -105,7 +105,7 @@ def _upwards(chart: LineChart) -> Axis:
     return linear(min(0.0, *ys), 1.3 * max(0.0, *ys) if ends else headroom(ys), start, stop)
 
 
-def _told_at(chart: LineChart, x: float) -> Iterator[str]:
+def _tip_at(chart: LineChart, x: float) -> Iterator[str]:
     names = [point.name for point in chart.points if x in point.xs]
     yield f"{chart.x_label.split(' (')[0]} {number(x)}" + (f" ({', '.join(names)})" if names else "")
     for line in chart.lines:
@@ -134,8 +134,8 @@ def _bin_chart(chart: BinChart) -> Iterator[Mark]:
     yield from _rules(chart.rules, across, up)
     for low, high, count in bins:
         left, width = across.place(low), across.place(high) - across.place(low)
-        told = (f"{number(low)} to {number(high)} counts", f"{count:,} users")
-        yield _hit(left, up.stop, width, up.start - up.stop, *told)
+        tip = (f"{number(low)} to {number(high)} counts", f"{count:,} users")
+        yield _hit(left, up.stop, width, up.start - up.stop, *tip)
 
 
 def _bar_chart(chart: BarChart) -> Iterator[Mark]:
@@ -164,10 +164,10 @@ def _bar_chart(chart: BarChart) -> Iterator[Mark]:
         if bar.mark is not None:
             yield _vertical("mark", across.place(bar.mark), top + 1.5, top + _ROW - 1.5)
     for row, bar in enumerate(chart.bars):
-        yield _hit(0, _TOP + row * _ROW, WIDTH, _ROW, *_told_of(chart, bar))
+        yield _hit(0, _TOP + row * _ROW, WIDTH, _ROW, *_tip_of(chart, bar))
 
 
-def _told_of(chart: BarChart, bar: Bar) -> Iterator[str]:
+def _tip_of(chart: BarChart, bar: Bar) -> Iterator[str]:
     yield bar.label
     yield f"{chart.value_name} {number(bar.value)}" + (f" {chart.unit}" if chart.unit else "")
     if bar.low is not None and bar.high is not None:
@@ -190,8 +190,8 @@ def _stack_chart(chart: StackChart) -> Iterator[Mark]:
         yield Box(f"part{place % 4}", left, top, max(right - left, 1), bottom - top)
         if right - left > _LETTER_WIDTH * len(part.label):
             yield Words("in-bar", (left + right) / 2, top + 24, visible(part.label, _LABEL_LETTERS), "middle")
-        told = (f"{part.label}: {part.note}", f"epsilon {number(part.value)}")
-        hits.append(_hit(left, top, max(right - left, 6), bottom - top, *told))
+        tip = (f"{part.label}: {part.note}", f"epsilon {number(part.value)}")
+        hits.append(_hit(left, top, max(right - left, 6), bottom - top, *tip))
         reached += part.value
     yield from _rules(sorted(chart.rules, key=lambda rule: rule.x), across, Axis(0, 1, bottom, top), step=-16)
     yield from hits

@@ -73,7 +73,7 @@ class Look:
         fill, stroke: colours by their names in report.css; empty for none.
         width: of the stroke.
         dashes: lengths of dashes and gaps; empty for a solid line.
-        opacity: 1 hides what is below.
+        opacity: from 0, invisible, to 1.
         size: of text, else 0.
     """
 

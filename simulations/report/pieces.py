@@ -71,7 +71,7 @@ def table(
 
 
 def figure(chart: AnyChart) -> str:
-    """A chart with its title, legend, the same values as a table, and a mark if they are not private."""
+    """A chart with its title and legend, a badge if it is not private, and its values as a table."""
     names = "".join(
         f"<li>{svg(sample, 'class=swatch aria-hidden=true')}{text(name)}</li>"
         for name, sample in legend(chart)

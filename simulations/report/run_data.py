@@ -22,15 +22,15 @@ RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """All that a report shows.
+    """Everything that a report shows.
 
     Args:
-        name: what the page is called.
-        plan: what was run.
-        document: what `result.json` holds.
-        labels: what the released items are called.
-        values, errors: released, and the standard error of the noise.
-        simulation: what `simulation.json` holds, if there is one.
+        name: the title of the page.
+        plan: the run's plan.
+        document: the content of `result.json`.
+        labels: names of the released items.
+        values, errors: the released values and the standard errors of their noise.
+        simulation: the content of `simulation.json`, if there is one.
     """
 
     name: str
@@ -49,9 +49,9 @@ class RunData:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many bytes one user's device sent, by round; rounds whose size is withheld are not in it."""
-        told: dict[str, int | None] = self.document.get("bytes_per_user", {})
-        return {name: size for name, size in told.items() if size is not None}
+        """Bytes that one user's device sent, by round, without the rounds whose size is withheld."""
+        sizes: dict[str, int | None] = self.document.get("bytes_per_user", {})
+        return {name: size for name, size in sizes.items() if size is not None}
 
     @property
     def withheld(self) -> list[str]:
@@ -60,18 +60,18 @@ class RunData:
 
     @property
     def sizes_tell(self) -> bool:
-        """Whether some size that is there depends on the data."""
+        """Whether one of the sizes depends on the data."""
         return any(size and length_tells(self.plan, name) for name, size in self.sizes.items())
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long each phase took; phases whose time is withheld are not in it."""
-        told: dict[str, float | None] = self.document["seconds"]
-        return {name: float(spent) for name, spent in told.items() if spent is not None}
+        """Seconds by phase, without the phases whose time is withheld."""
+        seconds: dict[str, float | None] = self.document["seconds"]
+        return {name: float(spent) for name, spent in seconds.items() if spent is not None}
 
     @property
     def simulated(self) -> bool:
-        """Whether something of the truth is known."""
+        """Whether anything was computed from the exact data."""
         return self.simulation is not None or self.document.get("relative_loss") is not None
 
 

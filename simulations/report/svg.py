@@ -30,8 +30,8 @@ def _element(mark: Mark) -> str:
     match mark:
         case Box(look, x, y, width, height, tip):
             size = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-            told = f' data-tip="{lines(*tip)}"' if tip else ""
-            return f'<rect class="{look}" {size}{told}/>'
+            shown = f' data-tip="{lines(*tip)}"' if tip else ""
+            return f'<rect class="{look}" {size}{shown}/>'
         case Stroke(look, parts, closed):
             path = "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in part) for part in parts)
             return f'<path class="{look}" d="{path}{"z" if closed else ""}"/>'

@@ -31,7 +31,7 @@ class Experiment:
     """A folder of tables and figures.
 
     Args:
-        name: what the page is called.
+        name: the title of the page.
         tables: rows by the name of their file, without its ending.
         figures: SVG files.
         comparison: whether it is one of `fedhist compare`.
@@ -110,7 +110,7 @@ def _tiles(rows: Sequence[Mapping[str, Any]]) -> list[Tile]:
 
 
 def _verdicts(experiment: Experiment) -> str:
-    """The claims of the paper and what became of them."""
+    """The paper's claims with their verdicts."""
     drawn = [
         f"<h3>{text(name.removesuffix('-claims'))}</h3>{_rows(rows)}"
         for name, rows in experiment.tables.items()
@@ -120,7 +120,7 @@ def _verdicts(experiment: Experiment) -> str:
 
 
 def _figures(experiment: Experiment) -> str:
-    """Figures as pictures: whatever is in them can't run."""
+    """Figures as pictures: a script in one would not run."""
     drawn, room = [], _PAGE_BYTES
     for path in experiment.figures:
         data = base64.b64encode(path.read_bytes()).decode("ascii")
@@ -151,7 +151,7 @@ def _rows(rows: Sequence[Row]) -> str:
 
 
 def _shown(value: str) -> str:
-    """Numbers with the digits that count; anything else as it is."""
+    """A number with its significant digits; any other text unchanged."""
     try:
         return number(float(value)) if "." in value or "e" in value else value
     except ValueError:

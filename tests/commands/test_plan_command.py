@@ -255,7 +255,7 @@ class TestGuesses:
         (("--best-split", "--selector", "oracle"), "can't be split"),
         (("--best-split", "--epsilon-select", 0.1), "one or the other"),
         (("--total-delta", 1e-6, "--delta", 1e-6), "not both"),
-        (("--total-delta", 1e-6, "--mechanism", "laplace"), "spends none"),
+        (("--total-delta", 1e-6, "--mechanism", "laplace"), "spends no delta"),
         (("--mean-total", 5, "--distinct-items", 9), "contradict"),
         (("--tail-index", 0.9), "more than 1"),
         (("--data", "none.csv"), "one or the other"),
