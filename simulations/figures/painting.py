@@ -147,4 +147,4 @@ def _patch_style(look: Look) -> dict[str, Any]:
 @cache
 def _light_colours() -> dict[str, str]:
     """The colours of a page on light paper, by name."""
-    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", style_sheet().partition("}")[0]))
+    return dict(re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6})", style_sheet()))

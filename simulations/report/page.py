@@ -23,7 +23,7 @@ def fill(*, title: str, body: str, data: dict[str, Any]) -> str:
 
 
 def style_sheet() -> str:
-    """The style of every page; its first rule has the colours by name, for light paper."""
+    """The style of every page, with the colours by name for light and dark."""
     return _asset("report.css")
 
 

@@ -108,10 +108,10 @@ SPILLING = """
 return [...document.querySelectorAll(".scroll, .steps")].filter((e) => e.scrollHeight > e.clientHeight + 2).length
 """
 CONTRAST = """
-const style = getComputedStyle(document.documentElement);
+const probe = document.body.appendChild(document.createElement("i"));
 const light = (name) => {
-  const text = style.getPropertyValue(name).trim().slice(1);
-  const [r, g, b] = [0, 2, 4].map((at) => parseInt(text.slice(at, at + 2), 16) / 255)
+  probe.style.color = `var(${name})`;
+  const [r, g, b] = getComputedStyle(probe).color.match(/\\d+/g).map((v) => v / 255)
     .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
