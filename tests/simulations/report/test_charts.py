@@ -6,8 +6,6 @@ import html
 import io
 import json
 import unicodedata
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,7 +32,6 @@ from fedhist.simulations.report.escaping import script_json, text
 from fedhist.simulations.report.marks import LOOKS, Stroke
 from fedhist.simulations.report.svg import chart_svg
 
-Fedhist = Callable[..., Any]
 VALUES = st.floats(-1e12, 1e12, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e12)
 COMMON = {"title": "t", "x_label": "x", "y_label": "y", "truth": False}
@@ -169,25 +166,3 @@ def test_data_in_a_script_is_read_back_and_can_end_nothing(value: Any) -> None:
     written = script_json(value)
     assert json.loads(written) == value
     assert not set("<>&\u2028\u2029") & set(written)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--users", 1, "--items", 1),
-        ("--users", 3, "--items", 2, "--epsilon", 0.001),
-        ("--users", 40, "--items", 3, "--min-threshold", 7, "--max-threshold", 7),
-        ("--users", 40, "--items", 3, "--domain", "open"),
-        ("--users", 40, "--items", 1, "--debias", "poisson"),
-        ("--users", 200, "--items", 4, "--epsilon", 1e6, "--epsilon-select", 1e6),
-    ],
-    ids=lambda arguments: " ".join(map(str, arguments)),
-)
-def test_odd_runs_have_reports_and_figures(fedhist: Fedhist, arguments: tuple[Any, ...]) -> None:
-    outcome = fedhist("run", *arguments, "--seed", 2, "--out", "r")
-    assert outcome.code == 0, outcome.err
-    page = Path("r/report.html").read_text(encoding="utf-8")
-    assert "nan" not in page.split("<script", 1)[0].lower().replace("financ", "")
-    found = json.loads(page.split('id="data">')[1].split("</script>")[0])["charts"]
-    for name in {"released", "curve", "scores"} & set(found):
-        assert fedhist("figure", "r", name, "--out", f"{name}.svg").code == 0
