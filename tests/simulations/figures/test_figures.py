@@ -48,15 +48,8 @@ NUMBERS = [
     for c in ("best C", "median")
 ]  # fmt: skip
 BOUND = [
-    {
-        "data": "a",
-        "C": c,
-        "error": 1 / c,
-        "error_low": 0.5 / c,
-        "error_high": 2 / c,
-        "bound": 3 / c,
-        "ratio": 3,
-    }
+    {"data": "a", "C": c, "bound": 3 / c, "ratio": 3}
+    | {"error": 1 / c, "error_low": 0.5 / c, "error_high": 2 / c}
     for c in (10, 100)
 ]
 LOSSES = [

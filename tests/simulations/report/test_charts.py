@@ -6,6 +6,7 @@ import html
 import io
 import json
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,6 +35,7 @@ from fedhist.simulations.report.svg import chart_svg
 
 VALUES = st.floats(-1e12, 1e12, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e12)
+INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 COMMON = {"title": "t", "x_label": "x", "y_label": "y", "truth": False}
 
 
@@ -127,30 +129,24 @@ def test_places_on_an_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (1500, "1.5k"), (0.25, "0.25"), (2e6, "2e6"), (1e-4, "1e-4")]
+    ("written", "value", "shown"),
+    [
+        *(
+            (tick_text, *pair)
+            for pair in ((0, "0"), (1500, "1.5k"), (0.25, "0.25"), (2e6, "2e6"), (1e-4, "1e-4"))
+        ),
+        *((number, *pair) for pair in ((0, "0"), (1234.5, "1,234"), (0.123456, "0.1235"), (-12.5, "-12.5"))),
+    ],
 )
-def test_ticks_are_short(value: float, shown: str) -> None:
-    assert tick_text(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (1234.5, "1,234"), (0.123456, "0.1235"), (-12.5, "-12.5")]
-)
-def test_numbers_are_read_easily(value: float, shown: str) -> None:
-    assert number(value) == shown
+def test_numbers_are_short(written: Callable[[float], str], value: float, shown: str) -> None:
+    assert written(value) == shown
 
 
 @given(st.text())
 def test_nothing_invisible_is_left_in_a_text_and_nothing_visible_is_lost(given_text: str) -> None:
     shown = visible(given_text, 10**6)
-    assert not {unicodedata.category(c) for c in shown if c not in "\u200c\u200d"} & {
-        "Cc",
-        "Cf",
-        "Cs",
-        "Zl",
-        "Zp",
-    }
-    plain = [c for c in given_text if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    assert not INVISIBLE & {unicodedata.category(c) for c in shown if c not in "\u200c\u200d"}
+    plain = [c for c in given_text if unicodedata.category(c) not in INVISIBLE]
     assert [c for c in shown if c in plain][: len(plain)] or not plain
     assert html.unescape(text(given_text, 10**6)) == shown
     assert not set('<>"') & set(text(given_text))
