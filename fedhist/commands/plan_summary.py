@@ -27,7 +27,7 @@ _LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
 
 def row_of(prediction: Prediction) -> dict[str, Any]:
     """One prediction, flat: the budget, the expected errors and thresholds, and the cost of both rounds together."""
-    plan, total, tight = prediction.plan, prediction.total, prediction.tight
+    plan, total, tight = prediction.plan, prediction.total.to_json(), prediction.tight.to_json()
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -44,10 +44,10 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
         "released_items": prediction.released_items,
         "recall": prediction.recall,
         "selector_draws": prediction.draws,
-        "total_epsilon": _or_none(total.epsilon),
-        "total_delta": total.delta,
-        "tight_epsilon": _or_none(tight.epsilon),
-        "tight_delta": tight.delta,
+        "total_epsilon": total["epsilon"],
+        "total_delta": total["delta"],
+        "tight_epsilon": tight["epsilon"],
+        "tight_delta": tight["delta"],
     }
 
 
@@ -222,7 +222,3 @@ def _dot(loss: float, low: float, high: float, width: int, target: float | None)
 def _counts(value: float, digits: int) -> str:
     """Rounded to this number of significant digits, and never written with an exponent."""
     return f"{round_digits(value, digits):,.12g}"
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isinf(value) else value

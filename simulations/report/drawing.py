@@ -111,11 +111,7 @@ def _tip_at(chart: LineChart, x: float) -> Iterator[str]:
     for line in chart.lines:
         if x in line.xs:
             place = list(line.xs).index(x)
-            interval = (
-                f" ({number(line.intervals[place][0])} to {number(line.intervals[place][1])})"
-                if line.intervals
-                else ""
-            )
+            interval = f" ({' to '.join(map(number, line.intervals[place]))})" if line.intervals else ""
             yield f"{line.name} {number(line.ys[place])}{interval}"
 
 
@@ -124,9 +120,7 @@ def _bin_chart(chart: BinChart) -> Iterator[Mark]:
     up = linear(0, max(chart.counts) * 1.05, _HEIGHT - _BOTTOM, _TOP)
     yield from _frame(chart, across, up)
     threshold = chart.rules[0].x if chart.rules else math.inf
-    bins = [
-        (low, high, count) for (low, high), count in zip(pairwise(chart.edges), chart.counts, strict=True)
-    ]
+    bins = list(zip(chart.edges, chart.edges[1:], chart.counts, strict=False))
     for low, high, count in bins:
         left, width, top = across.place(low), across.place(high) - across.place(low), up.place(count)
         look = "bar above" if low >= threshold else "bar"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import InvalidFile
+from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import number
 from fedhist.simulations.report.comparison_charts import AXES, MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.escaping import text
@@ -19,7 +20,7 @@ from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, tabl
 from fedhist.simulations.report.run_data import damaged
 
 Row = Mapping[str, str]
-TABLE_FILE, JOURNAL_FILE, MARK_FILE = "table.csv", "journal.jsonl", "NOT-PRIVATE.txt"
+TABLE_FILE, JOURNAL_FILE = "table.csv", "journal.jsonl"
 ROWS_SHOWN = 200
 MAX_FIGURES = 24
 _FIGURE_BYTES = 400_000
@@ -46,7 +47,9 @@ class Experiment:
 def is_experiment(folder: Path) -> bool:
     """Whether the folder looks like one of `fedhist compare` or `fedhist paper`."""
     return (
-        (folder / MARK_FILE).is_file() and any(folder.glob("*.csv")) and not (folder / "result.json").exists()
+        (folder / NOT_PRIVATE_FILE).is_file()
+        and any(folder.glob("*.csv"))
+        and not (folder / "result.json").exists()
     )
 
 
