@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -19,19 +18,6 @@ from fedhist.simulations.prediction.noise_expectations import (
     folded_normal,
     shown_chance,
 )
-
-
-class ReleaseErrors(Protocol):
-    """Expected l1 errors over all items, one number for each threshold."""
-
-    def loss(self) -> Floats:
-        """Of the release against the true counts."""
-
-    def noise_alone(self) -> Floats:
-        """Of the release against the clipped sums."""
-
-    def shown(self) -> Floats:
-        """The number of released items."""
 
 
 def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:
@@ -124,3 +110,8 @@ class OpenErrors:
         for piece in self.table.pieces():
             shown += shown_chance(piece.kept[:, self.places], self._bars, self._tails).sum(axis=0)
         return shown
+
+
+ReleaseErrors = ClosedErrors | OpenErrors
+"""Expected l1 errors over all items, one number for each threshold: of the release against the true counts (`loss`), of
+the release against the clipped sums (`noise_alone`); and the expected number of released items (`shown`)."""

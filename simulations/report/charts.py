@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,7 +145,6 @@ def _released(run: RunData) -> BarChart | None:
         return None
     true = dict((run.simulation or {}).get("true", []))
     rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
-    all_shown = len(run.values) <= ITEMS_SHOWN
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
@@ -156,7 +155,8 @@ def _released(run: RunData) -> BarChart | None:
         )
         for row in rows
     )
-    what = "all items" if all_shown else f"the {len(rows)} largest of {len(run.values):,} items"
+    few = len(run.values) <= ITEMS_SHOWN
+    what = "all items" if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
         title=f"Released histogram: {what}, with 95 % bars of the noise",
@@ -261,32 +261,32 @@ def _budget(run: RunData) -> StackChart | None:
 
 
 def _bytes(run: RunData) -> BarChart | None:
-    if not any(run.sizes.values()):
-        return None
-    return BarChart(
-        name="bytes",
-        title="Sent by a participant" if run.plan.is_masked else "Sent by one user's device",
-        x_label="bytes",
-        y_label="round",
-        truth=run.sizes_tell,
-        bars=tuple(Bar(label=name, value=float(size)) for name, size in run.sizes.items()),
-        value_name="bytes",
-        unit="B",
+    title = "Sent by a participant" if run.plan.is_masked else "Sent by one user's device"
+    return (
+        _totals("bytes", title, "round", "B", run.sizes, truth=run.sizes_tell)
+        if any(run.sizes.values())
+        else None
     )
 
 
 def _seconds(run: RunData) -> BarChart | None:
-    if not run.seconds:
-        return None
+    return (
+        _totals("seconds", "Seconds by phase", "phase", "s", run.seconds, truth=True) if run.seconds else None
+    )
+
+
+def _totals(
+    name: str, title: str, parts: str, unit: str, values: Mapping[str, float], *, truth: bool
+) -> BarChart:
     return BarChart(
-        name="seconds",
-        title="Seconds by phase",
-        x_label="seconds",
-        y_label="phase",
-        truth=True,
-        bars=tuple(Bar(label=name, value=spent) for name, spent in run.seconds.items()),
-        value_name="seconds",
-        unit="s",
+        name=name,
+        title=title,
+        x_label=name,
+        y_label=parts,
+        truth=truth,
+        bars=tuple(Bar(label, float(value)) for label, value in values.items()),
+        value_name=name,
+        unit=unit,
     )
 
 

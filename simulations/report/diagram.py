@@ -39,11 +39,6 @@ class Step:
     dropped: str = ""
 
 
-def run_steps(run: RunData) -> list[Step]:
-    """The steps of this run, from its result alone."""
-    return list(_steps(run))
-
-
 def draw_steps(steps: list[Step]) -> str:
     """The picture: two lanes, and an arrow or a box for each step."""
     height = _TOP + _ROW * len(steps) + 14
@@ -72,7 +67,8 @@ def list_steps(steps: list[Step]) -> str:
     return f'<ol class="steps">{"".join(items)}</ol>'
 
 
-def _steps(run: RunData) -> Iterator[Step]:
+def run_steps(run: RunData) -> Iterator[Step]:
+    """The steps of this run, from its result alone."""
     plan, document = run.plan, run.document
     yield Step(
         SERVER,

@@ -205,7 +205,7 @@ def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
 
 
 def _sides(run: RunData) -> str:
-    steps = run_steps(run)
+    steps = list(run_steps(run))
     stepper = (
         '<div class="panel stepper" tabindex="0" role="group" aria-label="Sequence of the rounds. Arrow keys step.">'
         '<div class="controls"><button type="button" data-go="first">first</button>'
