@@ -9,7 +9,6 @@ import click
 from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.figures.style import FORMATS
 
 _WITHHELD = {
     "bytes": "over an open domain sizes depend on the data, and only a simulation with the truth has them",
@@ -30,11 +29,12 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
     curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
-    if out.suffix.lower() not in FORMATS:
-        raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")
-    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.figures.painting import FORMATS, write_figure  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415
     from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
 
+    if out.suffix.lower() not in FORMATS:
+        raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")
     if name not in CHART_NAMES:
         raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
     charts = run_charts(read_run(folder))
@@ -47,8 +47,6 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
             ),
         )
     check_new_file(out, force=force)
-    from fedhist.simulations.figures.painting import write_figure  # noqa: PLC0415
-
     with new_file(out, force=force) as file:
         write_figure([charts[name]], file, out.suffix.lower().removeprefix("."))
     echo(f"written: {out}")

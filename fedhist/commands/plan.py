@@ -39,9 +39,8 @@ from fedhist.simulations.datasets.guessed import (
     GuessedPopulation,
 )
 from fedhist.simulations.datasets.loading import DEFAULT_ITEMS, DEFAULT_USERS, Loaded, Wanted, load
-from fedhist.simulations.figures.painting import write_figure
+from fedhist.simulations.figures.painting import FORMATS, write_figure
 from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
-from fedhist.simulations.figures.style import FORMATS
 from fedhist.simulations.prediction.ahead import (
     Outlook,
     Split,

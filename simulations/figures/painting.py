@@ -1,4 +1,7 @@
-"""The charts of a report as figures for papers: the same marks, painted with matplotlib, with title and legend."""
+"""Charts as figures for papers: the marks of a report's charts, painted with matplotlib, with title and legend.
+
+The one module that draws with matplotlib. Nothing here touches pyplot, so nothing is global.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, BinaryIO
+from warnings import catch_warnings, filterwarnings
 
+from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
-from fedhist.simulations.figures.style import save, save_to, styled
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart
 from fedhist.simulations.report.comparison_charts import MAX_CHARTS, Row, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Transform
 
+FORMATS = (".svg", ".png")
+RC: Any = {
+    "font.family": "DejaVu Sans",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedhist",
+    "savefig.dpi": 150,
+}
+"""Settings of matplotlib while something is drawn: its own font, SVG text that stays text, ids without chance."""
+
 Placed = tuple[Drawing, Point]
 _UNITS_AN_INCH = 96
 _POINTS_A_UNIT = 72 / _UNITS_AN_INCH
@@ -32,28 +45,49 @@ _GAP = 12
 _COLUMNS = 3
 
 
-def write_figure(charts: Sequence[AnyChart], file: BinaryIO, kind: str) -> None:
-    """The charts as one "svg" or "png"; the same charts give the same bytes."""
-    with styled():
-        save_to(_painted(charts), file, kind)
+def write_figure(
+    charts: Sequence[AnyChart],
+    file: BinaryIO,
+    kind: str,
+    *,
+    columns: int = _COLUMNS,
+    heading: Sequence[str] = (),
+) -> None:
+    """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
+    from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
+
+    about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
+    with rc_context(RC), catch_warnings():
+        # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
+        filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        figure = _painted(charts, max(1, min(len(charts), columns)), heading)
+        figure.savefig(file, format=kind, metadata=about)
+
+
+def save_figure(
+    charts: Sequence[AnyChart], stem: Path, *, columns: int = _COLUMNS, heading: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """The charts as stem.svg and stem.png."""
+    svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
+    for path in (svg, png):
+        with new_file(path, force=True) as file:
+            kind = path.suffix.removeprefix(".")
+            write_figure(charts, file, kind, columns=columns, heading=heading)
+    return svg, png
 
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     """The charts of a comparison beside each other, as stem.svg and stem.png."""
     charts = comparison_charts(rows)
-    left_out = f"the first {MAX_CHARTS} of {len(charts)} charts" if len(charts) > MAX_CHARTS else ""
-    with styled():
-        return save(_painted(charts[:MAX_CHARTS], heading=left_out), stem)
+    left_out = [f"the first {MAX_CHARTS} of {len(charts)} charts"] if len(charts) > MAX_CHARTS else []
+    return save_figure(charts[:MAX_CHARTS], stem, heading=left_out)
 
 
-def _painted(charts: Sequence[AnyChart], *, heading: str = "") -> Figure:
-    """All charts on one sheet, in rows."""
-    columns = min(len(charts), _COLUMNS)
-    drawn: list[Placed] = []
-    top: float = _GAP
-    if heading:
-        drawn.append((_title(heading), (_GAP, top)))
-        top += _LEGEND_ROW
+def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:
+    drawn: list[Placed] = [
+        (_title(words), (_GAP, _GAP + place * _TITLE_ROW)) for place, words in enumerate(heading)
+    ]
+    top: float = _GAP + len(heading) * _LEGEND_ROW
     for first in range(0, len(charts), columns):
         bottoms = []
         for place, chart in enumerate(charts[first : first + columns]):

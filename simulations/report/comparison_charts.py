@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fedhist.simulations.figures.style import place_of
 from fedhist.simulations.report.charts import Bar, BarChart, Line, LineChart
+from fedhist.simulations.report.marks import SERIES
 
 Row = Mapping[str, Any]
 AXES = {
@@ -23,6 +23,22 @@ AXES = {
 
 MAX_CHARTS = 12
 _LOG_RATIO = 8
+# A selector has the same look in every comparison, of its domain or of both.
+_LOOKS = {
+    name: place
+    for place, names in enumerate(
+        (
+            ("weighted-quantile", "exponential-v"),
+            ("dpsgd",),
+            ("oracle",),
+            ("output-perturbation", "exponential-sharp"),
+            ("m-quantile", "median"),
+            ("quantile", "p90"),
+            ("fixed",),
+        )
+    )
+    for name in names
+}
 
 
 def comparison_charts(rows: Sequence[Row]) -> list[LineChart | BarChart]:
@@ -65,7 +81,7 @@ def _lines(name: str, title: str, rows: Sequence[Row], along: str) -> LineChart:
         lines.append(
             Line(
                 name=_called(mine[0]),
-                look=f"s{place_of(selector, number)}",
+                look=f"s{_LOOKS.get(selector, number) % SERIES}",
                 xs=[x for x in xs if x in found],
                 ys=[row["loss_mean"] for row in mine],
                 intervals=_intervals(mine),

@@ -56,7 +56,7 @@ def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
             shown += [(point.name, [_point(point.look, 14, 7)]) for point in chart.points]
         case BarChart(mark_name=name) if name:
             shown = [
-                (chart.value_name, [Box("bar", 4, 2, 20, 10)]),
+                (chart.value_name, [Dot("bar", 14, 7, 4) if chart.log_x else Box("bar", 4, 2, 20, 10)]),
                 (name, [_vertical("mark", 14, 0, SWATCH_HEIGHT)]),
             ]
         case StackChart():

@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from fedhist.simulations.figures import painting, style
-from fedhist.simulations.figures.beyond import draw_beyond
+from fedhist.simulations.figures import painting
 from fedhist.simulations.figures.painting import draw_comparison
 from fedhist.simulations.figures.paper import (
+    draw_beyond,
     draw_bound,
     draw_bounded,
     draw_debias,
@@ -20,6 +20,7 @@ from fedhist.simulations.figures.paper import (
     draw_sparsity,
 )
 from fedhist.simulations.report.comparison_charts import comparison_charts
+from fedhist.simulations.report.marks import LOOKS, SERIES
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -144,23 +145,23 @@ def test_a_selector_that_lacks_some_values_has_a_line_through_the_others():
     assert [line.xs for line in chart.lines] == [[10, 20], [20]]
 
 
-def test_series_differ_in_colour_marker_and_line():
-    looks = [style.look("", number) for number in range(len(style.COLOURS))]
-    for part in ("color", "marker", "linestyle"):
-        assert len({str(one[part]) for one in looks}) == len(looks)
-    assert style.look("dpsgd", 5) == style.look("dpsgd", 0)
+def test_series_differ_in_colour_and_dashes():
+    looks = [LOOKS[f"line s{number}"] for number in range(SERIES)]
+    assert len({look.stroke for look in looks}) == len({look.dashes for look in looks}) == SERIES
 
 
 def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
     code = (
         "import sys\n"
-        "from fedhist.simulations.figures import beyond, painting, paper, style\n"
+        "import io\n"
+        "from fedhist.simulations.figures import describe, painting, paper, plan_ahead\n"
+        "from fedhist.simulations.report.charts import Line, LineChart\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from matplotlib import rcParams\n"
-        "before = {name: rcParams[name] for name in style.RC}\n"
-        "with style.styled():\n"
-        "    style.panels(1, 1)\n"
+        "before = {name: rcParams[name] for name in painting.RC}\n"
+        "chart = LineChart('c', 't', 'x', 'y', truth=False, lines=(Line('a', 's0', [1, 2], [1, 2]),))\n"
+        "painting.write_figure([chart], io.BytesIO(), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
-        "assert {name: rcParams[name] for name in style.RC} == before\n"
+        "assert {name: rcParams[name] for name in painting.RC} == before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
