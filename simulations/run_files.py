@@ -1,4 +1,4 @@
-"""What a simulation writes beside its release: what only it knows, and the report."""
+"""What a simulation writes beside its release: simulation.json and the report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def write_report_of(
     loaded: Loaded,
     recorder: Recorder,
 ) -> list[str]:
-    """The report of a run; what its simulation knows goes into a file of its own, if the truth was asked for.
+    """Write the report and, with the truth, simulation.json; the names of the files.
 
     Args:
-        folder: where to write.
-        name: what the page is called.
-        document: what result.json holds.
+        folder: the result folder.
+        name: the title of the page.
+        document: the content of result.json.
         result: of the first trial.
         loaded: its population.
         recorder: its events.

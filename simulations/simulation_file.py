@@ -1,6 +1,6 @@
 """`simulation.json` in a result folder: what only a simulation knows, for reports and figures. NOT private.
 
-A result folder without it, as a deployment writes one, has nothing of the truth in it.
+A deployment writes none: its result folder holds nothing but the release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIMULATION_FILE = "simulation.json"
 SIMULATION_VERSION = 1
 WARNING = "not private, simulation only: computed from the exact data; never publish it for real users"
 ITEMS_KEPT = 2_000
-"""Of how many released items the true count is kept: those with the largest values."""
+"""The true counts of this number of released items are kept, largest values first."""
 
 _MISSED_KEPT = 20
 
@@ -34,13 +34,13 @@ def simulation_document(
     events: Iterable[Event],
     labels: Sequence[str | int] | None,
 ) -> dict[str, Any]:
-    """What one more pass over the population finds, and what the events of the run say.
+    """The document of a run, from one more pass over the population and from the run's events.
 
     Args:
         population: the users.
-        release: what was released.
+        release: the run's release.
         events: of the run; scores and views are taken from them.
-        labels: what the items are called.
+        labels: names of the items.
     """
     measured = measure(population, release)
     document: dict[str, Any] = {
@@ -64,24 +64,30 @@ def simulation_document(
 
 
 def write_simulation(folder: Path, document: dict[str, Any]) -> None:
-    """The document in this folder."""
+    """Write the document into this folder."""
     text = json.dumps(document, allow_nan=False) + "\n"
     (folder / SIMULATION_FILE).write_text(text, encoding="ascii")
 
 
 def read_simulation(path: Path) -> dict[str, Any]:
     """The document in this file; InvalidFile if it is none, or of another version."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("simulation") != SIMULATION_VERSION:
+    document = read_object(path)
+    if document is None or document.get("simulation") != SIMULATION_VERSION:
         raise InvalidFile(
             f"{path} is not a {SIMULATION_FILE} of version {SIMULATION_VERSION}",
             allowed="the file as a run wrote it",
             advice="remove it to get a report of the release alone",
         )
     return document
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in this file; None if it holds none, or can't be read."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _true_counts(release: Release, truth: Integers) -> list[list[int]]:

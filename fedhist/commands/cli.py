@@ -101,7 +101,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _report(error: BaseException) -> int | None:
-    """Tell the user in one sentence; the exit code, or None for what is a bug and wants its traceback."""
+    """Print the error as one sentence; the exit code, or None for a bug, which keeps its traceback."""
     from fedhist.protocol import errors  # noqa: PLC0415 - kept out of the import of this module
 
     match error:
@@ -124,7 +124,7 @@ def _report(error: BaseException) -> int | None:
         case MemoryError():
             code, text = 1, "error: not enough memory for this population; use fewer users or items"
         case OSError():
-            # The files that we write have names; what is printed goes somewhere without one.
+            # Only standard output has no file name.
             what, where = error.strerror or "input/output error", error.filename or "standard output"
             code, text = 1, f"error: {what}: {where}"
         case _:
@@ -136,7 +136,7 @@ def _report(error: BaseException) -> int | None:
 
 
 def _misused(error: click.ClickException) -> int:
-    """One sentence as for every other mistake, where click would print the usage too."""
+    """One sentence, like every other mistake, without click's usage text."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()
         return error.exit_code

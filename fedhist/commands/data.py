@@ -20,7 +20,8 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.datasets.description import describe as describe_population
 from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX
-from fedhist.simulations.figures.describe import FIGURE_SUFFIXES, draw_description
+from fedhist.simulations.figures.describe import draw_description
+from fedhist.simulations.figures.painting import FORMATS as FIGURE_SUFFIXES
 from fedhist.simulations.importing.reading import FORMATS, MAX_MALFORMED, Imported, import_population
 
 if TYPE_CHECKING:

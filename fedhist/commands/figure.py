@@ -10,10 +10,9 @@ from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 
-FORMATS = ("svg", "png")
 _WITHHELD = {
-    "bytes": "over an open domain the bytes depend on the data, and are withheld where the truth is",
-    "seconds": "times depend on the data, and are withheld where the truth is",
+    "bytes": "over an open domain sizes depend on the data, and only a simulation with the truth has them",
+    "seconds": "times depend on the data, and only a simulation with the truth has them",
 }
 
 
@@ -27,16 +26,15 @@ _WITHHELD = {
 def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
 
-    NAME is released, curve, scores, users, budget, bytes or seconds. The charts curve, scores and users come from the
-    truth, and only a simulation has them. So do the seconds, and the bytes over an open domain, unless the rounds are
-    masked.
+    NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
+    curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
-    kind = out.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
-        raise InvalidInput(f"a figure named {out.name}", allowed="a file name that ends in .svg or .png")
-    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.figures.painting import FORMATS, write_figure  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415
     from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
 
+    if out.suffix.lower() not in FORMATS:
+        raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")
     if name not in CHART_NAMES:
         raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
     charts = run_charts(read_run(folder))
@@ -49,8 +47,6 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
             ),
         )
     check_new_file(out, force=force)
-    from fedhist.simulations.figures.run_figures import draw_chart  # noqa: PLC0415 - loads matplotlib
-
     with new_file(out, force=force) as file:
-        file.write(draw_chart(charts[name], kind))
+        write_figure([charts[name]], file, out.suffix.lower().removeprefix("."))
     echo(f"written: {out}")

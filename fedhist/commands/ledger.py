@@ -1,4 +1,4 @@
-"""`fedhist ledger`: what was spent on some data, by which plans, and how much is left."""
+"""`fedhist ledger`: what was spent on a set of people's data, by which plans, and how much is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ledger() -> None:
 @FILE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: Path, as_json: bool) -> None:
-    """Tell what was spent, by which plan and when."""
+    """Print what was spent, by which plan and when."""
     budget = BudgetFile.open(file, create=False)
     runs, limit = budget.runs(), budget.limit
     spent, reserved, tight = budget.spent(), budget.reserved(), budget.tight()
@@ -71,13 +71,13 @@ def show(file: Path, as_json: bool) -> None:
 @FILE
 @click.option("--epsilon", type=float, required=True, help="Largest total epsilon.")
 @click.option("--delta", type=float, required=True, help="Largest total delta.")
-@click.option("--replace", is_flag=True, help="Change a limit that is set already.")
+@click.option("--replace", is_flag=True, help="Change a limit that is already set.")
 def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
-    """Set the limit of a ledger, made if missing."""
+    """Set the limit of a ledger. A missing file is created."""
     # Before the file is made: a mistake leaves nothing behind.
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):
         raise InvalidInput(
-            f"the limit is epsilon {epsilon:g}, delta {delta:g}",
+            f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
             allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
         )
     wanted = Cost(epsilon, delta)
@@ -89,7 +89,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
 @FILE
 @click.argument("run", type=int)
 def close(file: Path, run: int) -> None:
-    """End a run whose process died: from then on it counts what it charged, not what it reserved."""
+    """End a run whose process died: it then counts with what it charged instead of what it reserved."""
     BudgetFile.open(file, create=False).close(run)
     echo(f"run {run} of {file.name} is closed")
 

@@ -41,7 +41,8 @@ from fedhist.simulations.datasets.guessed import (
     GuessedPopulation,
 )
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.figures.plan_ahead import FORMATS, draw_plan_ahead, write_figure
+from fedhist.simulations.figures.painting import FORMATS, write_figure
+from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
 from fedhist.simulations.prediction.ahead import (
     Outlook,
     Split,

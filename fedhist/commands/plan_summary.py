@@ -20,14 +20,14 @@ PUBLIC_ONLY = (
 )
 
 _CURVE_WIDTH, _LEAST_CURVE = 32, 10
-# Terminals narrower than this do without some columns.
+# A narrower terminal gets no columns of _LEFT_OUT.
 _WIDE = 112
 _LEFT_OUT = ("clipping", "noise", "9 of 10", "basic")
 
 
 def row_of(prediction: Prediction) -> dict[str, Any]:
     """One prediction, flat: the budget, the expected errors and thresholds, and the cost of both rounds together."""
-    plan, total, tight = prediction.plan, prediction.total, prediction.tight
+    plan, total, tight = prediction.plan, prediction.total.to_json(), prediction.tight.to_json()
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -44,15 +44,15 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
         "released_items": prediction.released_items,
         "recall": prediction.recall,
         "selector_draws": prediction.draws,
-        "total_epsilon": _or_none(total.epsilon),
-        "total_delta": total.delta,
-        "tight_epsilon": _or_none(tight.epsilon),
-        "tight_delta": tight.delta,
+        "total_epsilon": total["epsilon"],
+        "total_delta": total["delta"],
+        "tight_epsilon": tight["epsilon"],
+        "tight_delta": tight["delta"],
     }
 
 
 def target_document(target: Target, *, totals: bool) -> dict[str, Any]:
-    """The answer to the first question."""
+    """The answer to: which epsilon gives this error, as JSON."""
     return {
         "error": target.error,
         "epsilon": target.epsilon,
@@ -64,7 +64,7 @@ def target_document(target: Target, *, totals: bool) -> dict[str, Any]:
 
 
 def split_document(split: Split) -> dict[str, Any]:
-    """The answer to the second question."""
+    """The answer to: how to split a budget between the rounds, as JSON."""
     return {
         "total_epsilon": split.total,
         "best_share": split.best_share,
@@ -81,7 +81,7 @@ def split_document(split: Split) -> dict[str, Any]:
 
 
 def target_words(target: Target, *, totals: bool) -> str:
-    """The answer to: which epsilon gives this error."""
+    """The answer to: which epsilon gives this error, in words."""
     plan = target.prediction.plan
     what = "a total epsilon of" if totals else "epsilon"
     if target.at_start:
@@ -96,7 +96,7 @@ def target_words(target: Target, *, totals: bool) -> str:
 
 
 def split_words(split: Split) -> str:
-    """The answer to: how to split a budget between the rounds."""
+    """The answer to: how to split a budget between the rounds, in words."""
     plan = split.best.plan
     return (
         f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for the "
@@ -154,9 +154,9 @@ def print_curve(
 
     narrow = console.width < _WIDE
     columns = [_columns(row, narrow=narrow) for row in rows]
-    told = [f"{epsilon:.4g}" for epsilon in epsilons]
+    budgets = [f"{epsilon:.4g}" for epsilon in epsilons]
     heading = "total" if totals else "epsilon"
-    taken = max(map(len, [heading, *told])) + 3
+    taken = max(map(len, [heading, *budgets])) + 3
     taken += sum(max(len(name), *(len(row[name]) for row in columns)) + 3 for name in columns[0])
     width = min(_CURVE_WIDTH, console.width - taken - 4)
     table = Table(
@@ -167,7 +167,7 @@ def print_curve(
     low, high = _axis([row.relative_loss for row in rows])
     if width >= _LEAST_CURVE:
         table.add_column(f"{low:g}" + f"{high:g}".rjust(width - len(f"{low:g}")), no_wrap=True)
-    for epsilon, row, cells in zip(told, rows, columns, strict=True):
+    for epsilon, row, cells in zip(budgets, rows, columns, strict=True):
         curve = [_dot(row.relative_loss, low, high, width, target)] if width >= _LEAST_CURVE else []
         table.add_row(epsilon, *cells.values(), *curve)
     console.print(table)
@@ -189,7 +189,7 @@ def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
 
 
 def print_answer(console: Console, question: str, answer: str) -> None:
-    """A question and what was found."""
+    """A question and its answer."""
     console.print(question, style="bold", markup=False)
     console.print(answer, markup=False)
 
@@ -220,9 +220,5 @@ def _dot(loss: float, low: float, high: float, width: int, target: float | None)
 
 
 def _counts(value: float, digits: int) -> str:
-    """So many digits, and never a power of ten."""
+    """Rounded to this number of significant digits, and never written with an exponent."""
     return f"{round_digits(value, digits):,.12g}"
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isinf(value) else value

@@ -15,7 +15,7 @@ from fedhist.simulations.experiments.counting import Counting
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-    from rich.progress import ProgressColumn, Task
+    from rich.progress import Task
 
 PHASES = {
     "population": "reading the population",
@@ -32,7 +32,7 @@ PHASES = {
 
 
 class Progress:
-    """Shows no bar. The form for pipes and files."""
+    """Progress without a bar, for pipes and files."""
 
     def trial(self, number: int, trials: int) -> None:
         """One of several runs begins; the first has number 1."""
@@ -41,7 +41,7 @@ class Progress:
         """A phase begins."""
 
     def watch(self, population: Population) -> Population:
-        """The population, told as it is read."""
+        """The population; reading it is shown."""
         return population
 
     def observe(self, event: Event) -> None:
@@ -61,7 +61,7 @@ class TerminalProgress(Progress):
         self._prefix = ""
 
     def trial(self, number: int, trials: int) -> None:
-        """Put the trial before the phase."""
+        """Name the trial before the phase."""
         self._prefix = f"trial {number} of {trials}, " if trials > 1 else ""
 
     def phase(self, name: str) -> None:
@@ -80,7 +80,7 @@ class TerminalProgress(Progress):
             self.count(event.answered, event.asked, unit="nodes")
 
     def count(self, done: int, total: int, *, unit: str) -> None:
-        """So many of so many; what is complete is shown at once, since the next phase may follow at once."""
+        """Progress as done of total; a full bar is shown before the next phase takes its place."""
         self._bars.update(self._task, total=total, completed=done, unit=unit, refresh=done == total)
 
     def say(self, text: str) -> None:
@@ -120,31 +120,30 @@ class _Watched:
 
 @contextmanager
 def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
-    """A bar on this stream if it is a terminal and nobody asked for quiet."""
+    """A bar on this stream if it is a terminal, and not with `quiet`."""
     if quiet or not stream.isatty():
         yield Progress()
         return
-    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-
-    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+    with _bars_on(stream) as bars:
         yield TerminalProgress(bars)
 
 
-def bar_columns() -> tuple[ProgressColumn, ...]:
-    """What every bar shows: the phase, how much of it is done, at which rate, for how long, and how much longer."""
-    from rich.progress import (  # noqa: PLC0415 - loads for a terminal only
+def _bars_on(stream: TextIO) -> Bars:
+    """Bars that show the phase, how much of it is done, at which rate, for how long, and how much longer."""
+    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
+    from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
+        ProgressColumn,
         SpinnerColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
-    from rich.progress import ProgressColumn as Column  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    class Rate(Column):
+    class Rate(ProgressColumn):
         """Pieces a second."""
 
         def render(self, task: Task) -> Text:
@@ -152,9 +151,18 @@ def bar_columns() -> tuple[ProgressColumn, ...]:
             speed = task.finished_speed or task.speed
             return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
 
-    left = TimeRemainingColumn(compact=True)
-    what = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
-    return (*what, MofNCompleteColumn(), TextColumn("{task.fields[unit]}"), Rate(), TimeElapsedColumn(), left)
+    return Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(file=stream),
+        transient=True,
+    )
 
 
 class TerminalCounting(Counting):
@@ -179,8 +187,5 @@ def counting_on(stream: TextIO, what: str) -> Iterator[Counting]:
     if not stream.isatty():
         yield Counting()
         return
-    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-
-    with Bars(*bar_columns(), console=Console(file=stream), transient=True) as bars:
+    with _bars_on(stream) as bars:
         yield TerminalCounting(bars, what)

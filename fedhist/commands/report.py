@@ -22,9 +22,8 @@ from fedhist.commands.terminal import echo
 def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
     """Write a result folder as one self-contained HTML page.
 
-    FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. What was computed
-    from the truth, which only a simulation knows, is marked; the page of a deployment shows what was released and what
-    it cost, and nothing else.
+    FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. Values that a
+    simulation computed from the exact data are marked. The page of a deployment shows only the release and its cost.
     """
     target = folder / "report.html" if out is None else out
     with progress_on(sys.stderr, quiet=quiet) as progress:

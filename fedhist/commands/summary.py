@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-# Wide enough for every table here; a pipe has no width of its own and would get 80.
+# A pipe has no width of its own; rich would take 80, too narrow for the tables.
 _PIPE_WIDTH = 120
 
 
 def stdout_console() -> Console:
-    """Where results are printed: as wide as the terminal, or wide enough for whoever reads a pipe."""
+    """A console on standard output, as wide as the terminal; in a pipe, wide enough for every table."""
     from rich.console import Console  # noqa: PLC0415 - loads when something is printed
 
     console = Console(highlight=False)
@@ -74,7 +74,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
     if result.diagnostics is not None:
-        console.print("(*) depends on the exact data, which only a simulation may tell: not private")
+        console.print("(*) depends on the exact data, which only a simulation knows: not private")
     print_notes(console, result.notes)
 
 
@@ -96,7 +96,7 @@ def print_trials(console: Console, results: Sequence[Result]) -> None:
 
 
 def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
-    """The ledger: an entry a row, then the totals."""
+    """The ledger: a row for each entry, then the totals."""
     from rich.table import Table  # noqa: PLC0415 - loads when something is printed
 
     table = Table(title="privacy ledger", title_justify="left")
@@ -117,7 +117,7 @@ def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """What the user should know, a line each."""
+    """Notes for the user, one on each line."""
     for note in notes:
         console.print(line(f"note: {note}"), style="yellow", highlight=False, markup=False)
 
@@ -134,7 +134,7 @@ def _mechanism_text(plan: Plan) -> str:
 
 
 def masking_text(plan: Plan) -> str:
-    """Who is linked to whom, how many hold a secret's shares, and how many have to stay."""
+    """The size of the masking graph, the shares that open a secret, and the least number of participants."""
     links = masking_graph(plan)
     noise = f", each adds 1/{plan.noise_shares} of the noise" if plan.noise_by_devices else ""
     return (

@@ -1,4 +1,4 @@
-"""Lines on a terminal. All of what others wrote in them is shown as visible text."""
+"""Lines on a terminal, with nothing invisible in the names that users chose."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["block", "echo", "line"]
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print one line: a name of a file or of an item in it can't move the cursor, colour text or begin a line."""
+    """Print one line: a file's or an item's name in it can't move the cursor, colour text or begin a new line."""
     click.echo(line(text), err=err)

@@ -29,7 +29,7 @@ def trace() -> None:
 @click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
 def show(run: Path, round_: str | None, participant: str | None) -> None:
-    """Print the timeline of a run that was made with --trace.
+    """Print the timeline of a run that was traced with --trace.
 
     RUN is a result folder, or a trace file.
     """
@@ -42,7 +42,7 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
     plan = read.plan
     echo(
         f"{run}: plan {plan.digest.hex()[:16]}, {plan.users:,} users, engine {read.engine}, "
-        f"{'simulation' if read.simulated else 'only what is released'}"
+        f"{'simulation' if read.simulated else 'nothing but what is released'}"
     )
     shown = 0
     for number, (at, event) in enumerate(read.lines, start=1):
@@ -74,11 +74,11 @@ def _participant(read: Trace, name: str) -> str:
         if name in (one, one.partition(" ")[2]):
             return str(one)
     asked = [one for one in known if not one.startswith("user ")]
-    some = f"'{asked[0]}' to '{asked[-1]}'" if asked else "none: it names nobody"
+    allowed = f"'{asked[0]}' to '{asked[-1]}'" if asked else "none, since this trace names no participant"
     raise InvalidInput(
         f"the trace has no participant {name!r}",
-        allowed=some,
-        advice="of many participants a trace names the first few",
+        allowed=allowed,
+        advice="a trace of many participants names only the first few",
     )
 
 

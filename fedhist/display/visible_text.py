@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, fit to be shown: nothing invisible in it, and not too long."""
+"""Users' text made fit to be shown: nothing invisible in it, and not too long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_LINE = 4096
 # Joiners that emoji and several scripts need; every other invisible character is written out.
 _HARMLESS = frozenset("\u200c\u200d")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# What spreadsheets look at; the last four are the wide forms of the first.
+# Beginnings that a spreadsheet reads as a formula; the last four are wide forms of the first.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 
@@ -27,7 +27,7 @@ def visible(text: object, most: int = LONGEST_LABEL) -> str:
 def is_hidden(label: object) -> bool:
     """Whether a text has something invisible in it, which `visible` would write out."""
     text = str(label)
-    # The first is fast and holds for nearly every name.
+    # isprintable is fast, and true of nearly every name.
     return not text.isprintable() and visible(text, len(text)) != text
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.display.html_table import Share, html_table
+from fedhist.display.html_table import BarLength, html_table
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
@@ -89,7 +89,7 @@ class Release:
             f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
         )
         shown = [
-            (named[row], f"{self.histogram[row]:,.1f}", Share(self.histogram[row] / most)) for row in rows
+            (named[row], f"{self.histogram[row]:,.1f}", BarLength(self.histogram[row] / most)) for row in rows
         ]
         return html_table(title, shown, headings=("item", "value", ""))
 

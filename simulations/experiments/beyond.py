@@ -91,7 +91,7 @@ def beyond(setup: Setup) -> Report:
         items = files[users].domain_size if users in files else users.items
         where = {"data": users.name, "domain": domain, "items": items, "C_m": bound}
         rows += _rows(where, of, results, comparisons)
-    from fedhist.simulations.figures.beyond import draw_beyond  # noqa: PLC0415 - loads matplotlib
+    from fedhist.simulations.figures.paper import draw_beyond  # noqa: PLC0415 - loads matplotlib
 
     figures = list(draw_beyond(rows, setup.out / "beyond"))
     columns = {

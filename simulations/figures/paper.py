@@ -1,198 +1,167 @@
-"""The figures of `fedhist paper`, drawn from the rows of its tables."""
+"""The figures of `fedhist paper`, from the rows of its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
-from fedhist.simulations.figures.style import (
-    COLOURS,
-    GREY,
-    figure_text,
-    legend_below,
-    log_losses,
-    log_ticks,
-    look,
-    panels,
-    save,
-    styled,
-    whole_numbers,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fedhist.simulations.figures.painting import save_figure
+from fedhist.simulations.report.charts import AnyChart, Bar, BarChart, Line, LineChart
+from fedhist.simulations.report.marks import SERIES
 
 Row = Mapping[str, Any]
 Files = tuple[Path, Path]
 _MAX_POINTS = 500
-
-
-def errors(rows: Sequence[Row], mean: str, low: str, high: str) -> list[list[float]] | None:
-    """The lengths of error bars below and above; None where a single trial has none."""
-    if any(row[low] is None for row in rows):
-        return None
-    return [[row[mean] - row[low] for row in rows], [row[high] - row[mean] for row in rows]]
+_MANY_ITEMS = 200
 
 
 def draw_numbers(rows: Sequence[Row], stem: Path) -> Files:
-    """Printed numbers beside ours, a panel for each column of the table."""
+    """Our numbers with the printed ones marked, a chart for each column of the table."""
     shown = [row for row in rows if row["ours"] is not None]
-    columns = list(dict.fromkeys(row["column"] for row in shown))
-    places = list(dict.fromkeys((row["data"], row["d"]) for row in shown))
-    with styled():
-        figure, grid = panels(2, -(-len(columns) // 2), width=4.6, height=3.3)
-        flat = [axes for line in grid for axes in line]
-        for axes, column in zip(flat, columns, strict=False):
-            mine = [row for row in shown if row["column"] == column]
-            _numbers_panel(axes, mine, places)
-            axes.set_title(column)
-        for axes in flat[len(columns) :]:
-            axes.set_visible(False)
-        legend_below(figure, flat[: len(columns)])
-        return save(figure, stem)
+    return save_figure([_numbers(column, these) for (column,), these in _grouped(shown, "column")], stem)
 
 
-def _numbers_panel(axes: Axes, rows: Sequence[Row], places: Sequence[tuple[str, int]]) -> None:
-    printed = {(row["data"], row["d"]): float(row["paper"]) for row in rows}
-    height = {place: number for number, place in enumerate(reversed(places))}
-    axes.plot(
-        list(printed.values()), [height[place] for place in printed], label="printed in the paper",
-        color="#000000", marker="|", markersize=20, markeredgewidth=2, linestyle="none",
-    )  # fmt: skip
-    for number, reading in enumerate(dict.fromkeys(row["reading"] for row in rows)):
-        these = [row for row in rows if row["reading"] == reading]
-        at = [height[row["data"], row["d"]] + 0.18 * (1 - 2 * number) for row in these]
-        axes.errorbar(
-            [row["ours"] for row in these], at, xerr=errors(these, "ours", "runs_low", "runs_high"),
-            label=f"ours, reading '{reading}'", **(look("", number) | {"linestyle": "none"}),
-        )  # fmt: skip
-    axes.set_xscale("log")
-    numbers = [*printed.values(), *(row["ours"] for row in rows)]
-    axes.set_xlim(min(numbers) / 2, max(numbers) * 2)
-    log_ticks(axes.xaxis)
-    axes.set_yticks(list(height.values()), [f"{data} {d:,}" for data, d in height])
-    axes.set_xlabel("relative loss: mean, 95 % of three runs")
+def _numbers(column: str, rows: Sequence[Row]) -> BarChart:
+    return BarChart(
+        name=column,
+        title=column,
+        x_label="relative loss: mean, 95 % of three runs",
+        y_label="set",
+        truth=False,
+        bars=tuple(
+            Bar(
+                f"{row['data']} {row['d']:,}, {row['reading']}",
+                row["ours"],
+                row["runs_low"],
+                row["runs_high"],
+                mark=float(row["paper"]),
+            )
+            for row in rows
+        ),
+        value_name="ours, by reading",
+        mark_name="printed in the paper",
+        log_x=True,
+    )
 
 
 def draw_bound(rows: Sequence[Row], stem: Path) -> Files:
     """For each set the error and its bound along C, and their ratio."""
-    sets = list(dict.fromkeys(row["data"] for row in rows))
-    with styled():
-        figure, grid = panels(len(sets), 2)
-        for (left, right), data in zip(grid, sets, strict=True):
-            these = [row for row in rows if row["data"] == data]
-            places = [row["C"] for row in these]
-            left.errorbar(
-                places, [row["error"] for row in these],
-                yerr=errors(these, "error", "error_low", "error_high"), label="true error (3 runs)", **look("", 0),
-            )  # fmt: skip
-            left.plot(places, [row["bound"] for row in these], label="bound V(C)", **look("", 1))
-            left.set_ylabel("relative l1 error")
-            log_losses(left, [row["error"] for row in these])
-            left.legend()
-            left.set_title(figure_text(data))
-            right.plot(places, [row["ratio"] for row in these], **look("", 2))
-            right.axhline(1, color=GREY, linewidth=1)
-            right.set_ylim(bottom=0)
-            right.set_ylabel("V(C) / true error")
-            right.set_title("ratio")
-            for axes in (left, right):
-                axes.set_xlabel("threshold C")
-        return save(figure, stem)
+    charts = []
+    for (data,), these in _grouped(rows, "data"):
+        error = _line("true error (3 runs)", 0, these, "C", "error", "error_low", "error_high")
+        bound = _line("bound V(C)", 1, these, "C", "bound")
+        ratio = _line("V(C) / true error", 2, these, "C", "ratio")
+        charts += [
+            _chart(data, "threshold C", "relative l1 error", error, bound, log_x=False),
+            _chart(f"{data}: ratio", "threshold C", ratio.name, ratio, log_x=False, log_y=False),
+        ]
+    return save_figure(charts, stem, columns=2)
 
 
 def draw_bounded(rows: Sequence[Row], stem: Path) -> Files:
-    """The loss of every method along d, a panel for each set."""
-    sets = list(dict.fromkeys(row["data"] for row in rows))
-    with styled():
-        figure, grid = panels(-(-len(sets) // 2), min(len(sets), 2), width=5.4, height=3.6)
-        flat = [axes for line in grid for axes in line]
-        for axes, data in zip(flat, sets, strict=False):
-            of_set = [row for row in rows if row["data"] == data]
-            for number, method in enumerate(dict.fromkeys(row["method"] for row in of_set)):
-                these = [row for row in of_set if row["method"] == method]
-                axes.errorbar(
-                    [row["d"] for row in these], [row["loss"] for row in these],
-                    yerr=errors(these, "loss", "low", "high"), label=method, **look("", number),
-                )  # fmt: skip
-            axes.set_xscale("log")
-            log_losses(axes, [row["loss"] for row in of_set])
-            whole_numbers(axes.xaxis, sorted({row["d"] for row in of_set}))
-            axes.set_xlabel("items d")
-            axes.set_ylabel("relative loss")
-            axes.set_title(figure_text(data))
-        for axes in flat[len(sets) :]:
-            axes.set_visible(False)
-        legend_below(figure, flat[: len(sets)])
-        return save(figure, stem)
+    """The loss of every method along d, a chart for each set."""
+    charts = []
+    for (data,), of_set in _grouped(rows, "data"):
+        lines = [
+            _line(method, number, these, "d", "loss", "low", "high")
+            for number, ((method,), these) in enumerate(_grouped(of_set, "method"))
+        ]
+        charts.append(_chart(data, "items d", "relative loss", *lines))
+    return save_figure(charts, stem, columns=2)
 
 
 def draw_sparsity(
     curves: Mapping[str, Integers], rows: Sequence[Row], meanings: Mapping[str, str], stem: Path
 ) -> Files:
-    """Distinct items by rank, then a panel of bars for each set and number of items."""
-    groups = list(dict.fromkeys((row["data"], row["d"]) for row in rows))
-    with styled():
-        columns = min(len(groups) + 1, 3)
-        figure, grid = panels(-(-(len(groups) + 1) // columns), columns, width=4.6, height=3.4)
-        flat = [axes for line in grid for axes in line]
-        for number, (name, distinct) in enumerate(curves.items()):
-            # Evenly spaced ranks on the logarithmic axis: a million points would be a large file.
-            ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
-            style = look("", number) | {"marker": ""}
-            flat[0].plot(ranks, np.maximum(distinct[ranks - 1], 0.8), label=name, **style)
-        flat[0].axhline(200, color=GREY, linewidth=1)
-        flat[0].set_xscale("log")
-        flat[0].set_yscale("log")
-        for axis in (flat[0].xaxis, flat[0].yaxis):
-            log_ticks(axis)
-        flat[0].set_xlabel("rank of the user")
-        flat[0].set_ylabel("distinct items")
-        flat[0].set_title("distinct items of a user (line: 200)")
-        flat[0].legend()
-        for axes, (data, size) in zip(flat[1:], groups, strict=False):
-            these = [row for row in rows if (row["data"], row["d"]) == (data, size)]
-            axes.bar(
-                range(len(these)), [row["loss"] for row in these], yerr=errors(these, "loss", "low", "high"),
-                color=[COLOURS[number % len(COLOURS)] for number in range(len(these))],
-            )  # fmt: skip
-            axes.set_xticks(range(len(these)), [row["method"] for row in these], rotation=30, ha="right")
-            axes.set_ylabel("relative loss")
-            axes.set_title(f"{figure_text(data)}\nd = {size:,}")
-        for axes in flat[len(groups) + 1 :]:
-            axes.set_visible(False)
-        listed = [f"{name}: {text}" for name, text in meanings.items()]
-        half = -(-len(listed) // 2)
-        lines = " · ".join(listed[:half]) + "\n" + " · ".join(listed[half:])
-        figure.supxlabel(lines, fontsize=7, color=GREY)
-        return save(figure, stem)
+    """Distinct items by rank, then bars for each set and number of items."""
+    lines = []
+    for number, (name, distinct) in enumerate(curves.items()):
+        # Evenly spaced ranks on the logarithmic axis: a million points would be a large file.
+        ranks = np.unique(np.geomspace(1, len(distinct), _MAX_POINTS).astype(np.int64))
+        counts = np.maximum(distinct[ranks - 1], 0.8)
+        lines.append(Line(name, f"s{number % SERIES}", ranks.tolist(), counts.tolist()))
+    most = [1, max(len(distinct) for distinct in curves.values())]
+    lines.append(Line(f"{_MANY_ITEMS} items", "s7", most, [_MANY_ITEMS] * 2))
+    charts: list[AnyChart] = [
+        _chart("distinct items of a user", "rank of the user", "distinct items", *lines)
+    ]
+    for (data, size), these in _grouped(rows, "data", "d"):
+        bars = tuple(Bar(row["method"], row["loss"], row["low"], row["high"]) for row in these)
+        title = f"{data}, d = {size:,}"
+        charts.append(BarChart(title, title, "relative loss", "method", truth=False, bars=bars))
+    return save_figure(charts, stem, heading=[f"{name}: {text}" for name, text in meanings.items()])
 
 
 def draw_debias(rows: Sequence[Row], stem: Path) -> Files:
-    """Clipped and debiased losses along alpha, a panel for each reading."""
-    groups = list(dict.fromkeys((row["data"], row["bound"]) for row in rows))
-    with styled():
-        figure, grid = panels(-(-len(groups) // 2), 2)
-        flat = [axes for line in grid for axes in line]
-        for axes, (data, bound) in zip(flat, groups, strict=False):
-            these = [row for row in rows if (row["data"], row["bound"]) == (data, bound)]
-            for number, (name, low, high) in enumerate(
-                (("clipped", "clipped_low", "clipped_high"), ("debiased", "low", "high"))
-            ):
-                axes.errorbar(
-                    [row["alpha"] for row in these], [row[name] for row in these],
-                    yerr=errors(these, name, low, high), label=name, markersize=9 - 4 * number,
-                    markerfacecolor="none" if number == 0 else None, **look("", 1 - number),
-                )  # fmt: skip
-            axes.set_xscale("log")
-            whole_numbers(axes.xaxis, sorted({row["alpha"] for row in these}))
-            log_losses(axes, [row[name] for row in these for name in ("clipped", "debiased")])
-            axes.set_xlabel("alpha: the larger, the more alike users are")
-            axes.set_ylabel("relative error of the count")
-            axes.set_title(f"{data} count a user, {bound} C")
-        legend_below(figure, flat)
-        return save(figure, stem)
+    """Clipped and debiased losses along alpha, a chart for each reading."""
+    charts = []
+    for (data, bound), these in _grouped(rows, "data", "bound"):
+        clipped = _line("clipped", 1, these, "alpha", "clipped", "clipped_low", "clipped_high")
+        debiased = _line("debiased", 0, these, "alpha", "debiased", "low", "high")
+        title = f"{data} count a user, {bound} C"
+        along = "alpha: the larger, the more alike users are"
+        charts.append(_chart(title, along, "relative error of the count", clipped, debiased))
+    return save_figure(charts, stem, columns=2)
+
+
+def draw_beyond(rows: Sequence[Row], stem: Path) -> Files:
+    """Our methods against the best of the paper's on every set: ratios of losses, those where we lose included."""
+    groups = _grouped(rows, "domain", "method")
+    return save_figure([_ratios(domain, method, these) for (domain, method), these in groups], stem)
+
+
+def _ratios(domain: str, method: str, rows: Sequence[Row]) -> BarChart:
+    several = len({row["C_m"] for row in rows}) > 1
+    bars = []
+    for row in rows:
+        name = f"{row['data']} {row['items']:,}" + (f", C_m {row['C_m']:,g}" if several else "")
+        unclear = "" if row["result"] in ("better", "worse") else "≈ "
+        low = high = None
+        if row["gap_low"] is not None:
+            # The interval of the paired difference, in units of the paper's loss.
+            reach = (row["gap_high"] - row["gap"]) / row["its_loss"]
+            low, high = row["ratio"] - reach, row["ratio"] + reach
+        bars.append(Bar(unclear + name, row["ratio"], low, high, mark=1.0))
+    return BarChart(
+        name=f"{domain}-{method}",
+        title=f"{domain} domain, {method}: our loss / best loss of the paper's",
+        x_label="left of 1: ours is better; ≈: no difference found",
+        y_label="set",
+        truth=False,
+        bars=tuple(bars),
+        value_name="ratio",
+        mark_name="equal",
+        log_x=True,
+    )
+
+
+def _grouped(rows: Sequence[Row], *names: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
+    """The rows by the values of these columns, in order of appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.items())
+
+
+def _line(name: str, number: int, rows: Sequence[Row], *columns: str) -> Line:
+    """The columns x and y and, for an interval, low and high; a single trial has none."""
+    x, y, *interval = columns
+    ordered = sorted(rows, key=lambda row: float(row[x]))
+    ends = [(row[interval[0]], row[interval[1]]) for row in ordered] if interval else []
+    return Line(
+        name,
+        f"s{number % SERIES}",
+        [row[x] for row in ordered],
+        [row[y] for row in ordered],
+        [] if any(None in pair for pair in ends) else ends,
+    )
+
+
+def _chart(
+    title: str, x_label: str, y_label: str, *lines: Line, log_x: bool = True, log_y: bool = True
+) -> LineChart:
+    return LineChart(title, title, x_label, y_label, truth=False, lines=lines, log_x=log_x, log_y=log_y)

@@ -1,1 +1,1 @@
-"""What a run will be like, from public data."""
+"""Expected errors and thresholds of runs, computed from public data."""

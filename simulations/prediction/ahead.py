@@ -22,14 +22,14 @@ CURVE_SHARES = np.geomspace(0.01, 0.5, 10)
 """Shares of round 1 that are tried for each total of a curve."""
 
 SPLIT_SHARES = np.geomspace(0.005, 0.8, 25)
-"""Shares of round 1 that are tried when one total is to be split."""
+"""Shares of round 1 that are tried to split one total."""
 
 FLATNESS = 0.05
-"""A split within so much of the best error, relative to it, is as good in practice."""
+"""A split whose error is at most this share above the best is as good in practice."""
 
 _CLOSER_SPLITS = 6
 
-# An epsilon is found to this ratio, and told with three digits.
+# The search for an epsilon ends at this ratio; the answer has three digits.
 _SEARCH_RATIO = 1.005
 
 
@@ -71,10 +71,10 @@ class Outlook:
 
     @staticmethod
     def _deltas(plan: Plan, total: float, share: float) -> dict[str, float]:
-        """All for the histogram, unless the selector spends delta too: then in the proportion of the epsilons."""
+        """All for the histogram; a selector that spends delta too gets a share in proportion to the epsilons."""
         if plan.is_pure:
             raise InvalidInput(
-                f"--total-delta {total:g} for the laplace mechanism over a closed domain, which spends none",
+                f"--total-delta is {total:g}, and the laplace mechanism over a closed domain spends no delta",
                 allowed="--total-delta with gaussian, or with an open domain",
                 advice="leave it out",
             )
@@ -88,10 +88,10 @@ class Target:
     """The least epsilon of a range that is predicted to reach an error.
 
     Args:
-        error: what was asked for.
+        error: the largest error allowed.
         epsilon: of the histogram, or the total where the curve is over totals.
         prediction: at that epsilon.
-        at_start: whether already the smallest epsilon of the range reaches it.
+        at_start: whether the smallest epsilon of the range reaches it already.
     """
 
     error: float
@@ -171,7 +171,7 @@ def epsilon_for(
     """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve.
 
     Raises:
-        InvalidInput: no epsilon of the range reaches it; the text says what is reached and where.
+        InvalidInput: no epsilon of the range reaches it; the text gives the least error and its epsilon.
     """
     losses = [row.relative_loss for row in rows]
     reached = [place for place, loss in enumerate(losses) if loss <= error]
@@ -188,12 +188,12 @@ def epsilon_for(
             high, found = middle, tried
         else:
             low = middle
-    told = min(round_digits(high, 3, up=True), epsilons[place])
-    (prediction,) = curve(outlook, [told], totals=totals)
+    answer = min(round_digits(high, 3, up=True), epsilons[place])
+    (prediction,) = curve(outlook, [answer], totals=totals)
     # Rounding up may pass a bend of the curve, where what was found is the safer answer.
     if prediction.relative_loss > error:
-        told, prediction = high, found
-    return Target(error=error, epsilon=told, prediction=prediction, at_start=False)
+        answer, prediction = high, found
+    return Target(error=error, epsilon=answer, prediction=prediction, at_start=False)
 
 
 _PLENTY = 1e6
@@ -230,14 +230,14 @@ def _out_of_reach(
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
-    """What `Plan` takes, of a plan."""
+    """The arguments that make this plan."""
     fields = plan.to_json()
     del fields["version"]
     return fields
 
 
 def round_digits(value: float, digits: int, *, up: bool = False) -> float:
-    """To so many significant digits."""
+    """Rounded to this number of significant digits, to the nearest or up."""
     rounded = float(f"{value:.{digits}g}")
     if up and rounded < value:
         step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)

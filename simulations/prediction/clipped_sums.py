@@ -14,7 +14,7 @@ What is left out: under l2 a clipped user is aimed a few steps of the grid below
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -33,14 +33,14 @@ from fedhist.protocol.privacy.neighbours import Norm
 
 # Shares N_ij/r_i are at most 1: sums over 2^31 users in these units stay below 2^62.
 _SHARE_BITS = 30
-# Items times thresholds that are worked on at once, and that are kept for the next prediction.
+# Items times thresholds in one piece, and the most that are kept for the next prediction.
 _PIECE_CELLS = 1 << 20
 _KEPT_CELLS = 1 << 25
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some items: their true counts, and their expected clipped sums, shape (items, thresholds), both in counts."""
+    """A slice of the items: true counts, and expected clipped sums of shape (items, thresholds), both in counts."""
 
     true: Floats
     kept: Floats
@@ -52,8 +52,8 @@ class ClippedSums:
 
     Args:
         thresholds: rising, in counts.
-        truth: N_j of every item, also of those that nobody has.
-        users_above: how many users lie above each threshold.
+        truth: N_j of every item, zeros included.
+        users_above: the number of users above each threshold.
     """
 
     thresholds: Floats
@@ -68,11 +68,11 @@ class ClippedSums:
 
     @cached_property
     def absent_items(self) -> int:
-        """Items of the domain that nobody has."""
+        """The number of items without any count."""
         return len(self.truth) - int(np.count_nonzero(self.truth))
 
     def pieces(self) -> Iterator[Piece]:
-        """All items that somebody has, some at a time."""
+        """The items with a count, in pieces."""
         if np.count_nonzero(self.truth) * len(self.thresholds) > _KEPT_CELLS:
             yield from self._read()
         else:
@@ -88,25 +88,37 @@ class ClippedSums:
         present = np.flatnonzero(self.truth)
         step = max(1, _PIECE_CELLS // bins)
         for first in range(0, len(present), step):
-            some = present[first : first + step]
-            low, high = np.searchsorted(items, [some[0], some[-1] + 1])
-            cells = np.zeros((2, len(some) * bins))
-            where = np.searchsorted(some, items[low:high]) * bins + places[low:high]
+            piece = present[first : first + step]
+            low, high = np.searchsorted(items, [piece[0], piece[-1] + 1])
+            cells = np.zeros((2, len(piece) * bins))
+            where = np.searchsorted(piece, items[low:high]) * bins + places[low:high]
             cells[:, where] = self._binned.values[low:high].T
-            mass, share = cells.reshape(2, len(some), bins)
+            mass, share = cells.reshape(2, len(piece), bins)
             up_to = np.cumsum(mass, axis=1)[:, :-1]
             above = np.cumsum(share[:, ::-1], axis=1)[:, -2::-1]
-            true = self.truth[some].astype(np.float64)
+            true = self.truth[piece].astype(np.float64)
             kept = up_to + np.ldexp(above, -_SHARE_BITS) * self.thresholds
             yield Piece(true=true, kept=np.minimum(kept, true[:, np.newaxis]))
 
 
-def clipped_sums(population: Population, steps: Integers, *, bits: int, norm: Norm) -> ClippedSums:
-    """The table for these thresholds, in steps of 2^-bits of a count, rising."""
+def clipped_sums(
+    population: Population,
+    steps: Integers,
+    *,
+    bits: int,
+    norm: Norm,
+    see: Callable[[Histograms], None] | None = None,
+) -> ClippedSums:
+    """The table for these thresholds, in steps of 2^-bits of a count, rising.
+
+    `see` is called with every shard, so that one pass can serve two purposes.
+    """
     bins = len(steps) + 1
     truth = np.zeros(population.domain_size, dtype=np.int64)
     binned, users = KeyedSum(2), np.zeros(bins, dtype=np.int64)
     for shard in population.shards():
+        if see is not None:
+            see(shard)
         truth += sum_items(shard)
         users_by_bin, keyed = _binned(shard, steps, bits, norm)
         users += users_by_bin

@@ -17,7 +17,7 @@ def folded_normal(gap: Floats, deviation: Floats) -> Floats:
     """E|Z - gap| for a normal Z of mean 0: s sqrt(2/pi) exp(-g^2/(2 s^2)) + g erf(g/(s sqrt(2))).
 
     The discrete Gaussian has the same mean up to a relative 1/(12 s^2), with s in steps of its grid: a release's is at
-    least 3 steps, and some thousands as a rule.
+    least 3 steps, and usually thousands.
     """
     from scipy.special import erf  # noqa: PLC0415 - loads when something is predicted
 

@@ -1,4 +1,4 @@
-"""What a run will be like before it spends anything: its expected error and its threshold, computed from public data.
+"""The expected error and threshold of a run, computed from public data before any budget is spent.
 
 The expected relative loss of a release is the mean, over the thresholds that its selector may choose, of
 
@@ -51,7 +51,7 @@ from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sum
 from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
 
 DRAWS = 64
-"""How often a selector is drawn whose chances have no closed form."""
+"""Draws of a selector whose chances have no closed form."""
 
 # Thresholds that are chosen less often than this, all together, are left out.
 _UNLIKELY = 1e-6
@@ -71,8 +71,8 @@ class Prediction:
         threshold_low, threshold_high: nine choices out of ten lie between them, one in twenty below and one above.
         clipped_users: expected share of users above the threshold.
         released_items: expected number of released items.
-        recall: over an open domain, the expected share of the keys that somebody has.
-        draws: how often the selector was drawn; None when its chances were computed.
+        recall: over an open domain, the expected share of all keys in the data that are released.
+        draws: of the selector; None when its chances were computed.
         sampling_error: standard error of `relative_loss` from drawing the selector; 0 when nothing was drawn.
     """
 
@@ -124,11 +124,11 @@ class Predictor:
 
     What is read off the population once and kept: round 1's sums, by all that they depend on (the candidates, the grid,
     the norm, the cap on weights, and the buckets and their salt), and the clipped sums, by the thresholds, the grid and
-    the norm. So a whole curve of budgets reads the population twice as a rule.
+    the norm. So a whole curve of budgets usually reads the population twice.
 
     Args:
         population: public users.
-        draws: how often a selector is drawn whose chances have no closed form.
+        draws: of a selector whose chances have no closed form.
         seed: for these draws.
     """
 
@@ -266,7 +266,7 @@ def _on_candidates(plan: Plan, chosen: _Chances) -> _Chances:
 
 
 def _likely(chances: Floats) -> Integers:
-    """The places that matter: what is left out has a chance of _UNLIKELY in all."""
+    """The places that matter; the others together have a chance of at most _UNLIKELY."""
     order = np.argsort(chances)
     left_out = np.cumsum(chances[order]) <= _UNLIKELY
     return np.sort(order[~left_out])

@@ -1,10 +1,9 @@
-"""The expected error of a release at each of some thresholds, and its parts, in counts."""
+"""The expected error of a release and its parts, in counts, at several thresholds."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -21,26 +20,13 @@ from fedhist.simulations.prediction.noise_expectations import (
 )
 
 
-class ReleaseErrors(Protocol):
-    """Expected l1 errors over all items, one number a threshold."""
-
-    def loss(self) -> Floats:
-        """Of the release against the true counts."""
-
-    def noise_alone(self) -> Floats:
-        """Of the release against the clipped sums."""
-
-    def shown(self) -> Floats:
-        """How many items are released."""
-
-
 def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:
     """The errors at these places of the table, whose thresholds are `steps` of the plan's grid."""
     return (OpenErrors if plan.is_open else ClosedErrors)(plan, table, steps[places], places)
 
 
 def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
-    """Expected l1 error of the clipped sums against the true counts. Clipping never adds, so it is what is lost."""
+    """Expected l1 error of the clipped sums against the true counts. Clipping only takes away."""
     lost = np.zeros(len(places))
     for piece in table.pieces():
         lost += (piece.true[:, np.newaxis] - piece.kept[:, places]).sum(axis=0)
@@ -49,7 +35,7 @@ def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
 
 @dataclass
 class ClosedErrors:
-    """Every item of the domain is released, also those that nobody has."""
+    """Every item of the domain is released, also one without any count."""
 
     plan: Plan
     table: ClippedSums
@@ -124,3 +110,8 @@ class OpenErrors:
         for piece in self.table.pieces():
             shown += shown_chance(piece.kept[:, self.places], self._bars, self._tails).sum(axis=0)
         return shown
+
+
+ReleaseErrors = ClosedErrors | OpenErrors
+"""Expected l1 errors over all items, one number for each threshold: of the release against the true counts (`loss`), of
+the release against the clipped sums (`noise_alone`); and the expected number of released items (`shown`)."""

@@ -1,15 +1,14 @@
-"""What every threshold would have cost, and how large the users are, from one pass over a population. NOT private."""
+"""The expected loss at every threshold and the users' sizes, from one pass over a population. NOT private."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases.contract import Release
@@ -17,7 +16,7 @@ from fedhist.simulations.prediction.clipped_sums import clipped_sums
 from fedhist.simulations.prediction.release_errors import clipping_errors, release_errors
 
 MAX_POINTS = 64
-# Items times points that are worked out.
+# The most items times points to compute.
 _MAX_CELLS = 1 << 24
 _FEWEST_POINTS = 8
 USER_BINS = 40
@@ -42,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class UserSizes:
-    """How many users have a norm between each two edges; those without any count stand apart."""
+    """The number of users with a norm between each two edges, and of users without any count."""
 
     edges: list[float]
     users: list[int]
@@ -51,7 +50,7 @@ class UserSizes:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the pass found: the true counts by item, the curve if there is one, and the users' norms."""
+    """The true counts by item, the curve if there is one, and the users' norms."""
 
     truth: Integers
     curve: Curve | None
@@ -63,7 +62,7 @@ def measure(population: Population, release: Release) -> Measured:
     plan = release.plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
-    table = clipped_sums(_Passed(population, sizes.add), steps, bits=plan.grid_bits, norm=plan.norm)
+    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
     curve = None
     if len(steps) > 1 and table.total:
         places = np.arange(len(steps))
@@ -72,31 +71,6 @@ def measure(population: Population, release: Release) -> Measured:
         clipping, noise, loss = ((part / table.total).tolist() for part in parts)
         curve = Curve(table.thresholds.tolist(), clipping, noise, loss)
     return Measured(truth=table.truth, curve=curve, users=sizes.found())
-
-
-@dataclass(frozen=True)
-class _Passed:
-    """A population whose shards somebody else sees too, as they pass."""
-
-    population: Population
-    see: Callable[[Histograms], None]
-
-    @property
-    def users(self) -> int:
-        return self.population.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.population.domain_size
-
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        return labels_of(self.population)
-
-    def shards(self) -> Iterator[Histograms]:
-        for shard in self.population.shards():
-            self.see(shard)
-            yield shard
 
 
 @dataclass
@@ -118,7 +92,7 @@ class _Sizes:
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
 
     def found(self) -> UserSizes:
-        """Without the bins at the end that nobody is in. The first one holds norms of exactly one too."""
+        """Without the empty bins at the end. The first bin includes norms of exactly one."""
         edges = np.append(self._edges, self._edges[-1] * 10)
         users = self._users[1:].copy()
         users[0] += self._users[0]
@@ -133,7 +107,7 @@ def _norms(shard: Histograms, norm: Norm) -> Floats:
 
 
 def _points(plan: Plan, items: int, chosen: float) -> Integers:
-    """Some of the candidates and the chosen threshold; that alone where there is no curve."""
+    """Candidates, evenly picked, and the chosen threshold; that alone where there is no curve."""
     room = min(MAX_POINTS, _MAX_CELLS // max(items, 1) - 1)
     at_chosen = np.array([to_steps(chosen, plan.grid_bits)])
     if plan.per_item or room < _FEWEST_POINTS:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 _TICKS = 5
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-# Shorter ranges have no ticks that doubles can tell apart.
+# Ticks in a shorter range, relative to its values, could be equal as doubles.
 _SHORTEST = 1e-9
 _SMALLEST = 1e-100
+# The least value of a logarithmic axis.
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,14 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where the value lies; values outside of the range lie at its ends."""
+        """Where the value lies; a value outside of the range lies at the nearer end."""
         return self.beyond(min(max(value, self.low), self.high))
 
     def beyond(self, value: float) -> float:
         """Where the value lies, also outside of the range."""
         low, high = self.low, self.high
         if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
+            low, high, value = (math.log(max(one, _LEAST)) for one in (low, high, value))
         share = 0.5 if high == low else (value - low) / (high - low)
         return self.start + share * (self.stop - self.start)
 
@@ -41,7 +43,7 @@ class Axis:
 
 
 def linear(low: float, high: float, start: float, stop: float) -> Axis:
-    """A linear axis. A range of next to no length is widened to zero, and next to nothing to one."""
+    """A linear axis. A range of almost no length is widened to reach zero, or to have a length of one."""
     size = max(abs(low), abs(high))
     if high - low <= _SHORTEST * size:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -51,15 +53,15 @@ def linear(low: float, high: float, start: float, stop: float) -> Axis:
 
 
 def logarithmic(low: float, high: float, start: float, stop: float) -> Axis:
-    """A logarithmic axis; the range must be positive, and is widened if it is a point."""
-    low = max(low, 1e-12)
+    """A logarithmic axis. A range that is one point is widened to a decade."""
+    low = max(low, _LEAST)
     return Axis(low, high if high > low else low * 10, start, stop, log=True)
 
 
 def headroom(ys: Sequence[float]) -> float:
-    """The top of an axis: all of it, but not more than three times the middle of the values.
+    """The top of an axis: above all values, but at most about three times their median.
 
-    What lies far above everything of interest would press the rest to the floor.
+    Values far above the others would press the rest to the floor.
     """
     ordered = sorted(ys)
     top = min(ordered[-1], 3 * max(ordered[len(ordered) // 2], ordered[0], 0.0)) * 1.05
@@ -67,7 +69,7 @@ def headroom(ys: Sequence[float]) -> float:
 
 
 def tick_text(value: float) -> str:
-    """A tick's number, short."""
+    """The number at a tick, written short."""
     if value != 0 and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
     if abs(value) >= 1000:
@@ -86,7 +88,8 @@ def _linear_ticks(low: float, high: float) -> list[float]:
 
 def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    units = (1, 2, 5) if len(decades) <= _TICKS // 2 else (1,)
+    ratio = high / low
+    units = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 6 else (1.0, 2.0, 5.0) if ratio < 100 else (1.0,)
     every = max(1, math.ceil(len(decades) / (_TICKS + 1)))
     found = [unit * 10.0**decade for decade in decades if decade % every == 0 for unit in units]
     return [tick for tick in found if low * 0.999 <= tick <= high * 1.001] or [low, high]

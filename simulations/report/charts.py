@@ -1,10 +1,10 @@
-"""The charts of a run as data: what is drawn, not how. The page draws them in SVG, `fedhist figure` with matplotlib."""
+"""The charts of a run as data: what is shown, not where. `drawing` makes marks of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,19 +12,27 @@ from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
 NOISE_BARS = 1.96
-"""Bars of so many standard errors: 95 % of Gaussian noise."""
+"""Standard errors to each side that hold 95 % of Gaussian noise."""
 
 NOT_PRIVATE = "not private, simulation only"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points. `look` names its colour and dashes in every renderer."""
+    """A line through points, or points alone.
+
+    Args:
+        name: in the legend.
+        look: of a line, s0 to s7; of points, chosen or best.
+        xs, ys: rising along x.
+        intervals: low and high end around each y, if they are known.
+    """
 
     name: str
     look: str
     xs: Sequence[float]
     ys: Sequence[float]
+    intervals: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -40,10 +48,10 @@ class Chart:
     """What all charts have.
 
     Args:
-        name: on the command line and in the page's address.
-        title: a sentence that says what is to be seen.
+        name: for the command line and for links into the page.
+        title: a sentence that says what the chart shows.
         x_label, y_label: what the axes measure.
-        truth: whether something in it comes from the truth.
+        truth: whether it shows anything that was computed from the exact data.
     """
 
     name: str
@@ -55,13 +63,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class LineChart(Chart):
-    """Lines over one axis, logarithmic as a rule, with single points and vertical rules."""
+    """Lines over one axis, with single points, vertical rules, and short ticks at `ticks`."""
 
     lines: tuple[Line, ...]
     points: tuple[Line, ...] = ()
     rules: tuple[Rule, ...] = ()
     ticks: tuple[float, ...] = ()
     log_x: bool = True
+    log_y: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class BinChart(Chart):
 
 @dataclass(frozen=True)
 class Bar:
-    """A named value with an interval, and something to compare it with."""
+    """A named value, with an interval around it and a value to compare it with if they are known."""
 
     label: str
     value: float
@@ -87,21 +96,30 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart(Chart):
-    """Horizontal bars. `mark_name` says what the mark beside a bar is, `interval_name` what its whiskers are."""
+    """Horizontal bars, or dots on a logarithmic axis.
+
+    Args:
+        bars: from the top down.
+        value_name, unit: what a bar measures.
+        mark_name: what its mark is; empty if there are none.
+        interval_name: what its whiskers are.
+        log_x: whether the axis is logarithmic; all values must be positive.
+    """
 
     bars: tuple[Bar, ...]
     value_name: str = "value"
     mark_name: str = ""
     interval_name: str = "95 % of the noise"
     unit: str = ""
+    log_x: bool = False
 
 
 @dataclass(frozen=True)
 class StackChart(Chart):
-    """Parts that add up to one bar, against totals."""
+    """Parts that add up to one bar, with rules at totals."""
 
     parts: tuple[Bar, ...]
-    rules: tuple[Rule, ...] = field(default=())
+    rules: tuple[Rule, ...] = ()
 
 
 AnyChart = LineChart | BinChart | BarChart | StackChart
@@ -109,12 +127,12 @@ AnyChart = LineChart | BinChart | BarChart | StackChart
 
 def run_charts(run: RunData) -> dict[str, AnyChart]:
     """The charts that this run has something to show in, in the order of the page."""
-    made = (build(run) for build in _BUILDERS)
+    made = (build(run) for build in _BUILDERS.values())
     return {chart.name: chart for chart in made if chart is not None}
 
 
 def number(value: float) -> str:
-    """A number as people read it: four digits that count, thousands apart."""
+    """A number as people read it: four significant digits, and commas between thousands."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) >= 1000:
@@ -127,7 +145,6 @@ def _released(run: RunData) -> BarChart | None:
         return None
     true = dict((run.simulation or {}).get("true", []))
     rows = np.argsort(-run.values, kind="stable")[:ITEMS_SHOWN].tolist()
-    all_shown = len(run.values) <= ITEMS_SHOWN
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
@@ -138,7 +155,8 @@ def _released(run: RunData) -> BarChart | None:
         )
         for row in rows
     )
-    what = "all items" if all_shown else f"the {len(rows)} largest of {len(run.values):,} items"
+    few = len(run.values) <= ITEMS_SHOWN
+    what = "all items" if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
         title=f"Released histogram: {what}, with 95 % bars of the noise",
@@ -164,11 +182,11 @@ def _curve(run: RunData) -> LineChart | None:
         y_label="relative loss",
         truth=True,
         lines=(
-            Line("expected loss", "total", xs, losses),
-            Line("clipping alone", "clipping", xs, curve["clipping"]),
+            Line("expected loss", "s0", xs, losses),
+            Line("clipping alone", "s1", xs, curve["clipping"]),
             Line(
                 "noise alone" if not run.plan.is_open else "noise and withheld keys",
-                "noise",
+                "s2",
                 xs,
                 curve["noise"],
             ),
@@ -195,7 +213,7 @@ def _scores(run: RunData) -> LineChart | None:
         x_label="threshold C (counts)",
         y_label="score, worst 0 to best 1",
         truth=True,
-        lines=(Line("score", "score", xs, scaled),),
+        lines=(Line("score", "s0", xs, scaled),),
         points=(Line("chosen", "chosen", [xs[chosen]], [scaled[chosen]]),),
         rules=(Rule("chosen", float(seen["chosen"])),),
         ticks=tuple(xs),
@@ -243,48 +261,47 @@ def _budget(run: RunData) -> StackChart | None:
 
 
 def _bytes(run: RunData) -> BarChart | None:
-    if not any(run.sizes.values()):
-        return None
-    return BarChart(
-        name="bytes",
-        title="Sent by a participant" if run.plan.is_masked else "Sent by one user's device",
-        x_label="bytes",
-        y_label="round",
-        truth=run.sizes_tell,
-        bars=tuple(Bar(label=name, value=float(size)) for name, size in run.sizes.items()),
-        value_name="bytes",
-        unit="B",
+    title = "Sent by a participant" if run.plan.is_masked else "Sent by one user's device"
+    return (
+        _totals("bytes", title, "round", "B", run.sizes, truth=run.sizes_tell)
+        if any(run.sizes.values())
+        else None
     )
 
 
 def _seconds(run: RunData) -> BarChart | None:
-    if not run.seconds:
-        return None
-    return BarChart(
-        name="seconds",
-        title="Seconds by phase",
-        x_label="seconds",
-        y_label="phase",
-        truth=True,
-        bars=tuple(Bar(label=name, value=spent) for name, spent in run.seconds.items()),
-        value_name="seconds",
-        unit="s",
+    return (
+        _totals("seconds", "Seconds by phase", "phase", "s", run.seconds, truth=True) if run.seconds else None
     )
 
 
-_BUILDERS: tuple[Callable[[RunData], AnyChart | None], ...] = (
-    _released,
-    _curve,
-    _scores,
-    _users,
-    _budget,
-    _bytes,
-    _seconds,
-)
+def _totals(
+    name: str, title: str, parts: str, unit: str, values: Mapping[str, float], *, truth: bool
+) -> BarChart:
+    return BarChart(
+        name=name,
+        title=title,
+        x_label=name,
+        y_label=parts,
+        truth=truth,
+        bars=tuple(Bar(label, float(value)) for label, value in values.items()),
+        value_name=name,
+        unit=unit,
+    )
 
-CHART_NAMES = ("released", "curve", "scores", "users", "budget", "bytes", "seconds")
+
+_BUILDERS: dict[str, Callable[[RunData], AnyChart | None]] = {
+    "released": _released,
+    "curve": _curve,
+    "scores": _scores,
+    "users": _users,
+    "budget": _budget,
+    "bytes": _bytes,
+    "seconds": _seconds,
+}
+CHART_NAMES = tuple(_BUILDERS)
 
 
 def _place(xs: Sequence[float], x: float) -> int:
-    """The place of the value that is nearest to x."""
+    """The index of the value nearest to x."""
     return int(np.abs(np.asarray(xs) - x).argmin())

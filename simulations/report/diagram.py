@@ -1,4 +1,4 @@
-"""The two rounds as a sequence diagram that a reader can step through: who does what, who sends what, who drops out."""
+"""The two rounds as a sequence diagram to step through: work, messages and drop-outs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Step:
         title: a few words, on the picture.
         detail: a sentence or two, beside it.
         round: "select", "release" or "" for neither.
-        dropped: who is lost here, in words; empty for nobody.
+        dropped: the drop-outs of this step in words, or empty.
     """
 
     start: str
@@ -39,13 +39,8 @@ class Step:
     dropped: str = ""
 
 
-def run_steps(run: RunData) -> list[Step]:
-    """The steps of this run, from its result alone."""
-    return list(_steps(run))
-
-
 def draw_steps(steps: list[Step]) -> str:
-    """The picture: two lanes, an arrow or a box a step."""
+    """The picture: two lanes, and an arrow or a box for each step."""
     height = _TOP + _ROW * len(steps) + 14
     parts = []
     for lane, x in _LANE.items():
@@ -72,7 +67,8 @@ def list_steps(steps: list[Step]) -> str:
     return f'<ol class="steps">{"".join(items)}</ol>'
 
 
-def _steps(run: RunData) -> Iterator[Step]:
+def run_steps(run: RunData) -> Iterator[Step]:
+    """The steps of this run, from its result alone."""
     plan, document = run.plan, run.document
     yield Step(
         SERVER,
@@ -116,7 +112,7 @@ def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Ite
     asked = report.get("nodes")
     whom = "every participant" if asked is None else f"{asked:,} participants"
     work, title, detail = answer
-    question = "asks for statistics" if round_ == "select" else "tells the threshold"
+    question = "asks for statistics" if round_ == "select" else "sends the threshold"
     yield Step(SERVER, DEVICES, question, f"To {whom}: {request_words(round_, run.plan)}", round_)
     yield Step(DEVICES, DEVICES, work, detail, round_)
     if run.plan.is_masked:
@@ -130,7 +126,7 @@ def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Ite
 
 
 def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
-    """The stages of a masked round, each with who fell silent in it."""
+    """The stages of a masked round, each with its drop-outs."""
     stages: dict[str, Any] = report.get("stages") or {
         name: {} for name in ("advertising", "sharing", "checking", "masking", "unmasking")
     }

@@ -1,4 +1,4 @@
-"""Text that users wrote, made harmless: in HTML, in attributes, and in JSON inside a script element."""
+"""Escapes text that users wrote: in HTML, in attributes, and in JSON inside a script element."""
 
 from __future__ import annotations
 

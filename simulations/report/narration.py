@@ -1,4 +1,4 @@
-"""The protocol in words: one or two sentences for each state, with the numbers. For --verbose, traces and diagrams."""
+"""A run in words: one or two sentences for each event, with its numbers. For --verbose, traces and diagrams."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from fedhist.server.withholding import without_data
 STAGES = {
     "advertising": "devices advertise fresh public keys",
     "sharing": "devices share the secrets of their masks with their neighbours, encrypted",
-    "checking": "devices open what their neighbours shared, and say whose does not open",
+    "checking": "devices open what their neighbours shared, and name the neighbours whose shares do not open",
     "masking": "devices send their values under masks that cancel in the sum",
-    "confirming": "devices sign who is still there",
-    "unmasking": "those that are left hand over what takes the masks off the sum, and off nothing else",
+    "confirming": "devices sign the list of those that are still there",
+    "unmasking": "the devices that are left hand over what removes the masks from the sum, and from nothing else",
 }
 """What each stage of a masked round does."""
 
 
 def narrate(plan: Plan, say: Callable[[str], None], *, simulated: bool) -> Observer:
-    """An observer that tells the steps as they happen; single messages and the clock are for the trace.
+    """An observer that says each step as it happens, without single messages and times of phases.
 
     Unless `simulated`, times and sizes that depend on data are left out, as they are in a trace.
     """
 
-    def told(event: Event) -> None:
+    def observe(event: Event) -> None:
         if isinstance(event, StateEntered | Charged | RoundAsked | DroppedOut | RoundEnded):
             known = event if simulated else without_data(event, plan)
             if known is not None:
                 say(in_words(known, plan))
 
-    return told
+    return observe
 
 
 def in_words(event: Event, plan: Plan) -> str:
-    """What happened, in the protocol's words."""
+    """The event as a sentence or two."""
     match event:
         case StateEntered():
             words = _state(event, plan)

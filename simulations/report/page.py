@@ -1,4 +1,4 @@
-"""The frame of every page: one file with its style, its script and its data inside, and nothing fetched."""
+"""The frame of every page: one file that holds its style, script and data, and fetches nothing."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from string import Template
 from typing import Any
 
 from fedhist.simulations.report.escaping import script_json, text
+from fedhist.simulations.report.marks import style_rules
 
 
 def fill(*, title: str, body: str, data: dict[str, Any]) -> str:
-    """The whole document. `body` is HTML; the title and the data are made harmless here."""
+    """The whole document. `body` is HTML; the title and the data are escaped here."""
     return Template(_asset("template.html")).substitute(
         title=text(title),
-        style=_asset("report.css"),
+        style=f"{style_rules()}\n{style_sheet()}",
         body=body,
         data=script_json(data),
         script=_asset("report.js"),
     )
+
+
+def style_sheet() -> str:
+    """The style of every page, with the colours by name for light and dark."""
+    return _asset("report.css")
 
 
 @cache

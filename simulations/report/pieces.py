@@ -14,18 +14,12 @@ from fedhist.simulations.report.charts import (
     StackChart,
     number,
 )
+from fedhist.simulations.report.drawing import legend
 from fedhist.simulations.report.escaping import text
-from fedhist.simulations.report.svg import draw, legend
+from fedhist.simulations.report.svg import chart_svg, svg
 
 BADGE = f'<span class="badge">{NOT_PRIVATE}</span>'
 _LONG_VALUE = 12
-_SWATCH = {
-    "line": '<path class="{look}" d="M1 7H27"/>',
-    "point chosen": '<circle class="{look}" cx="14" cy="7" r="5"/>',
-    "point best": '<path class="{look}" d="M14 1l6 6l-6 6l-6 -6z"/>',
-    "bar": '<rect class="{look}" x="4" y="2" width="20" height="10"/>',
-    "mark": '<path class="{look}" d="M14 0V14"/>',
-}
 
 
 @dataclass(frozen=True)
@@ -77,31 +71,33 @@ def table(
 
 
 def figure(chart: AnyChart) -> str:
-    """A chart with its title, legend, the same values as a table, and a mark if they are not private."""
-    names = "".join(f"<li>{_swatch(look)}{text(name)}</li>" for name, look in legend(chart))
+    """A chart with its title and legend, a badge if it is not private, and its values as a table."""
+    names = "".join(
+        f"<li>{svg(sample, 'class=swatch aria-hidden=true')}{text(name)}</li>"
+        for name, sample in legend(chart)
+    )
     listed = f'<ul class="legend">{names}</ul>' if names else ""
     return (
         f'<figure class="panel" id="chart-{chart.name}"><figcaption>{text(chart.title)}'
-        f"{BADGE if chart.truth else ''}</figcaption>{listed}{draw(chart)}"
+        f"{BADGE if chart.truth else ''}</figcaption>{listed}{chart_svg(chart)}"
         f"<details><summary>Values</summary>{_values(chart)}</details></figure>"
     )
-
-
-def _swatch(look: str) -> str:
-    shape = _SWATCH.get(look) or _SWATCH[look.partition(" ")[0]]
-    return f'<svg class="swatch" viewBox="0 0 28 14" aria-hidden="true">{shape.format(look=look)}</svg>'
 
 
 def _values(chart: AnyChart) -> str:
     match chart:
         case LineChart():
             heads = [chart.x_label, *(line.name for line in chart.lines)]
-            columns = [list(chart.lines[0].xs), *(list(line.ys) for line in chart.lines)]
-            return table(heads, [[number(v) for v in row] for row in zip(*columns, strict=True)], numeric=0)
+            columns = [dict(zip(line.xs, line.ys, strict=True)) for line in chart.lines]
+            rows = [
+                [number(x), *(number(ys[x]) if x in ys else "" for ys in columns)]
+                for x in sorted({x for ys in columns for x in ys})
+            ]
+            return table(heads, rows, numeric=0)
         case BinChart():
-            rows = zip(chart.edges, chart.edges[1:], chart.counts, strict=False)
+            bins = zip(chart.edges, chart.edges[1:], chart.counts, strict=False)
             heads = ["from", "to", chart.y_label]
-            return table(heads, [[number(a), number(b), f"{n:,}"] for a, b, n in rows], numeric=0)
+            return table(heads, [[number(a), number(b), f"{n:,}"] for a, b, n in bins], numeric=0)
         case BarChart():
             heads = [chart.y_label, chart.value_name]
             heads += ["± 95 %"] if chart.bars[0].high is not None else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,22 +15,22 @@ from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.server.releases.contract import Release
 from fedhist.server.withholding import length_tells
-from fedhist.simulations.simulation_file import SIMULATION_FILE, read_simulation
+from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """All that a report shows.
+    """Everything that a report shows.
 
     Args:
-        name: what the page is called.
-        plan: what was run.
-        document: what `result.json` holds.
-        labels: what the released items are called.
-        values, errors: released, and the standard error of the noise.
-        simulation: what `simulation.json` holds, if there is one.
+        name: the title of the page.
+        plan: the run's plan.
+        document: the content of `result.json`.
+        labels: names of the released items.
+        values, errors: the released values and the standard errors of their noise.
+        simulation: the content of `simulation.json`, if there is one.
     """
 
     name: str
@@ -50,9 +49,9 @@ class RunData:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many bytes one user's device sent, by round; rounds whose size is withheld are not in it."""
-        told: dict[str, int | None] = self.document.get("bytes_per_user", {})
-        return {name: size for name, size in told.items() if size is not None}
+        """Bytes that one user's device sent, by round, without the rounds whose size is withheld."""
+        sizes: dict[str, int | None] = self.document.get("bytes_per_user", {})
+        return {name: size for name, size in sizes.items() if size is not None}
 
     @property
     def withheld(self) -> list[str]:
@@ -61,18 +60,18 @@ class RunData:
 
     @property
     def sizes_tell(self) -> bool:
-        """Whether some size that is there depends on the data."""
+        """Whether one of the sizes depends on the data."""
         return any(size and length_tells(self.plan, name) for name, size in self.sizes.items())
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long each phase took; phases whose time is withheld are not in it."""
-        told: dict[str, float | None] = self.document["seconds"]
-        return {name: float(spent) for name, spent in told.items() if spent is not None}
+        """Seconds by phase, without the phases whose time is withheld."""
+        seconds: dict[str, float | None] = self.document["seconds"]
+        return {name: float(spent) for name, spent in seconds.items() if spent is not None}
 
     @property
     def simulated(self) -> bool:
-        """Whether something of the truth is known."""
+        """Whether anything was computed from the exact data."""
         return self.simulation is not None or self.document.get("relative_loss") is not None
 
 
@@ -107,7 +106,9 @@ def read_run(folder: Path) -> RunData:
             f"{folder} holds no {RESULT_FILE}",
             allowed="a result folder of 'fedhist run' or of a Flower run with out",
         )
-    document = _read_document(folder / RESULT_FILE)
+    document = read_object(folder / RESULT_FILE)
+    if document is None:
+        raise damaged(folder / RESULT_FILE)
     try:
         plan = Plan.from_json(document["plan"])
         numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
@@ -119,7 +120,7 @@ def read_run(folder: Path) -> RunData:
         if not all(spent is None or isinstance(spent, int | float) for spent in seconds.values()):
             raise TypeError
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
-        raise _damaged(folder / RESULT_FILE) from None
+        raise damaged(folder / RESULT_FILE) from None
     labels, values, errors = _read_histogram(folder / HISTOGRAM_FILE)
     path = folder / SIMULATION_FILE
     return RunData(
@@ -133,16 +134,6 @@ def read_run(folder: Path) -> RunData:
     )
 
 
-def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        raise _damaged(path) from None
-    if not isinstance(document, dict):
-        raise _damaged(path)
-    return document
-
-
 def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
     labels, values, errors = [], [], []
     try:
@@ -152,14 +143,15 @@ def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
                 values.append(float(row["value"]))
                 errors.append(float(row["standard_error"]))
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
-        raise _damaged(path) from None
+        raise damaged(path) from None
     found, noise = np.array(values, dtype=np.float64), np.array(errors, dtype=np.float64)
     if not (np.isfinite(found).all() and np.isfinite(noise).all()):
-        raise _damaged(path)
+        raise damaged(path)
     return labels, found, noise
 
 
-def _damaged(path: Path) -> InvalidFile:
+def damaged(path: Path) -> InvalidFile:
+    """For a file of a result folder that can't be used."""
     return InvalidFile(
         f"{path} is missing or damaged", allowed="the file as a run wrote it", advice="run it again"
     )

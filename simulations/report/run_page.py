@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -64,7 +65,7 @@ def _head(run: RunData) -> str:
 
 
 def _users(run: RunData) -> str:
-    """How many users the histogram is of, and of how many if not all answered."""
+    """The number of users in the histogram, and of all users if some did not answer."""
     answered = run.document.get("users_answered", {}).get(Round.RELEASE.value, run.plan.users)
     return f"{answered:,}" if answered == run.plan.users else f"{answered:,} of {run.plan.users:,}"
 
@@ -115,7 +116,7 @@ def _grid(charts: dict[str, AnyChart], *names: str, more: str = "") -> str:
 def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
     if len(run.values) == 0:
         return section(
-            "released", "What was released", "<p>No item passed the bar: nothing but the threshold.</p>"
+            "released", "What was released", "<p>No item passed the bar: only the threshold was released.</p>"
         )
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
     listed = [[run.labels[row], f"{run.values[row]:,.1f}", f"{run.errors[row]:,.1f}"] for row in rows]
@@ -131,9 +132,7 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
             + table(["item", "true count"], [[name, f"{count:,}"] for name, count in missed])
             + "</details>"
         )
-    lead = (
-        "Values may be negative. Clipping makes them too small on average, by how much a release can't tell."
-    )
+    lead = "Values may be negative. Clipping makes them too small on average; a release does not show by how much."
     return section("released", "What was released", *content, lead=lead)
 
 
@@ -146,15 +145,14 @@ def _threshold(run: RunData, charts: dict[str, AnyChart]) -> str:
             else "It was chosen privately in round 1."
         )
         content = [
-            f"<p>{how} What another threshold would have cost is known only where the exact data is: in simulations "
-            "with the truth.</p>"
+            f"<p>{how} Only a simulation with the truth knows what another threshold would have cost.</p>"
         ]
     lead = f"Every user contributes at most C = {number(run.threshold)}."
     return section("threshold", "How the threshold was chosen", *content, lead=lead)
 
 
 def _others(run: RunData) -> str:
-    """What other thresholds would have cost: half, double, the ends, the best."""
+    """The expected loss at half and double the threshold, at both ends and at the best."""
     curve = (run.simulation or {}).get("curve")
     if curve is None:
         return ""
@@ -207,7 +205,7 @@ def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
 
 
 def _sides(run: RunData) -> str:
-    steps = run_steps(run)
+    steps = list(run_steps(run))
     stepper = (
         '<div class="panel stepper" tabindex="0" role="group" aria-label="Sequence of the rounds. Arrow keys step.">'
         '<div class="controls"><button type="button" data-go="first">first</button>'
@@ -254,7 +252,7 @@ def _effort(run: RunData, charts: dict[str, AnyChart]) -> str:
     if run.withheld:
         rounds = " and ".join(run.withheld)
         withheld.append(
-            f"How many bytes were sent is withheld for {rounds}: it depends on what the users have."
+            f"The number of bytes sent is withheld for {rounds}: it depends on what the users have."
         )
     if not run.seconds:
         withheld.append("Times are withheld: they depend on what the users have.")
@@ -270,7 +268,7 @@ def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
 
 
 def _left_out(report: dict[str, Any]) -> str:
-    """How many fell out and why and, of those whom the server left out of a masked sum, who."""
+    """Counts of drop-outs by reason, and the names of those whom the server left out of a masked sum."""
     faults = ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())
     return "; ".join(filter(None, (faults, names_by_reason(report.get("left_out", {}))))) or "none"
 
@@ -303,7 +301,5 @@ def _plan(run: RunData) -> str:
 
 
 def _chart_data(chart: AnyChart) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - only here
-
     known = asdict(chart)
     return {"warning": NOT_PRIVATE} | known if chart.truth else known

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from fedhist.display.visible_text import visible
 from fedhist.simulations.report.escaping import script_json, text
 from fedhist.simulations.report.run_data import read_run
 
 Fedhist = Callable[..., Any]
-SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
+SMALL = ("--users", 300, "--items", 20)
+FEW = (*SMALL, "--max-threshold", 60)
 EVIL = [
     "<script>alert(1)</script>",
     "</script><script>alert(2)</script>",
@@ -69,19 +71,21 @@ class Page(HTMLParser):
         return [str(known["data-tip"]) for _, known in self.elements if "data-tip" in known]
 
 
-def evil_data(path: Path) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user", "item", "count"])
-        for user in range(40):
-            writer.writerows([[f"u{user}", item, 5 + place] for place, item in enumerate(EVIL)])
-    return path
+@pytest.fixture
+def folder_of(fedhist: Fedhist, tmp_path: Path) -> Callable[..., Path]:
+    """The result folder r of a run with these flags."""
+
+    def run(*flags: object) -> Path:
+        outcome = fedhist("run", *flags, "--seed", 1, "--out", "r")
+        assert outcome.code == 0, outcome.err
+        return tmp_path / "r"
+
+    return run
 
 
 @pytest.fixture
-def folder(fedhist: Fedhist, tmp_path: Path) -> Path:
-    assert fedhist(*SMALL, "--out", "r").code == 0
-    return tmp_path / "r"
+def folder(folder_of: Callable[..., Path]) -> Path:
+    return folder_of(*SMALL)
 
 
 class TestTheFile:
@@ -96,43 +100,44 @@ class TestTheFile:
         assert len(policies) == 1
         assert str(policies[0]).startswith("default-src 'none'")
 
-    def test_many_items_do_not_make_it_large(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist("run", "--users", 200, "--items", 30_000, "--seed", 1, "--out", "r").code == 0
-        assert (tmp_path / "r" / "report.html").stat().st_size < 300_000
-        assert (tmp_path / "r" / "simulation.json").stat().st_size < 100_000
+    def test_many_items_do_not_make_it_large(self, folder_of: Callable[..., Path]) -> None:
+        folder = folder_of("--users", 200, "--items", 30_000)
+        assert (folder / "report.html").stat().st_size < 300_000
+        assert (folder / "simulation.json").stat().st_size < 100_000
 
-    def test_no_report_leaves_it_out_and_what_only_it_needs(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--no-report", "--out", "r").code == 0
-        assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
-            "histogram.csv", "plan.json", "result.json",
-        ]  # fmt: skip
-
-    def test_written_again_from_the_folder_it_is_the_same(self, fedhist: Fedhist, folder: Path) -> None:
-        assert fedhist("report", "r", "--out", "again.html").code == 0
-        assert Path("again.html").read_bytes() == (folder / "report.html").read_bytes()
+    def test_no_report_leaves_it_out_and_what_only_it_needs(self, folder_of: Callable[..., Path]) -> None:
+        written = {path.name for path in folder_of(*SMALL, "--no-report").iterdir()}
+        assert written == {"histogram.csv", "plan.json", "result.json"}
 
     @pytest.mark.parametrize(
         "mode",
         [
-            ("--mechanism", "laplace"),
-            ("--domain", "open", "--epsilon", 20),
-            ("--domain", "open", "--statistic", "bucketed", "--buckets", 16),
-            ("--debias", "poisson"),
-            ("--selector", "fixed", "--threshold", 20),
-            ("--selector", "oracle"),
-            ("--selector", "dpsgd"),
-            ("--trials", 2),
-            ("--no-truth",),
+            (*FEW, "--mechanism", "laplace"),
+            (*FEW, "--domain", "open", "--epsilon", 20),
+            (*FEW, "--domain", "open", "--statistic", "bucketed", "--buckets", 16),
+            (*FEW, "--debias", "poisson"),
+            (*FEW, "--selector", "fixed", "--threshold", 20),
+            (*FEW, "--selector", "dpsgd"),
+            (*FEW, "--trials", 2),
+            (*FEW, "--no-truth"),
+            ("--users", 1, "--items", 1),
+            ("--users", 3, "--items", 2, "--epsilon", 0.001),
+            ("--users", 40, "--items", 3, "--min-threshold", 7, "--max-threshold", 7),
+            ("--users", 40, "--items", 3, "--domain", "open"),
+            ("--users", 40, "--items", 1, "--debias", "poisson"),
+            ("--users", 200, "--items", 4, "--epsilon", 1e6, "--epsilon-select", 1e6),
         ],
-        ids=lambda mode: "-".join(map(str, mode)).strip("-"),
+        ids=lambda mode: " ".join(map(str, mode)),
     )
-    def test_every_mode_has_one_and_it_can_be_written_again(
-        self, fedhist: Fedhist, tmp_path: Path, mode: tuple[Any, ...]
+    def test_every_mode_has_one_with_charts_and_it_can_be_written_again(
+        self, fedhist: Fedhist, folder_of: Callable[..., Path], mode: tuple[Any, ...]
     ) -> None:
-        outcome = fedhist(*SMALL, "--max-threshold", 60, *mode, "--out", "r")
-        assert outcome.code == 0, outcome.err
+        page = Page(folder_of(*mode) / "report.html")
         assert fedhist("report", "r", "--out", "again.html").code == 0
-        assert Path("again.html").read_bytes() == (tmp_path / "r/report.html").read_bytes()
+        assert Path("again.html").read_text(encoding="utf-8") == page.source
+        assert "nan" not in page.source.split("<script", 1)[0].lower().replace("financ", "")
+        for name in {"released", "curve", "scores"} & set(page.data["charts"]):
+            assert fedhist("figure", "r", name, "--out", f"{name}.svg").code == 0
 
 
 class TestWhatIsOnIt:
@@ -146,6 +151,8 @@ class TestWhatIsOnIt:
             bar = by_label[str(label)]
             assert bar["value"] == value
             assert bar["high"] - bar["value"] == pytest.approx(1.96 * error)
+            assert any(tip.startswith(f"{label}\n") and "true count" in tip for tip in page.tips())
+        assert sum("expected loss" in tip for tip in page.tips()) == len(charts["curve"]["lines"][0]["xs"])
         assert page.data["threshold"] == document["threshold"]
         chosen = next(point for point in charts["curve"]["points"] if point["name"] == "chosen")
         assert chosen["xs"] == [document["threshold"]]
@@ -162,15 +169,6 @@ class TestWhatIsOnIt:
         bars = Page(folder / "report.html").data["charts"]["released"]["bars"]
         assert {int(bar["label"]): bar["mark"] for bar in bars} == dict(enumerate(truth))
 
-    def test_every_value_can_be_read_off(self, folder: Path) -> None:
-        page = Page(folder / "report.html")
-        tips = page.tips()
-        bar = page.data["charts"]["released"]["bars"][0]
-        assert any(bar["label"] in tip.split("\n")[0] and "true count" in tip for tip in tips)
-        assert sum("expected loss" in tip for tip in tips) == len(
-            page.data["charts"]["curve"]["lines"][0]["xs"]
-        )
-
     def test_what_comes_from_the_truth_is_marked(self, folder: Path) -> None:
         page = Page(folder / "report.html")
         for name in ("curve", "scores", "users", "released"):
@@ -178,31 +176,33 @@ class TestWhatIsOnIt:
             assert NOT_PRIVATE in page.source[start : page.source.index("</figcaption>", start)]
             assert page.data["charts"][name]["warning"] == NOT_PRIVATE
 
-    def test_without_the_truth_nothing_of_it_is_there(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--no-truth", "--trace", "--out", "r").code == 0
-        page = Page(tmp_path / "r/report.html")
+    def test_without_the_truth_nothing_of_it_is_there(
+        self, fedhist: Fedhist, folder_of: Callable[..., Path]
+    ) -> None:
+        folder = folder_of(*SMALL, "--no-truth", "--trace")
+        page = Page(folder / "report.html")
         assert NOT_PRIVATE not in page.text
         assert "Times are withheld" in page.text
         assert set(page.data["charts"]) == {"released", "budget", "bytes"}
         assert all(bar["mark"] is None for bar in page.data["charts"]["released"]["bars"])
-        assert not (tmp_path / "r/simulation.json").exists()
-        assert not {"scores", "view"} & {
-            json.loads(line).get("event") for line in (tmp_path / "r/trace.jsonl").read_text().splitlines()
-        }
+        assert not (folder / "simulation.json").exists()
+        trace = (folder / "trace.jsonl").read_text().splitlines()
+        assert not {"scores", "view"} & {json.loads(line).get("event") for line in trace}
+        refused = fedhist("figure", "r", "curve", "--out", "f.svg")
+        assert refused.code == 2
+        assert "nothing to show" in refused.err
+        assert not Path("f.svg").exists()
 
     def test_the_page_of_a_run_that_is_not_private_says_so_loudly(
-        self, fedhist: Fedhist, tmp_path: Path
+        self, folder_of: Callable[..., Path]
     ) -> None:
-        assert fedhist(*SMALL, "--selector", "oracle", "--out", "r").code == 0
-        assert "not private: do not publish" in Page(tmp_path / "r/report.html").text
+        page = Page(folder_of(*SMALL, "--selector", "oracle") / "report.html")
+        assert "not private: do not publish" in page.text
 
     def test_drop_outs_are_in_the_sequence(self, fedhist: Fedhist, folder: Path) -> None:
         document = json.loads((folder / "result.json").read_text())
-        document["rounds"]["select"] |= {
-            "answered": 11,
-            "nodes": 13,
-            "faults": {"no-answer": 1, "refused": 1},
-        }
+        faults = {"no-answer": 1, "refused": 1}
+        document["rounds"]["select"] |= {"answered": 11, "nodes": 13, "faults": faults}
         (folder / "result.json").write_text(json.dumps(document))
         assert fedhist("report", "r", "--out", "again.html").code == 0
         page = Page(Path("again.html"))
@@ -211,48 +211,35 @@ class TestWhatIsOnIt:
 
 
 class TestHarmlessNames:
-    @pytest.fixture
-    def page(self, fedhist: Fedhist, tmp_path: Path) -> Page:
-        data = evil_data(tmp_path / "evil.csv")
-        outcome = fedhist("run", "--data", data, "--seed", 1, "--epsilon", 50, "--out", "<b>r")
+    def test_names_are_text_on_the_page_in_its_data_and_in_a_figure(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        with (tmp_path / "evil.csv").open("w", newline="", encoding="utf-8") as file:
+            rows = [[f"u{user}", item, 5 + place] for user in range(40) for place, item in enumerate(EVIL)]
+            csv.writer(file).writerows([["user", "item", "count"], *rows])
+        outcome = fedhist("run", "--data", "evil.csv", "--seed", 1, "--epsilon", 50, "--out", "<b>r")
         assert outcome.code == 0, outcome.err
-        return Page(tmp_path / "<b>r" / "report.html")
-
-    def test_there_are_two_scripts_and_no_other_element_of_theirs(self, page: Page) -> None:
+        page = Page(tmp_path / "<b>r" / "report.html")
         assert [tag for tag, _ in page.elements].count("script") == 2
         assert not {"img", "b0", "iframe"} & {tag for tag, _ in page.elements}
         assert not [known for _, known in page.elements if any(name.startswith("on") for name in known)]
-
-    def test_they_are_shown_as_they_are_written(self, page: Page) -> None:
-        for name in (
-            "<script>alert(1)</script>",
-            '"><img src=x onerror=alert(3)>',
-            "&amp;&lt;",
-            "$title ${body}",
-            "שלום",
-        ):
-            assert name in page.text
-            assert any(tip.startswith(name) for tip in page.tips())
-        assert "⟨U+202E⟩right to left" in page.text
-        assert "bell⟨U+0007⟩" in page.text
-        assert "line⟨U+2028⟩separator" in page.text
-
-    def test_nothing_that_is_invisible_is_in_the_page(self, page: Page) -> None:
+        for name in EVIL:
+            assert visible(name) in page.text
+            assert any(tip.startswith(visible(name)) for tip in page.tips())
         assert not re.search(
             "[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069\u2028\u2029]", page.source
         )
+        assert {bar["label"] for bar in page.data["charts"]["released"]["bars"]} == set(EVIL)
+        assert fedhist("figure", "<b>r", "released", "--out", "f.svg").code == 0
+        drawn = Path("f.svg").read_text()
+        assert "&lt;script&gt;" in drawn
+        assert "<script" not in drawn
 
-    def test_the_data_in_the_page_holds_them_unchanged(self, page: Page) -> None:
-        labels = {bar["label"] for bar in page.data["charts"]["released"]["bars"]}
-        assert labels == set(EVIL)
-
-    def test_half_of_a_surrogate_pair_is_written_out(self) -> None:
+    def test_half_of_a_surrogate_pair_is_written_out_and_a_long_name_cut(self) -> None:
+        assert text("x" * 5000, 20) == "x" * 19 + "…"
         assert text("a\ud800b") == "a⟨U+D800⟩b"
         assert json.loads(script_json({"\ud800": "</script>"})) == {"\ud800": "</script>"}
         assert "<" not in script_json("</script><!--&")
-
-    def test_long_names_are_cut(self) -> None:
-        assert text("x" * 5000, 20) == "x" * 19 + "…"
 
 
 class TestBadInput:
@@ -262,11 +249,8 @@ class TestBadInput:
     ) -> None:
         (tmp_path / "empty").mkdir()
         (tmp_path / "file").write_text("x")
-        for place, why in (
-            ("nothing", "no folder"),
-            ("empty", "holds no result.json"),
-            ("file", "no folder"),
-        ):
+        reasons = {"nothing": "no folder", "empty": "holds no result.json", "file": "no folder"}
+        for place, why in reasons.items():
             outcome = fedhist(*(word.format(place) for word in command))
             assert (outcome.code, outcome.out) == (2, "")
             assert why in outcome.err
@@ -311,32 +295,18 @@ class TestBadInput:
 
 
 class TestFigures:
-    @pytest.mark.parametrize("name", ["released", "curve", "scores", "users", "budget", "bytes", "seconds"])
-    def test_every_chart_can_be_drawn_twice_the_same(self, fedhist: Fedhist, folder: Path, name: str) -> None:
-        for kind, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
-            files = [Path(f"{name}-{number}.{kind}") for number in range(2)]
-            for file in files:
-                outcome = fedhist("figure", "r", name, "--out", file)
-                assert outcome.code == 0, outcome.err
-            assert files[0].read_bytes().startswith(magic)
-            assert files[0].read_bytes() == files[1].read_bytes()
-
-    def test_one_from_the_truth_says_so(self, fedhist: Fedhist, folder: Path) -> None:
-        fedhist("figure", "r", "curve", "--out", "c.svg")
-        fedhist("figure", "r", "budget", "--out", "b.svg")
-        assert NOT_PRIVATE in Path("c.svg").read_text()
-        assert NOT_PRIVATE not in Path("b.svg").read_text()
-
-    def test_names_that_want_to_be_formulas_or_elements_stay_names(
-        self, fedhist: Fedhist, tmp_path: Path
+    def test_every_chart_can_be_drawn_twice_the_same_and_says_if_it_is_from_the_truth(
+        self, fedhist: Fedhist, folder: Path
     ) -> None:
-        data = evil_data(tmp_path / "evil.csv")
-        assert fedhist("run", "--data", data, "--seed", 1, "--epsilon", 50, "--out", "r").code == 0
-        outcome = fedhist("figure", "r", "released", "--out", "f.svg")
-        assert outcome.code == 0, outcome.err
-        drawn = Path("f.svg").read_text()
-        assert "&lt;script&gt;" in drawn
-        assert "<script" not in drawn
+        for name, chart in Page(folder / "report.html").data["charts"].items():
+            for kind, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+                files = [Path(f"{name}-{number}.{kind}") for number in range(2)]
+                for file in files:
+                    outcome = fedhist("figure", "r", name, "--out", file)
+                    assert outcome.code == 0, outcome.err
+                assert files[0].read_bytes().startswith(magic)
+                assert files[0].read_bytes() == files[1].read_bytes()
+            assert (NOT_PRIVATE in Path(f"{name}-0.svg").read_text()) == chart["truth"]
 
     def test_bad_names(self, fedhist: Fedhist, folder: Path) -> None:
         Path("there.svg").write_text("mine")
@@ -348,10 +318,3 @@ class TestFigures:
             outcome = fedhist("figure", "r", *arguments)
             assert outcome.code == 2
             assert why in outcome.err
-
-    def test_a_run_without_the_truth_has_no_curve(self, fedhist: Fedhist) -> None:
-        assert fedhist(*SMALL, "--no-truth", "--out", "r").code == 0
-        outcome = fedhist("figure", "r", "curve", "--out", "f.svg")
-        assert outcome.code == 2
-        assert "nothing to show" in outcome.err
-        assert not Path("f.svg").exists()

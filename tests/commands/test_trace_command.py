@@ -32,14 +32,10 @@ class TestTheTrace:
         trace = read_trace(traced / TRACE_FILE)
         states = [event.state for event in trace.events if isinstance(event, StateEntered)]
         assert states == ["planned", "selecting", "releasing", "released"]
-        kinds = [event.kind for event in trace.events]
         # Every charge comes before the state that its noise leads to.
-        charges = [place for place, event in enumerate(trace.events) if isinstance(event, Charged)]
-        entered = [place for place, event in enumerate(trace.events) if isinstance(event, StateEntered)]
-        assert len(charges) == 2
-        assert charges[0] < entered[2]
-        assert charges[1] < entered[3]
-        assert kinds[-1] == "end"
+        kept = [event.kind for event in trace.events if isinstance(event, StateEntered | Charged)]
+        assert kept == ["state", "state", "charge", "state", "charge", "state"]
+        assert trace.events[-1].kind == "end"
 
     def test_its_numbers_are_those_of_the_result(self, traced: Path) -> None:
         document = json.loads((traced / "result.json").read_text())
@@ -71,16 +67,8 @@ class TestTheTrace:
         assert fedhist(*SMALL, "--no-report", "--out", "plain").code == 0
         assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
 
-    def test_it_needs_a_folder(self, fedhist: Fedhist) -> None:
-        outcome = fedhist(*SMALL, "--trace", "--json")
-        assert outcome.code == 2
-        assert "--trace with --out" in outcome.err
-
     def test_a_run_that_fails_leaves_it_beside(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        failed = fedhist(
-            "run", "--users", 5, "--items", 2, "--trace", "--out", "r", "--ledger", "missing/l.db"
-        )
-        assert failed.code != 0
+        assert fedhist(*SMALL, "--trace", "--out", "r", "--ledger", "missing/l.db").code != 0
         assert list(tmp_path.iterdir()) == []
 
 
@@ -97,14 +85,7 @@ class TestMaskedRuns:
         reports = json.loads((masked / "result.json").read_text())["rounds"]
         for name, report in reports.items():
             ended = [e for e in events if isinstance(e, RoundEnded) and e.round == name]
-            assert [e.stage for e in ended] == [
-                "advertising",
-                "sharing",
-                "checking",
-                "masking",
-                "unmasking",
-                "",
-            ]
+            assert [e.stage for e in ended] == [*report["stages"], ""]
             gone = [e.stage for e in events if isinstance(e, DroppedOut) and e.round == name]
             assert len(gone) == 2
             for e in ended[:-1]:
@@ -124,12 +105,7 @@ class TestMaskedRuns:
 
     def test_the_report_steps_through_them(self, masked: Path) -> None:
         page = (masked / "report.html").read_text()
-        for words in (
-            "Devices advertise fresh public keys",
-            "1 fell silent",
-            "unmasks the sum",
-            "noise to the server",
-        ):
+        for words in ("Devices advertise fresh", "1 fell silent", "unmasks the sum", "noise to the server"):
             assert words in page
 
     def test_too_many_drop_outs_leave_a_trace_that_says_so(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -160,14 +136,13 @@ class TestShow:
         of_round = fedhist("trace", "show", "r", "--round", "select").out
         assert "round release" not in of_round
         assert "Charged for round select" in of_round
-        for name in ("process 1", "1"):
-            of_one = fedhist("trace", "show", "r", "--participant", name).out
-            assert of_one.splitlines()[-1].startswith("4 of ")
-        assert (
-            fedhist("trace", "show", "r/trace.jsonl", "--participant", 1, "--round", "select")
-            .out.splitlines()[-1]
-            .startswith("2 of ")
-        )
+        for file, flags, events in (
+            ("r", ("process 1",), 4),
+            ("r", (1,), 4),
+            ("r/trace.jsonl", (1, "--round", "select"), 2),
+        ):
+            of_one = fedhist("trace", "show", file, "--participant", *flags).out
+            assert of_one.splitlines()[-1].startswith(f"{events} of ")
 
     def test_bad_input_is_one_sentence(self, fedhist: Fedhist, traced: Path) -> None:
         (traced / "bad.jsonl").write_text('{"trace": 2}\n')
@@ -190,11 +165,8 @@ class TestWords:
         document = json.loads(Path("r/result.json").read_text())
         lines = outcome.err.splitlines()
         assert lines[0].startswith("The plan is fixed: 300 users over 20 items")
-        assert any(
-            f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in line
-            for line in lines
-        )
-        assert any("Round release: 1 of 1 participants are in the sum, 300 users" in line for line in lines)
+        assert f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in outcome.err
+        assert "Round release: 1 of 1 participants are in the sum, 300 users" in outcome.err
         assert lines[-1].startswith("The sum got its noise and is released")
 
     def test_verbose_of_a_run_as_json_keeps_stdout_to_the_document(self, fedhist: Fedhist) -> None:
@@ -206,8 +178,14 @@ class TestWords:
         assert Path("r/report.html").exists()
         assert fedhist("report", "r", "--force", "--quiet").out == ""
 
-    def test_not_both(self, fedhist: Fedhist) -> None:
-        assert "one or the other" in fedhist(*SMALL, "--quiet", "--verbose").err
+    def test_flags_that_do_not_go_together(self, fedhist: Fedhist) -> None:
+        for flags, why in (
+            (("--quiet", "--verbose"), "one or the other"),
+            (("--trace", "--json"), "--trace with --out"),
+        ):
+            outcome = fedhist(*SMALL, *flags)
+            assert outcome.code == 2
+            assert why in outcome.err
 
 
 def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tuple[int, str]:
@@ -234,14 +212,12 @@ def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tupl
 
 
 class TestProgress:
-    def test_phases_have_a_rate_and_the_time_left(self, tmp_path: Path) -> None:
+    def test_phases_have_a_rate_and_the_time_left_but_not_with_quiet(self, tmp_path: Path) -> None:
         code, shown = in_a_terminal(tmp_path, "run", "--users", 60_000, "--items", 200, "--out", "r")
         assert code == 0
         assert "round 1: statistics" in shown
         assert re.search(r"60000/60000 users [\d,.e+]+/s +\d:\d\d:\d\d", shown)
-
-    def test_quiet_shows_none(self, tmp_path: Path) -> None:
-        assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "r") == (0, "")
+        assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "quiet") == (0, "")
 
     @pytest.mark.timeout(300)
     @pytest.mark.slow
@@ -253,11 +229,9 @@ class TestProgress:
         assert "round 2: clipped histograms" in shown
         trace = read_trace(tmp_path / "r" / TRACE_FILE)
         assert trace.engine == "flower-simulation"
-        sent = [
-            e for e in trace.events if isinstance(e, MessageSent) and (e.round, e.to) == ("select", "server")
-        ]
+        sent = [(e.round, e.to) for e in trace.events if isinstance(e, MessageSent)]
         left = [e for e in trace.events if e.kind == "left-out"]
-        assert len(sent) == 20
+        assert sent.count(("select", "server")) == 20
         assert [getattr(event, "messages", 0) for event in left] == [5] * 4
         ends = [e for e in trace.events if isinstance(e, RoundEnded)]
         assert [(e.answered, e.participants, e.users) for e in ends] == [(25, 25, 300)] * 2

@@ -55,7 +55,7 @@ def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist
     page, data = page_of(fedhist, folder_of(tmp_path, rows))
     bars = data["charts"]["loss-1"]["bars"]
     assert [(bar["label"], bar["value"]) for bar in bars] == [
-        ("oracle", 0.2), ("dpsgd", 0.3), ("weighted-quantile", 0.4),
+        ("oracle (not private)", 0.2), ("dpsgd", 0.3), ("weighted-quantile", 0.4),
     ]  # fmt: skip
     assert bars[1]["low"] == 0.15
     assert "95 % interval of the mean: 0.15 to 0.54" in page
@@ -77,7 +77,7 @@ def test_what_varies_is_an_axis_and_data_sets_have_charts_of_their_own(
     assert len(data["charts"]) == 2
     chart = data["charts"]["loss-1"]
     assert (chart["x_label"], [line["name"] for line in chart["lines"]]) == (
-        "items d", ["weighted-quantile", "oracle"],
+        "items d", ["weighted-quantile", "oracle (not private)"],
     )  # fmt: skip
     assert [line["ys"] for line in chart["lines"]] == [[0.1, 1.0], [1.1, 2.0]]
     assert "<script>alert" not in page
@@ -125,8 +125,11 @@ def test_a_real_comparison_has_a_page_with_its_own_numbers(fedhist: Fedhist) -> 
     with Path("c/table.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     (chart,) = data["charts"].values()
-    for line in chart["lines"]:
-        assert line["ys"] == [float(row["loss_mean"]) for row in rows if row["selector"] == line["name"]]
+    for line, selector in zip(chart["lines"], ("weighted-quantile", "oracle"), strict=True):
+        mine = [row for row in rows if row["selector"] == selector]
+        assert line["ys"] == [float(row["loss_mean"]) for row in mine]
+        ends = [[float(row["loss_low"]), float(row["loss_high"])] for row in mine]
+        assert line["intervals"] == ends
     assert [line["xs"] for line in chart["lines"]] == [[4, 8]] * 2
     # The page does not keep the comparison from going on.
     assert fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c").code == 0

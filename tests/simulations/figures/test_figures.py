@@ -9,16 +9,18 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from fedhist.simulations.figures import comparison, style
-from fedhist.simulations.figures.beyond import draw_beyond
-from fedhist.simulations.figures.comparison import draw_comparison
+from fedhist.simulations.figures import painting
+from fedhist.simulations.figures.painting import draw_comparison
 from fedhist.simulations.figures.paper import (
+    draw_beyond,
     draw_bound,
     draw_bounded,
     draw_debias,
     draw_numbers,
     draw_sparsity,
 )
+from fedhist.simulations.report.comparison_charts import comparison_charts
+from fedhist.simulations.report.marks import LOOKS, SERIES
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -47,15 +49,8 @@ NUMBERS = [
     for c in ("best C", "median")
 ]  # fmt: skip
 BOUND = [
-    {
-        "data": "a",
-        "C": c,
-        "error": 1 / c,
-        "error_low": 0.5 / c,
-        "error_high": 2 / c,
-        "bound": 3 / c,
-        "ratio": 3,
-    }
+    {"data": "a", "C": c, "bound": 3 / c, "ratio": 3}
+    | {"error": 1 / c, "error_low": 0.5 / c, "error_high": 2 / c}
     for c in (10, 100)
 ]
 LOSSES = [
@@ -106,65 +101,67 @@ def test_each_is_valid_and_the_same_bytes_again(name, tmp_path):
     assert (svg.read_bytes(), png.read_bytes()) == tuple(path.read_bytes() for path in again)
 
 
-def test_panels_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "MAX_PANELS", 2)
+def test_charts_that_do_not_fit_are_mentioned(tmp_path, monkeypatch):
+    monkeypatch.setattr(painting, "MAX_CHARTS", 2)
     svg, _ = draw_comparison([compared(data=f"set {number}") for number in range(5)], tmp_path / "one")
-    assert "the first 2 of 5 panels" in svg.read_text()
-
-
-def texts(svg):
-    return [text.text or "" for text in ET.parse(svg).getroot().iter(f"{SVG}text")]  # noqa: S314 - our own file
+    assert "the first 2 of 5 charts" in svg.read_text()
 
 
 class TestRowsWithoutAThreshold:
     """Only the selector fixed has one given; the others are drawn all the same."""
 
-    def test_one_threshold_is_no_axis_and_no_panel(self, tmp_path):
+    def test_one_threshold_is_no_axis_and_no_chart_of_its_own(self):
         rows = [compared(name, items=d) for name in ("dpsgd", "oracle") for d in (10, 20)]
-        rows += [compared("fixed", items=d, threshold=50.0) for d in (10, 20)]
-        found = texts(draw_comparison(rows, tmp_path / "one")[0])
-        assert {"dpsgd", "oracle (not private)", "fixed", "items d"} <= set(found)
-        assert not any("threshold" in text for text in found)
+        (chart,) = comparison_charts([*rows, *(compared("fixed", items=d, threshold=50.0) for d in (10, 20))])
+        assert [line.name for line in chart.lines] == ["dpsgd", "oracle (not private)", "fixed"]
+        assert chart.x_label == "items d"
 
-    def test_one_threshold_and_nothing_else_is_a_place_for_each_selector(self, tmp_path):
-        rows = [compared("dpsgd"), compared("fixed", threshold=50.0)]
-        assert {"dpsgd", "fixed"} <= set(texts(draw_comparison(rows, tmp_path / "one")[0]))
+    def test_one_threshold_and_nothing_else_is_a_bar_for_each_selector(self):
+        (chart,) = comparison_charts([compared("dpsgd"), compared("fixed", threshold=50.0)])
+        assert [bar.label for bar in chart.bars] == ["dpsgd", "fixed"]
 
-    def test_they_are_level_lines_along_several_thresholds(self, tmp_path):
-        rows = [compared("dpsgd"), *(compared("fixed", threshold=c) for c in (10.0, 50.0))]
-        found = texts(draw_comparison(rows, tmp_path / "one")[0])
-        assert {"dpsgd", "fixed", "threshold C"} <= set(found)
+    def test_they_are_level_lines_along_several_thresholds(self):
+        rows = [compared("dpsgd"), *(compared("fixed", threshold=c, loss_mean=c) for c in (10.0, 50.0))]
+        (chart,) = comparison_charts(rows)
+        assert [(line.xs, line.ys) for line in chart.lines] == [([10, 50], [0.2, 0.2]), ([10, 50], [10, 50])]
+        assert chart.x_label == "threshold C"
 
-    def test_they_are_in_every_panel_of_several_thresholds(self, tmp_path, monkeypatch):
-        drawn = []
-        monkeypatch.setattr(comparison, "_along", lambda axes, rows, along: drawn.append(rows))
+    def test_they_are_in_every_chart_of_several_thresholds(self):
         rows = [compared("dpsgd", items=d) for d in (10, 20)]
         rows += [compared("fixed", items=d, threshold=c) for d in (10, 20) for c in (5.0, 50.0)]
-        draw_comparison(rows, tmp_path / "one")
-        assert [[row["selector"] for row in panel] for panel in drawn] == [["dpsgd"] * 2 + ["fixed"] * 2] * 2
-
-    def test_a_delta_of_the_choice_that_varies_is_an_axis(self, tmp_path):
-        rows = [compared("dpsgd", delta_select=delta) for delta in (1e-6, 1e-4)]
-        assert "delta of the choice" in texts(draw_comparison(rows, tmp_path / "one")[0])
+        charts = comparison_charts(rows)
+        assert [[line.name for line in chart.lines] for chart in charts] == [["dpsgd", "fixed"]] * 2
 
 
-def test_series_differ_in_colour_marker_and_line():
-    looks = [style.look("", number) for number in range(len(style.COLOURS))]
-    for part in ("color", "marker", "linestyle"):
-        assert len({str(one[part]) for one in looks}) == len(looks)
-    assert style.look("dpsgd", 5) == style.look("dpsgd", 0)
+def test_a_delta_of_the_choice_that_varies_is_an_axis():
+    (chart,) = comparison_charts([compared("dpsgd", delta_select=delta) for delta in (1e-6, 1e-4)])
+    assert chart.x_label == "delta of the choice"
+
+
+def test_a_selector_that_lacks_some_values_has_a_line_through_the_others():
+    (chart,) = comparison_charts(
+        [compared("dpsgd", items=10), compared("dpsgd", items=20), compared(items=20)]
+    )
+    assert [line.xs for line in chart.lines] == [[10, 20], [20]]
+
+
+def test_series_differ_in_colour_and_dashes():
+    looks = [LOOKS[f"line s{number}"] for number in range(SERIES)]
+    assert len({look.stroke for look in looks}) == len({look.dashes for look in looks}) == SERIES
 
 
 def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
     code = (
         "import sys\n"
-        "from fedhist.simulations.figures import beyond, comparison, paper, style\n"
+        "import io\n"
+        "from fedhist.simulations.figures import describe, painting, paper, plan_ahead\n"
+        "from fedhist.simulations.report.charts import Line, LineChart\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from matplotlib import rcParams\n"
-        "before = {name: rcParams[name] for name in style.RC}\n"
-        "with style.styled():\n"
-        "    style.panels(1, 1)\n"
+        "before = {name: rcParams[name] for name in painting.RC}\n"
+        "chart = LineChart('c', 't', 'x', 'y', truth=False, lines=(Line('a', 's0', [1, 2], [1, 2]),))\n"
+        "painting.write_figure([chart], io.BytesIO(), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
-        "assert {name: rcParams[name] for name in style.RC} == before\n"
+        "assert {name: rcParams[name] for name in painting.RC} == before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -85,10 +85,3 @@ def test_the_folded_normal_is_the_discrete_gaussian_s(gap: float, deviation: flo
     expected = (np.abs(values - gap) * weights).sum() / weights.sum()
     found = folded_normal(np.array([gap]), np.array([deviation]))[0]
     assert found == pytest.approx(expected, rel=1 / (6 * deviation**2))
-
-
-def test_bias_and_noise_hide_part_of_each_other() -> None:
-    gap, deviation = np.array([5.0]), np.array([5.0])
-    together = folded_normal(gap, deviation)[0]
-    assert max(5.0, folded_normal(np.zeros(1), deviation)[0]) < together
-    assert together < 5.0 + folded_normal(np.zeros(1), deviation)[0]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
+import io
 import json
-import math
 import unicodedata
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhist.display.visible_text import visible
-from fedhist.simulations.figures.run_figures import draw_chart
+from fedhist.simulations.figures.painting import write_figure
 from fedhist.simulations.report.axes import Axis, linear, logarithmic, tick_text
 from fedhist.simulations.report.charts import (
     AnyChart,
@@ -29,12 +28,14 @@ from fedhist.simulations.report.charts import (
     StackChart,
     number,
 )
+from fedhist.simulations.report.drawing import draw
 from fedhist.simulations.report.escaping import script_json, text
-from fedhist.simulations.report.svg import draw
+from fedhist.simulations.report.marks import LOOKS, Stroke
+from fedhist.simulations.report.svg import chart_svg
 
-Fedhist = Callable[..., Any]
 VALUES = st.floats(-1e12, 1e12, allow_nan=False)
 POSITIVE = st.floats(1e-6, 1e12)
+INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 COMMON = {"title": "t", "x_label": "x", "y_label": "y", "truth": False}
 
 
@@ -43,51 +44,66 @@ def bars(values: list[float]) -> BarChart:
     return BarChart(name="bars", bars=made, mark_name="true", **COMMON)
 
 
-def numbers_in(drawn: str) -> list[float]:
-    """Every place and size in the drawing; it is XML, or this raises."""
-    found = []
-    for element in ElementTree.fromstring(drawn).iter():  # noqa: S314 - our own drawing
-        for name in ("x", "y", "width", "height", "cx", "cy"):
-            if name in element.attrib:
-                found.append(float(element.attrib[name]))
-    return found
-
-
-def check(chart: AnyChart) -> None:
-    found = numbers_in(draw(chart))
-    assert found
-    assert all(map(math.isfinite, found))
-    assert all(-1000 < place < 5000 for place in found)
-
-
-@given(st.lists(VALUES, min_size=1, max_size=8))
-def test_bars_of_any_values_are_drawn_inside_of_their_chart(values: list[float]) -> None:
-    check(bars(values))
-
-
-@given(st.lists(st.tuples(POSITIVE, VALUES), min_size=1, max_size=8, unique_by=lambda point: point[0]))
-def test_lines_through_any_points_are_drawn(points: list[tuple[float, float]]) -> None:
+def lines(points: list[tuple[float, float]], *, log_y: bool) -> LineChart:
     xs, ys = map(list, zip(*sorted(points), strict=True))
-    line = Line("loss", "total", xs, ys)
-    check(LineChart(name="c", lines=(line,), points=(Line("chosen", "chosen", xs[:1], ys[:1]),),
-                    rules=(Rule("r", xs[0]),), **COMMON))  # fmt: skip
+    ys = [abs(y) + 1 for y in ys] if log_y else ys
+    line = Line("loss", "s0", xs, ys, [(y - 1, y + 1) for y in ys])
+    chosen = Line("chosen", "chosen", xs[:1], ys[:1])
+    rules = (Rule("r", xs[0]),)
+    return LineChart(name="c", lines=(line,), points=(chosen,), rules=rules, log_y=log_y, **COMMON)
 
 
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=10))
-def test_bins_of_any_counts_are_drawn(counts: list[int]) -> None:
+def bins(counts: list[int]) -> BinChart:
     edges = tuple(float(2**place) for place in range(len(counts) + 1))
-    check(BinChart(name="b", edges=edges, counts=tuple(counts), rules=(Rule("threshold", 3.0),), **COMMON))
+    return BinChart(name="b", edges=edges, counts=tuple(counts), rules=(Rule("threshold", 3.0),), **COMMON)
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5))
-def test_parts_of_any_size_are_drawn(parts: list[float]) -> None:
+def stack(parts: list[float]) -> StackChart:
     made = tuple(Bar("select", part, note="x") for part in parts)
-    check(StackChart(name="s", parts=made, rules=(Rule("total", sum(parts)),), **COMMON))
+    return StackChart(name="s", parts=made, rules=(Rule("total", sum(parts)),), **COMMON)
+
+
+CHARTS = st.one_of(
+    st.lists(VALUES, min_size=1, max_size=8).map(bars),
+    st.builds(
+        lines,
+        st.lists(st.tuples(POSITIVE, VALUES), min_size=1, max_size=8, unique_by=lambda point: point[0]),
+        log_y=st.booleans(),
+    ),
+    st.lists(st.integers(0, 10**9), min_size=1, max_size=10).map(bins),
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=5).map(stack),
+)
+
+
+@given(CHARTS)
+def test_any_chart_is_drawn_on_its_sheet_in_looks_that_there_are(chart: AnyChart) -> None:
+    drawing = draw(chart)
+    assert {mark.look for mark in drawing.marks} <= {*LOOKS, "hit"}
+    found = [
+        float(element.attrib[name])
+        for element in ElementTree.fromstring(chart_svg(chart)).iter()  # noqa: S314 - our own drawing
+        for name in ("x", "y", "width", "height", "cx", "cy")
+        if name in element.attrib
+    ]
+    assert found
+    assert all(-10 < place < max(drawing.width, drawing.height) + 10 for place in found)
+
+
+def test_a_line_is_cut_where_it_leaves_the_chart() -> None:
+    line = Line("loss", "s0", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 1.0, 100.0, 1.0, 1.0, 1.0])
+    chart = LineChart(name="c", lines=(line,), log_x=False, **COMMON)
+    (drawn,) = (mark for mark in draw(chart).marks if mark.look == "line s0")
+    assert isinstance(drawn, Stroke)
+    up, down = drawn.lines
+    assert [len(up), len(down)] == [3, 4]
+    assert up[-1][1] == down[0][1] == min(y for part in drawn.lines for _, y in part)
 
 
 @pytest.mark.parametrize("values", [[0.0], [-3.0, -1.0], [1e-9], [1e15, 1.0], [5.0] * 30])
 def test_figures_at_the_edges(values: list[float]) -> None:
-    assert draw_chart(bars(values), "svg").startswith(b"<?xml")
+    file = io.BytesIO()
+    write_figure([bars(values)], file, "svg")
+    assert file.getvalue().startswith(b"<?xml")
 
 
 @given(VALUES, VALUES)
@@ -113,30 +129,24 @@ def test_places_on_an_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (1500, "1.5k"), (0.25, "0.25"), (2e6, "2e6"), (1e-4, "1e-4")]
+    ("written", "value", "shown"),
+    [
+        *(
+            (tick_text, *pair)
+            for pair in ((0, "0"), (1500, "1.5k"), (0.25, "0.25"), (2e6, "2e6"), (1e-4, "1e-4"))
+        ),
+        *((number, *pair) for pair in ((0, "0"), (1234.5, "1,234"), (0.123456, "0.1235"), (-12.5, "-12.5"))),
+    ],
 )
-def test_ticks_are_short(value: float, shown: str) -> None:
-    assert tick_text(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (1234.5, "1,234"), (0.123456, "0.1235"), (-12.5, "-12.5")]
-)
-def test_numbers_are_read_easily(value: float, shown: str) -> None:
-    assert number(value) == shown
+def test_numbers_are_short(written: Callable[[float], str], value: float, shown: str) -> None:
+    assert written(value) == shown
 
 
 @given(st.text())
 def test_nothing_invisible_is_left_in_a_text_and_nothing_visible_is_lost(given_text: str) -> None:
     shown = visible(given_text, 10**6)
-    assert not {unicodedata.category(c) for c in shown if c not in "\u200c\u200d"} & {
-        "Cc",
-        "Cf",
-        "Cs",
-        "Zl",
-        "Zp",
-    }
-    plain = [c for c in given_text if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    assert not INVISIBLE & {unicodedata.category(c) for c in shown if c not in "\u200c\u200d"}
+    plain = [c for c in given_text if unicodedata.category(c) not in INVISIBLE]
     assert [c for c in shown if c in plain][: len(plain)] or not plain
     assert html.unescape(text(given_text, 10**6)) == shown
     assert not set('<>"') & set(text(given_text))
@@ -152,25 +162,3 @@ def test_data_in_a_script_is_read_back_and_can_end_nothing(value: Any) -> None:
     written = script_json(value)
     assert json.loads(written) == value
     assert not set("<>&\u2028\u2029") & set(written)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--users", 1, "--items", 1),
-        ("--users", 3, "--items", 2, "--epsilon", 0.001),
-        ("--users", 40, "--items", 3, "--min-threshold", 7, "--max-threshold", 7),
-        ("--users", 40, "--items", 3, "--domain", "open"),
-        ("--users", 40, "--items", 1, "--debias", "poisson"),
-        ("--users", 200, "--items", 4, "--epsilon", 1e6, "--epsilon-select", 1e6),
-    ],
-    ids=lambda arguments: " ".join(map(str, arguments)),
-)
-def test_odd_runs_have_reports_and_figures(fedhist: Fedhist, arguments: tuple[Any, ...]) -> None:
-    outcome = fedhist("run", *arguments, "--seed", 2, "--out", "r")
-    assert outcome.code == 0, outcome.err
-    page = Path("r/report.html").read_text(encoding="utf-8")
-    assert "nan" not in page.split("<script", 1)[0].lower().replace("financ", "")
-    found = json.loads(page.split('id="data">')[1].split("</script>")[0])["charts"]
-    for name in {"released", "curve", "scores"} & set(found):
-        assert fedhist("figure", "r", name, "--out", f"{name}.svg").code == 0
