@@ -23,6 +23,9 @@ TO_DEVICE, TO_SERVER = "device", "server"
 WHOLE_ROUND = ""
 """The stage of a round that has only one: ask, and be answered."""
 
+VALUES_SHOWN = 12
+"""How many values of a message a `Viewed` shows."""
+
 
 @dataclass(frozen=True)
 class Event:

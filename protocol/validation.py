@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Histograms, Integers
 
-# Item numbers are stored in 32 bits, and a release holds one number for every item anyway.
-MAX_DOMAIN_SIZE = 2**31 - 1
+# Item numbers are stored in 32 bits. A plan allows far fewer items (`plan/checks.py`).
+MAX_COLUMNS = 2**31 - 1
 
 # A piece of this size and its temporaries stay in a core's cache.
 _PIECE = 1 << 17
@@ -171,10 +171,10 @@ def _check_shape(users: int, domain_size: int) -> None:
             allowed="at least one user",
             advice="check that the data is not empty",
         )
-    if not 1 <= domain_size <= MAX_DOMAIN_SIZE:
+    if not 1 <= domain_size <= MAX_COLUMNS:
         raise InvalidPopulation(
             f"the domain has {domain_size:,} items (columns)",
-            allowed=f"1 to {MAX_DOMAIN_SIZE:,} items",
+            allowed=f"1 to {MAX_COLUMNS:,} items",
             advice="check that rows are users and columns are items",
         )
 

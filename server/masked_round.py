@@ -8,6 +8,7 @@ from typing import Protocol
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements, ServerStage
 from fedhist.protocol.masking.server_stage import Messages
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 
@@ -15,7 +16,7 @@ from fedhist.protocol.privacy.randomness import Source
 class Exchange(Protocol):
     """One exchange of messages with the cohort."""
 
-    def __call__(self, stage: str, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
+    def __call__(self, stage: MaskingStage, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
         """Send each participant its message, and yield the answers as they come, with who sent them.
 
         Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.

@@ -6,15 +6,12 @@ import numpy as np
 
 from fedhist.client.device import answer, bucket_table
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
-from fedhist.protocol.events import Viewed
+from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Contribution, Labels, ReleaseRequest, Request
 from fedhist.protocol.wire.codec import bins_per_item
-
-VALUES_SHOWN = 12
-"""How many values of a message a view shows."""
 
 _SAMPLE_RANK = 0.985
 

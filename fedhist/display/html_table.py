@@ -25,12 +25,12 @@ def html_table(title: str, rows: Iterable[Sequence[object]], *, headings: Sequen
     )
 
 
-class Share(float):
+class Proportion(float):
     """A number from 0 to 1 that is shown as a bar."""
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, Share):
+    if isinstance(value, Proportion):
         width = 10 * min(max(value, 0.0), 1.0)
         return f'<span style="{_BAR};width:{width:.2f}em"></span>'
     return _text(value)

@@ -42,7 +42,7 @@ def origin_of(population: Population) -> ItemOrigin:
     return origin
 
 
-def check_public(origin: ItemOrigin, *, open_domain: bool, where: str) -> None:
+def check_public_items(origin: ItemOrigin, *, open_domain: bool, where: str) -> None:
     """Refuse items that were read off the data where a private release is asked for.
 
     Args:

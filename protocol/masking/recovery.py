@@ -24,6 +24,7 @@ from fedhist.protocol.masking.incidents import Incidents
 from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
 from fedhist.protocol.masking.prg import MaskAdder, Residues
 from fedhist.protocol.masking.shamir import correct, reconstruct
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.wire import OpenedShare
 
 MAX_SUBSETS = 600
@@ -97,7 +98,9 @@ class Recovery:
         fewest = min(len(self._shares[device]) for device in due)
         if fewest < self.cohort.parameters.threshold:
             needed = self.cohort.parameters.threshold
-            raise incidents.too_few("unmasking", alive=fewest, needed=needed, of="shares of a secret")
+            raise incidents.too_few(
+                MaskingStage.UNMASKING, alive=fewest, needed=needed, of="shares of a secret"
+            )
         found: dict[int, bytes] = {}
         while waiting := [device for device in due if device not in found]:
             before = len(found)

@@ -30,14 +30,15 @@ from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
     advertisement_text,
-    check_public,
+    check_public_key,
     draw_bytes,
     roster_digest,
     survivors_text,
     verify,
 )
 from fedhist.protocol.masking.recovery import MaskedSum, Recovery
-from fedhist.protocol.masking.server_stage import Messages, Rejected, Stage
+from fedhist.protocol.masking.server_stage import CohortStage, Messages, Rejected, Stage
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
@@ -46,7 +47,7 @@ from fedhist.protocol.privacy.randomness import Source
 class CollectingAdvertisements(Stage):
     """All who advertise take part. In signed mode `directory` has the devices' public keys, as on the devices."""
 
-    name = "advertising"
+    name = MaskingStage.ADVERTISING
 
     def __init__(
         self, terms: MaskingTerms, *, source: Source, directory: Mapping[int, bytes] | None = None
@@ -70,7 +71,7 @@ class CollectingAdvertisements(Stage):
         advert = wire.read_advertisement(body, self.terms)
         keys = {advert.box_key, advert.mask_key}
         for key in keys:
-            check_public(key)
+            check_public_key(key)
         # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
             raise Rejected(Rejection.BAD_KEY)
@@ -88,8 +89,8 @@ class CollectingAdvertisements(Stage):
             parameters = parameters_for(len(self._bodies), self.terms)
         except InvalidInput as error:
             raise RoundFailed(str(error)) from None
-        cohort = Cohort(self.terms, self._bodies, parameters, self._salt)
-        return CollectingShares(self.terms, cohort, self._directory, self.incidents), self._rosters(cohort)
+        cohort = Cohort(self.terms, self._bodies, self._directory, parameters, self._salt)
+        return CollectingShares(cohort, self.incidents), self._rosters(cohort)
 
     def _rosters(self, cohort: Cohort) -> Messages:
         entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
@@ -100,21 +101,13 @@ class CollectingAdvertisements(Stage):
             )
 
 
-class CollectingShares(Stage):
+class CollectingShares(CohortStage):
     """Boxes come from their senders and are sorted by receiver."""
 
-    name = "sharing"
+    name = MaskingStage.SHARING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-    ) -> None:
-        super().__init__(terms, set(cohort.ids), incidents)
-        self.cohort = cohort
-        self._directory = directory
+    def __init__(self, cohort: Cohort, incidents: Incidents) -> None:
+        super().__init__(cohort, set(cohort.ids), incidents)
         self._boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in cohort.ids}
 
     def _take(self, sender: int, message: bytes) -> None:
@@ -128,11 +121,8 @@ class CollectingShares(Stage):
         """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
         self._close()
         self._name_ignored()
-        kept = self._with_enough_neighbours(self.cohort, self._heard)
-        following = CollectingComplaints(
-            self.terms, self.cohort, self._directory, self.incidents, shared=kept
-        )
-        return following, self._deliveries(kept)
+        kept = self._with_enough_neighbours(self._heard)
+        return CollectingComplaints(self.cohort, kept, self.incidents), self._deliveries(kept)
 
     def _deliveries(self, kept: set[int]) -> Messages:
         for device in self.cohort.ids:
@@ -142,30 +132,16 @@ class CollectingShares(Stage):
                 yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
 
 
-class CollectingComplaints(Stage):
+class CollectingComplaints(CohortStage):
     """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
 
-    name = "checking"
-
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-        *,
-        shared: set[int],
-    ) -> None:
-        super().__init__(terms, shared, incidents)
-        self._cohort = cohort
-        self._directory = directory
-        self._shared = shared
+    name = MaskingStage.CHECKING
 
     def _take(self, sender: int, message: bytes) -> None:
         accused = wire.decode_ids(message, Kind.COMPLAINTS, self.terms)
         if not accused:
             return
-        if not set(accused) <= self._shared.intersection(self._cohort.neighbours(sender)):
+        if not set(accused) <= self.expected.intersection(self.cohort.neighbours(sender)):
             raise Rejected(Rejection.WRONG_COMPLAINTS)
         self.incidents.complaints[sender] = accused
 
@@ -181,37 +157,25 @@ class CollectingComplaints(Stage):
         gone = devices_to_leave_out(open_complaints)
         for device, reason in gone.items():
             self.incidents.leave_out(reason, [device])
-        kept = self._with_enough_neighbours(self._cohort, self._heard - gone.keys())
-        following = CollectingInputs(self.terms, self._cohort, self._directory, self.incidents, shared=kept)
-        return following, self._peers(kept)
+        kept = self._with_enough_neighbours(self._heard - gone.keys())
+        return CollectingInputs(self.cohort, kept, self.incidents), self._peers(kept)
 
     def _peers(self, kept: set[int]) -> Messages:
-        flags, cohort = self._cohort.flags(kept), self._cohort
+        flags, cohort = self.cohort.flags(kept), self.cohort
         ids = np.array(cohort.ids, dtype=np.uint64)
         for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
             if device in kept:
                 yield device, wire.encode_ids(Kind.PEERS, ids[row[flags[row]]].tolist(), self.terms)
 
 
-class CollectingInputs(Stage):
+class CollectingInputs(CohortStage):
     """Masked inputs are added to one running sum as they come, and none is kept."""
 
-    name = "masking"
+    name = MaskingStage.MASKING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-        *,
-        shared: set[int],
-    ) -> None:
-        super().__init__(terms, shared, incidents)
-        self._cohort = cohort
-        self._directory = directory
-        self._shared = shared
-        self._sum = zeros(terms.length, terms.width)
+    def __init__(self, cohort: Cohort, expected: set[int], incidents: Incidents) -> None:
+        super().__init__(cohort, expected, incidents)
+        self._sum = zeros(self.terms.length, self.terms.width)
 
     def _take(self, sender: int, message: bytes) -> None:
         residues = read_residues(wire.masked_body(message, self.terms), self.terms.width)
@@ -223,19 +187,19 @@ class CollectingInputs(Stage):
         self._name_ignored()
         self._need(len(self._heard), self.terms.minimum_survivors)
         self._need_neighbours()
-        recovery = Recovery(self._cohort, self._sum, shared=self._shared, included=self._heard)
+        recovery = Recovery(self.cohort, self._sum, shared=self.expected, included=self._heard)
         if not self.terms.signed:
-            return _ask_to_open(self.terms, recovery, b"", self._heard, self.incidents)
+            return _ask_to_open(recovery, b"", self._heard, self.incidents)
         survivors = wire.id_list(sorted(self._heard))
         message = wire.message(Kind.SURVIVORS, self.terms, survivors)
-        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.incidents)
+        following = CollectingConfirmations(recovery, survivors, self.incidents)
         return following, ((device, message) for device in sorted(self._heard))
 
     def _need_neighbours(self) -> None:
         """Everyone who is in a survivor's masks keeps t surviving neighbours, who hold the shares to undo that."""
-        cohort = self._cohort
+        cohort = self.cohort
         alive = cohort.flags(self._heard)[cohort.adjacency].sum(axis=1)
-        masked_with = cohort.flags(self._shared) & ((alive > 0) | cohort.flags(self._heard))
+        masked_with = cohort.flags(self.expected) & ((alive > 0) | cohort.flags(self._heard))
         fewest = int(alive[masked_with].min())
         if fewest < cohort.parameters.threshold:
             needed = cohort.parameters.threshold
@@ -244,28 +208,20 @@ class CollectingInputs(Stage):
             )
 
 
-class CollectingConfirmations(Stage):
+class CollectingConfirmations(CohortStage):
     """Signed mode: survivors sign the set of survivors."""
 
-    name = "confirming"
+    name = MaskingStage.CONFIRMING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        recovery: Recovery,
-        directory: Mapping[int, bytes],
-        survivors: bytes,
-        incidents: Incidents,
-    ) -> None:
-        super().__init__(terms, recovery.included, incidents)
+    def __init__(self, recovery: Recovery, survivors: bytes, incidents: Incidents) -> None:
+        super().__init__(recovery.cohort, recovery.included, incidents)
         self._recovery = recovery
-        self._directory = directory
-        self._text = survivors_text(terms.digest, roster_digest(recovery.cohort.bodies), survivors)
+        self._text = survivors_text(self.terms.digest, roster_digest(self.cohort.bodies), survivors)
         self._signatures: dict[int, bytes] = {}
 
     def _take(self, sender: int, message: bytes) -> None:
         signature = wire.decode_confirmation(message, self.terms)
-        if not verify(self._directory, sender, signature, self._text):
+        if not verify(self.cohort.directory, sender, signature, self._text):
             raise Rejected(Rejection.BAD_SIGNATURE)
         self._signatures[sender] = signature
 
@@ -273,20 +229,18 @@ class CollectingConfirmations(Stage):
         """Show the signatures to all who signed, and ask them to open shares."""
         self._close()
         # A signer needs t shares from others, so one more than t must be left.
-        self._need(len(self._heard), self._recovery.cohort.parameters.threshold + 1)
+        self._need(len(self._heard), self.cohort.parameters.threshold + 1)
         signatures = b"".join(wire.confirmation_entry(*entry) for entry in sorted(self._signatures.items()))
-        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.incidents)
+        return _ask_to_open(self._recovery, signatures, self._heard, self.incidents)
 
 
-class CollectingOpenings(Stage):
+class CollectingOpenings(CohortStage):
     """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
 
-    name = "unmasking"
+    name = MaskingStage.UNMASKING
 
-    def __init__(
-        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], incidents: Incidents
-    ) -> None:
-        super().__init__(terms, asked, incidents)
+    def __init__(self, recovery: Recovery, asked: set[int], incidents: Incidents) -> None:
+        super().__init__(recovery.cohort, asked, incidents)
         self._recovery = recovery
 
     def _take(self, sender: int, message: bytes) -> None:
@@ -299,7 +253,7 @@ class CollectingOpenings(Stage):
         recovery = self._recovery
         return [
             (peer, ShareKind.SEED if peer in recovery.included else ShareKind.MASK_SECRET)
-            for peer in recovery.cohort.neighbours(sender)
+            for peer in self.cohort.neighbours(sender)
             if peer in recovery.shared
         ]
 
@@ -310,11 +264,7 @@ class CollectingOpenings(Stage):
 
 
 def _ask_to_open(
-    terms: MaskingTerms,
-    recovery: Recovery,
-    confirmations: bytes,
-    asked: set[int],
-    incidents: Incidents,
+    recovery: Recovery, confirmations: bytes, asked: set[int], incidents: Incidents
 ) -> tuple[CollectingOpenings, Messages]:
     def requests() -> Messages:
         for device in sorted(asked):
@@ -323,9 +273,9 @@ def _ask_to_open(
                 for peer in recovery.cohort.neighbours(device)
                 if peer in recovery.shared and peer not in recovery.included
             ]
-            yield device, wire.encode_unmask(dead, confirmations, terms)
+            yield device, wire.encode_unmask(dead, confirmations, recovery.cohort.terms)
 
-    return CollectingOpenings(terms, recovery, asked, incidents), requests()
+    return CollectingOpenings(recovery, asked, incidents), requests()
 
 
 ServerStage = (

@@ -10,6 +10,7 @@ from typing import ClassVar
 from fedhist.protocol.errors import BadKey, DecodeError, UnexpectedMessage
 from fedhist.protocol.masking.cohort import Cohort
 from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 
 Messages = Iterator[tuple[int, bytes]]
@@ -26,7 +27,7 @@ class Rejected(Exception):
 class Stage(ABC):
     """Takes each expected sender's message once, and counts what it ignores."""
 
-    name: ClassVar[str]
+    name: ClassVar[MaskingStage]
 
     def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
         self.terms = terms
@@ -83,9 +84,21 @@ class Stage(ABC):
         if alive < needed:
             raise self.incidents.too_few(self.name, alive=alive, needed=needed)
 
-    def _with_enough_neighbours(self, cohort: Cohort, devices: set[int]) -> set[int]:
-        """Leave out who has fewer than t neighbours among these: nobody could rebuild its secrets. Until all have."""
-        kept = cohort.flags(devices)
+
+class CohortStage(Stage):
+    """A stage after the graph was drawn; `expected` are the devices that may still send something."""
+
+    def __init__(self, cohort: Cohort, expected: set[int], incidents: Incidents) -> None:
+        super().__init__(cohort.terms, expected, incidents)
+        self.cohort = cohort
+        self.expected = expected
+
+    def _with_enough_neighbours(self, devices: set[int]) -> set[int]:
+        """These devices without those that have fewer than t neighbours among them, until every one has t.
+
+        Nobody could rebuild the secrets of the others.
+        """
+        cohort, kept = self.cohort, self.cohort.flags(devices)
         while True:
             enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
             if (enough == kept).all():

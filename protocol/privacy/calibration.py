@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 from fedhist.protocol.errors import InvalidPlan
 
@@ -17,13 +17,13 @@ _SOLVABLE_EPSILON = (1e-6, 1e4)
 
 def check_epsilon(value: float, name: str) -> None:
     """Refuse an epsilon that is not a finite number above 0; `name` is the setting as the user knows it."""
-    if not _is_number(value) or not math.isfinite(value) or value <= 0:
+    if not is_number(value) or not math.isfinite(value) or value <= 0:
         raise InvalidPlan(f"{name} is {value!r}", allowed="a finite number above 0")
 
 
 def check_delta(value: float, name: str) -> None:
     """Refuse a delta that is not strictly between 0 and 1/2; `name` is the setting as the user knows it."""
-    if not _is_number(value) or not 0 < value < 0.5:
+    if not is_number(value) or not 0 < value < 0.5:
         raise InvalidPlan(
             f"{name} is {value!r}",
             allowed="a number strictly between 0 and 1/2",
@@ -86,5 +86,12 @@ def _analytic_multiplier(epsilon: float, delta: float) -> float:
     return root * (1 + 1e-14 * (100 + root)) + 2e-12
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether this is a number that a double can hold: JSON's integers have no end."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
+from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
 
@@ -39,7 +40,7 @@ class GaussianLoss:
     multiplier: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
+        if not is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
             raise InvalidPlan(
                 f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
             )
@@ -67,9 +68,9 @@ class Cost:
     delta: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.epsilon) or not self.epsilon >= 0:
+        if not is_number(self.epsilon) or not self.epsilon >= 0:
             raise InvalidPlan(f"the epsilon of a cost is {self.epsilon!r}", allowed="0 or more")
-        if not _is_number(self.delta) or not 0 <= self.delta < math.inf:
+        if not is_number(self.delta) or not 0 <= self.delta < math.inf:
             raise InvalidPlan(f"the delta of a cost is {self.delta!r}", allowed="a finite number, 0 or more")
 
     def __add__(self, other: Cost) -> Cost:
@@ -119,7 +120,7 @@ class Charge:
             ("delta", self.delta),
             ("sensitivity", self.sensitivity),
         ):
-            if not _is_number(value) or not value >= 0:
+            if not is_number(value) or not value >= 0:
                 raise InvalidPlan(f"the {name} of {self.name} is {value!r}", allowed="a number, 0 or more")
         if self.neighbours not in _NEIGHBOURS:
             raise InvalidPlan(
@@ -127,7 +128,7 @@ class Charge:
                 allowed=" or ".join(_NEIGHBOURS),
             )
         for name, parameter in self.parameters.items():
-            if not isinstance(parameter, str) and not (_is_number(parameter) and math.isfinite(parameter)):
+            if not isinstance(parameter, str) and not (is_number(parameter) and math.isfinite(parameter)):
                 raise InvalidPlan(
                     f"the parameter {name} of {self.name} is {parameter!r}",
                     allowed="finite numbers and text",
@@ -281,17 +282,6 @@ def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
     return _LOSS_KINDS[value["kind"]]()
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a number that a double can hold: JSON's integers have no end."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
 
 
 def _plain(value: float | int | str) -> float | int | str:

@@ -58,7 +58,7 @@ from fedhist.protocol.sketch.decoding_bound import failure_bound
 from fedhist.protocol.sketch.table_hash import CHECK_WORDS, HASHES, TableHash
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, Label, label_bytes, read_labels
 
-MAX_LENGTH = 2**26
+MAX_TABLE_LENGTH = 2**26
 """The longest vector of a device: half a gigabyte."""
 
 MAX_FAILURE = 1e-9
@@ -90,12 +90,12 @@ class TableShape:
     label_bytes: int
 
     def __post_init__(self) -> None:
-        _check_whole("capacity", self.capacity, MAX_LENGTH)
+        _check_whole("capacity", self.capacity, MAX_TABLE_LENGTH)
         _check_whole("label_bytes", self.label_bytes, MAX_LABEL_BYTES)
-        if self.length > MAX_LENGTH:
+        if self.length > MAX_TABLE_LENGTH:
             raise InvalidPlan(
                 f"a table for {self.capacity:,} items of up to {self.label_bytes:,} bytes has {self.length:,} values",
-                allowed=f"up to {MAX_LENGTH:,} values",
+                allowed=f"up to {MAX_TABLE_LENGTH:,} values",
                 advice="lower capacity or label_bytes",
             )
 

@@ -22,6 +22,7 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, ReleaseRequest, Request, Round, SelectRequest
@@ -37,8 +38,8 @@ ANSWER = "fedhist-answer"
 MASKING = "fedhist-masking"
 """The name of a masked round's message in our record, and of the session's record in a node's state."""
 
-MASKED_STAGES = ("advertising", "sharing", "checking", "masking", "confirming", "unmasking")
-"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising`, ..."""
+MASKED_STAGES = tuple(MaskingStage)
+"""The stages of a masked round; messages are of type `query.advertising` and so on."""
 
 PARTICIPANT_BYTES = 8
 """The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedhist.display.html_table import Share, html_table
+from fedhist.display.html_table import Proportion, html_table
 from fedhist.protocol.circle import signed
 from fedhist.protocol.clips.poisson import debias_poisson, debiased_standard_error
 from fedhist.protocol.errors import TableTooSmall
@@ -93,7 +93,8 @@ class Release:
             f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
         )
         shown = [
-            (named[row], f"{self.histogram[row]:,.1f}", Share(self.histogram[row] / most)) for row in rows
+            (named[row], f"{self.histogram[row]:,.1f}", Proportion(self.histogram[row] / most))
+            for row in rows
         ]
         return html_table(title, shown, headings=("item", "value", ""))
 

@@ -26,6 +26,7 @@ from fedhist.protocol.masking.device_states import Checked, DeviceState
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_stage import Messages
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.masked_round import Exchange, masked_sum
@@ -226,7 +227,7 @@ class _Metered:
         self.traffic: dict[str, Traffic] = {}
         self.seconds: dict[str, float] = {}
 
-    def __call__(self, stage: str, messages: Messages | None) -> Messages:
+    def __call__(self, stage: MaskingStage, messages: Messages | None) -> Messages:
         sent, received = (np.zeros(self._devices, dtype=np.int64) for _ in range(2))
         self.traffic[stage] = Traffic(sent, received)
         asked = None if messages is None else self._counted(stage, TO_DEVICE, messages, received)

@@ -18,6 +18,7 @@ from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name
@@ -29,7 +30,12 @@ _IN_MEMORY_BYTES = 1 << 28
 _MANY = 500
 """From so many participants on, a second process pays for itself."""
 
-DROPOUT_STAGES = ("advertising", "sharing", "masking", "unmasking")
+DROPOUT_STAGES = (
+    MaskingStage.ADVERTISING,
+    MaskingStage.SHARING,
+    MaskingStage.MASKING,
+    MaskingStage.UNMASKING,
+)
 
 
 @dataclass(frozen=True)

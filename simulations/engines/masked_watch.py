@@ -8,6 +8,7 @@ import numpy as np
 
 from fedhist.protocol.events import (
     TO_DEVICE,
+    VALUES_SHOWN,
     DroppedOut,
     MessageSent,
     Observer,
@@ -18,6 +19,7 @@ from fedhist.protocol.events import (
 )
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.encoding import read_residues, to_integers
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, ReleaseRequest
@@ -25,8 +27,6 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
 from fedhist.simulations.engines.masked_cohort import CohortRun
-
-VALUES_SHOWN = 12
 
 
 class MaskedWatch:
@@ -50,7 +50,7 @@ class MaskedWatch:
         self._participants = participants
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
-        self._enter("advertising")
+        self._enter(MaskingStage.ADVERTISING)
         for device in range(participants):
             self._sent(TO_DEVICE, device, envelope_size(envelope))
             self._asked.add(device)
@@ -64,7 +64,7 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            if stage == "masking" and self.sample is None:
+            if stage == MaskingStage.MASKING and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
 

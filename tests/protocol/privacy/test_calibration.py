@@ -65,7 +65,7 @@ def test_an_unknown_calibration_is_refused_with_the_known_ones() -> None:
         noise_multiplier(1.0, 1e-6, calibration="exact")  # type: ignore[arg-type]  # what a user may write
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, "1", None, True])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, 10**400, "1", None, True])
 def test_a_bad_epsilon_is_refused_by_name(value: float) -> None:
     with pytest.raises(InvalidPlan, match=r"select_epsilon is .*above 0"):
         check_epsilon(value, "select_epsilon")

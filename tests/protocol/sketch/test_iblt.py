@@ -23,7 +23,7 @@ from fedhist.protocol.sketch.iblt import (
     HASHES,
     MAX_COUNT,
     MAX_INSERTIONS,
-    MAX_LENGTH,
+    MAX_TABLE_LENGTH,
     TableNotDecoded,
     TableShape,
     decode_table,
@@ -229,7 +229,7 @@ class TestShape:
     def test_a_table_that_nobody_could_send(self):
         with pytest.raises(InvalidPlan, match="lower capacity or label_bytes"):
             TableShape(1_000_000, MAX_LABEL_BYTES)
-        assert TableShape(1_000_000, 64).length <= MAX_LENGTH
+        assert TableShape(1_000_000, 64).length <= MAX_TABLE_LENGTH
 
     def test_it_does_not_change(self):
         with pytest.raises(FrozenInstanceError):
