@@ -43,7 +43,7 @@ class Cohort:
 
     @cached_property
     def adjacency(self) -> Positions:
-        """The numbers of everybody's neighbours, one ascending row each."""
+        """The numbers of each device's neighbours, one ascending row a device."""
         return self._graph.all_neighbours()
 
     def neighbours(self, device: int) -> list[int]:
@@ -55,7 +55,7 @@ class Cohort:
         return int(np.searchsorted(self.adjacency[self.number[owner]], self.number[holder])) + 1
 
     def flags(self, devices: set[int]) -> Flags:
-        """Whether each device is one of these."""
+        """For each device of the cohort, whether it is one of these."""
         return np.fromiter((device in devices for device in self.ids), dtype=np.bool_, count=len(self.ids))
 
     def advertisement(self, device: int) -> Advertisement:

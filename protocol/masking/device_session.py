@@ -75,7 +75,7 @@ def start(
         me: the device's id.
         source: for the keys and the seed.
         identity: in signed mode, the device's signing key and the directory of all.
-        fewest: the device's own minimum. It gives up when it sees fewer participants than that, itself included.
+        fewest: the device's own floor. It gives up when it sees fewer participants than that, itself included.
     """
     if not 0 <= me <= MAX_ID:
         raise InvalidInput("the device's id is not an unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
@@ -85,7 +85,7 @@ def start(
             allowed="an identity in signed mode, and only there",
         )
     if not 0 <= fewest <= MAX_DEVICES:
-        raise InvalidInput(f"a minimum of {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
+        raise InvalidInput(f"a floor of {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
     state = Advertised(
         terms=terms,
         me=me,
@@ -302,7 +302,7 @@ def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
     """Give up if this number of remaining neighbours is too small.
 
     Fewer than the threshold could not rebuild this device's secrets. In a complete graph the neighbours and the device
-    are all there is, so their number must also reach the minimum of the terms and the device's own. In a sparse graph a
+    are all there is, so their number must also reach the terms' minimum and the device's floor. In a sparse graph a
     device does not see how many others there are, and has only the server's word about n.
     """
     if neighbours < state.parameters.threshold:

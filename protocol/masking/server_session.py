@@ -5,12 +5,12 @@
               └─▶ CollectingConfirmations, signed mode ─▲
 
     stage = CollectingAdvertisements(terms, source=source)
-    stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
+    stage.add(sender, message)                  # each answer; False if it is ignored, which `rejected` counts by reason
     stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
 
-A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before anybody
-masks; `incidents` names who and why. When too few are left, `close` raises RoundFailed and no request to unmask was
-made, so that every input stays hidden. A stage is closed once.
+A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before any device
+masks its input; `incidents` has their ids and the reasons. When too few devices are left, `close` raises RoundFailed
+before any request to unmask is made, so that every input stays hidden. A stage is closed once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fedhist.protocol.privacy.randomness import Source
 
 
 class CollectingAdvertisements(Stage):
-    """All who advertise take part. In signed mode `directory` has the devices' public keys, as on the devices."""
+    """Every device that advertises takes part. In signed mode `directory` has the public keys that devices have too."""
 
     name = MaskingStage.ADVERTISING
 
@@ -54,7 +54,8 @@ class CollectingAdvertisements(Stage):
     ) -> None:
         if terms.signed != (directory is not None):
             raise InvalidInput(
-                "a directory and the mode do not go together", allowed="one in signed mode only"
+                f"{'no directory in' if terms.signed else 'a directory outside of'} signed mode",
+                allowed="a directory in signed mode, and only there",
             )
         super().__init__(terms, None if directory is None else set(directory), Incidents())
         self._salt = draw_bytes(KEY_BYTES, source=source)
@@ -72,7 +73,7 @@ class CollectingAdvertisements(Stage):
         keys = {advert.box_key, advert.mask_key}
         for key in keys:
             check_public_key(key)
-        # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
+        # Neighbours would abort on a repeated key, so the device that repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
             raise Rejected(Rejection.BAD_KEY)
         text = advertisement_text(self.terms.digest, sender, advert.unsigned)
@@ -82,7 +83,7 @@ class CollectingAdvertisements(Stage):
         self._bodies[sender] = body
 
     def close(self) -> tuple[CollectingShares, Messages]:
-        """Draw the graph over all who advertised, and tell everybody their neighbours."""
+        """Draw the graph over the devices that advertised, and send each its neighbours."""
         self._close()
         self._need(len(self._bodies), self.terms.minimum_survivors)
         try:
@@ -102,7 +103,7 @@ class CollectingAdvertisements(Stage):
 
 
 class CollectingShares(CohortStage):
-    """Boxes come from their senders and are sorted by receiver."""
+    """Takes boxes from their senders and sorts them by receiver."""
 
     name = MaskingStage.SHARING
 
@@ -118,7 +119,7 @@ class CollectingShares(CohortStage):
             self._boxes[receiver].append((sender, box))
 
     def close(self) -> tuple[CollectingComplaints, Messages]:
-        """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
+        """Deliver boxes from and to the devices whose masks can still be undone."""
         self._close()
         self._name_ignored()
         kept = self._with_enough_neighbours(self._heard)
@@ -133,7 +134,7 @@ class CollectingShares(CohortStage):
 
 
 class CollectingComplaints(CohortStage):
-    """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
+    """Takes complaints about boxes that did not open. No masked vector exists until these are settled."""
 
     name = MaskingStage.CHECKING
 
@@ -146,10 +147,10 @@ class CollectingComplaints(CohortStage):
         self.incidents.complaints[sender] = accused
 
     def close(self) -> tuple[CollectingInputs, Messages]:
-        """Leave out a small cover of the complaints, and tell everyone else whom to mask with."""
+        """Leave out a small cover of the complaints, and send all other devices the peers to mask with."""
         self._close()
         self._name_ignored()
-        # A complaint by or about a device that is gone anyway says nothing of the other side.
+        # A complaint by or about a device that has dropped out says nothing about the other side.
         open_complaints = {
             accuser: self._heard.intersection(accused)
             for accuser, accused in self.incidents.complaints.items()
@@ -169,7 +170,7 @@ class CollectingComplaints(CohortStage):
 
 
 class CollectingInputs(CohortStage):
-    """Masked inputs are added to one running sum as they come, and none is kept."""
+    """Adds masked inputs to one running sum as they come, and keeps none."""
 
     name = MaskingStage.MASKING
 
@@ -182,7 +183,7 @@ class CollectingInputs(CohortStage):
         np.add(self._sum, residues, out=self._sum)
 
     def close(self) -> tuple[CollectingConfirmations | CollectingOpenings, Messages]:
-        """Settle who survived. Ask for confirmations in signed mode, else for the shares that unmask."""
+        """Settle the survivors. Ask them for confirmations in signed mode, else for the shares that unmask."""
         self._close()
         self._name_ignored()
         self._need(len(self._heard), self.terms.minimum_survivors)
@@ -196,7 +197,7 @@ class CollectingInputs(CohortStage):
         return following, ((device, message) for device in sorted(self._heard))
 
     def _need_neighbours(self) -> None:
-        """Everyone who is in a survivor's masks keeps t surviving neighbours, who hold the shares to undo that."""
+        """Every device in a survivor's masks needs t surviving neighbours: they hold the shares to undo its masks."""
         cohort = self.cohort
         alive = cohort.flags(self._heard)[cohort.adjacency].sum(axis=1)
         masked_with = cohort.flags(self.expected) & ((alive > 0) | cohort.flags(self._heard))
@@ -209,7 +210,7 @@ class CollectingInputs(CohortStage):
 
 
 class CollectingConfirmations(CohortStage):
-    """Signed mode: survivors sign the set of survivors."""
+    """Signed mode: takes the survivors' signatures of the set of survivors."""
 
     name = MaskingStage.CONFIRMING
 
@@ -226,7 +227,7 @@ class CollectingConfirmations(CohortStage):
         self._signatures[sender] = signature
 
     def close(self) -> tuple[CollectingOpenings, Messages]:
-        """Show the signatures to all who signed, and ask them to open shares."""
+        """Send the signatures to the devices that signed, and ask these to open shares."""
         self._close()
         # A signer needs t shares from others, so one more than t must be left.
         self._need(len(self._heard), self.cohort.parameters.threshold + 1)
@@ -235,7 +236,7 @@ class CollectingConfirmations(CohortStage):
 
 
 class CollectingOpenings(CohortStage):
-    """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
+    """Takes shares: of the seeds of included devices, and of the mask secrets of dead ones."""
 
     name = MaskingStage.UNMASKING
 
@@ -258,7 +259,7 @@ class CollectingOpenings(CohortStage):
         ]
 
     def close(self) -> MaskedSum:
-        """Rebuild the secrets, take the masks off, and give the sum over the included."""
+        """Rebuild the secrets and take the masks off the sum over the included devices."""
         self._close()
         return self._recovery.unmask(self.incidents)
 

@@ -1,4 +1,4 @@
-"""What all stages of the server's session have in common: each sender is heard once, and what is ignored is counted."""
+"""What all stages of the server's session share: each sender is heard once, and ignored messages are counted."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Stage(ABC):
 
     @property
     def rejected(self) -> Counter[Rejection]:
-        """How many messages were ignored so far, by reason."""
+        """The number of messages ignored so far, by reason."""
         return self.incidents.rejected
 
     def add(self, sender: int, message: bytes) -> bool:
-        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
+        """Take a device's message. False if it is ignored, which is counted in `rejected`."""
         if self._closed:
             raise UnexpectedMessage(state=self, message=message)
         try:
@@ -67,7 +67,7 @@ class Stage(ABC):
 
     @abstractmethod
     def _take(self, sender: int, message: bytes) -> None:
-        """Keep what an expected sender sent, or raise."""
+        """Keep the message of an expected sender, or raise."""
 
     def _close(self) -> None:
         if self._closed:
@@ -75,7 +75,7 @@ class Stage(ABC):
         self._closed = True
 
     def _name_ignored(self) -> None:
-        """Name those who were expected, sent something, and are out because none of it could be taken."""
+        """Name the expected devices that sent something, none of which could be taken."""
         for sender, reason in self._ignored.items():
             if sender in (self._expected or ()) and sender not in self._heard:
                 self.incidents.leave_out(reason, [sender])

@@ -31,7 +31,9 @@ def split(secret: bytes, threshold: int, holders: int, *, source: Source) -> lis
     if len(secret) != _SECRET_BYTES:
         raise InvalidInput(f"a secret of {len(secret)} bytes", allowed=f"{_SECRET_BYTES} bytes")
     if not 1 <= threshold <= holders:
-        raise InvalidInput(f"a threshold of {threshold} for {holders} shares", allowed="1 to the number of shares")
+        raise InvalidInput(
+            f"a threshold of {threshold} for {holders} shares", allowed="1 to the number of shares"
+        )
     random = draw_bytes(_COEFFICIENT_BYTES * (threshold - 1), source=source)
     falling = [
         int.from_bytes(random[begin : begin + _COEFFICIENT_BYTES], "little") % PRIME

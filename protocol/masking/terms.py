@@ -44,7 +44,11 @@ class MaskingTerms:
     participants: int = 0
 
     def __post_init__(self) -> None:
-        _check(len(self.session) == SESSION_BYTES, f"a session of {len(self.session)} bytes", f"{SESSION_BYTES} bytes")
+        _check(
+            len(self.session) == SESSION_BYTES,
+            f"a session of {len(self.session)} bytes",
+            f"{SESSION_BYTES} bytes",
+        )
         _check(
             1 <= self.length <= MAX_VECTOR_LENGTH,
             f"a vector of {self.length} values",

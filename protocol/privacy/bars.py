@@ -1,4 +1,4 @@
-"""Noise and bar of an open-domain release: which keys may be shown when nobody listed them, and at what delta.
+"""Noise and bar of an open-domain release: which keys may be shown without a public list, and at what delta.
 
 Every user's histogram was random-clipped to `threshold` = C items, so it is a vector of whole, non-negative
 counts whose sum is at most C. The server adds up the clipped histograms, noises the keys whose *clipped* sum is
@@ -47,6 +47,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
+from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l1
 from fedhist.protocol.privacy.noise import LARGEST_LAPLACE_SCALE, discrete_laplace, laplace_scale
 from fedhist.protocol.privacy.randomness import Source
@@ -86,11 +87,10 @@ class OpenNoise:
 
     @functools.cached_property
     def standard_deviation(self) -> float:
-        """Of the noise, before the bar: sqrt(2q) / (1 - q) with q = e^(-1/b), less when truncated."""
+        """Of the noise, before the bar; truncated noise has less."""
         if self.kind == "truncated-laplace":
             return _truncated_deviation(self.scale, self.bar)
-        rate = float(1 / self.scale)
-        return math.sqrt(2) * math.exp(-rate / 2) / -math.expm1(-rate)
+        return Noise("discrete-laplace", self.scale).standard_deviation
 
 
 def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours) -> OpenNoise:
@@ -270,7 +270,7 @@ def _least_bar(
     """The least bar after `above` whose delta is at most `asked`, and that delta, which falls as bars rise.
 
     The guess saves time only: from it the search goes up in steps that double, then down likewise, then by halves.
-    No bar below C will do, because there a key of count C passes with chance 1/2 or more.
+    No bar below C is enough, because there a key of count C passes with chance 1/2 or more.
     """
     low, high, step = above, max(guess, above + 1), 1
     achieved = delta_at(high)
@@ -321,7 +321,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _round_up(value: Decimal) -> float:
-    """The least positive float that is not below."""
+    """The smallest positive float that is not below the value."""
     nearest = float(value)
     if nearest == 0 or Decimal(nearest) < value:
         return math.nextafter(nearest, math.inf)
@@ -329,7 +329,7 @@ def _round_up(value: Decimal) -> float:
 
 
 def _exact(digits: int) -> Context:
-    """Plenty of digits, and exponents that fall to 0 instead of failing, whatever the caller's own context is."""
+    """A context with these digits, in which tiny numbers become 0, whatever the caller's own context is."""
     return Context(
         prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, DivisionByZero, Overflow]
     )

@@ -1,4 +1,4 @@
-"""What touched the data, and what it cost: one entry per mechanism, written before its noise is drawn."""
+"""What touched the data, and what it cost: one entry a mechanism, written before its noise is drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEIGHBOURS = ("add-remove", "replace")
 
 @dataclass(frozen=True)
 class PureLoss:
-    """An epsilon-private mechanism of which no more is known: its loss lies in [-epsilon, epsilon]."""
+    """An epsilon-private mechanism about which nothing else is known: its loss lies in [-epsilon, epsilon]."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class GaussianLoss:
 
 @dataclass(frozen=True)
 class ApproximateLoss:
-    """An (epsilon, delta)-private mechanism of which nothing else is known."""
+    """An (epsilon, delta)-private mechanism about which nothing else is known."""
 
 
 PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss
@@ -91,13 +91,13 @@ class Charge:
     Args:
         round: "select" or "release".
         name: what was run, such as "exponential-mechanism" or "discrete-gaussian".
-        parameters: its settings, for the reader. They carry no user's data.
+        parameters: its settings, for readers. They contain no user's data.
         sensitivity: the largest change one user makes, in `norm`.
         norm: how that change is measured: "l1", "l2", "score", ...
         neighbours: "add-remove" or "replace".
         epsilon: what the mechanism costs alone.
         delta: what the mechanism costs alone.
-        loss: what more is known about its privacy loss; tight composition lives on it.
+        loss: what else is known about its privacy loss; tight composition uses it.
         private: False for a step without any guarantee.
     """
 
@@ -113,7 +113,7 @@ class Charge:
     private: bool = True
 
     def __post_init__(self) -> None:
-        # A copy, so that whoever made the entry can't change it later through the mapping they passed.
+        # A copy, so that the entry can't change later through the mapping that was passed.
         object.__setattr__(self, "parameters", dict(self.parameters))
         for name, value in (
             ("epsilon", self.epsilon),
@@ -235,7 +235,7 @@ class Ledger:
         return all(entry.private for entry in self._entries)
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: an entry a row, then their sum."""
+        """The ledger in a notebook: one row an entry, then their sum."""
         rows = [(c.round, c.name, f"{c.epsilon:.4g}", f"{c.delta:.3g}") for c in self._entries]
         total = self.basic()
         rows.append(("total", "basic composition", f"{total.epsilon:.4g}", f"{total.delta:.3g}"))
@@ -255,7 +255,7 @@ class Ledger:
 
 
 def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
-    """Refuse an entry that speaks of other neighbours than the earlier ones: their epsilons do not add up."""
+    """Refuse an entry for other neighbours than those of earlier entries: their epsilons do not add up."""
     for entry in earlier:
         if entry.neighbours != charge.neighbours:
             raise InvalidPlan(
@@ -285,7 +285,7 @@ def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
 
 
 def _plain(value: float | int | str) -> float | int | str:
-    """The same number as Python's own kind: JSON doesn't know numpy's."""
+    """The value as a Python number: JSON does not know numpy's."""
     if isinstance(value, str):
         return str(value)
     return int(value) if isinstance(value, Integral) else float(value)

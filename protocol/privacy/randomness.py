@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system, a seed, or a secret of a device.
+"""Where random bits come from: the operating system, a seed, or a device's secret.
 
 A seed is for simulations that must repeat themselves. A secret is for a device that must give the same answer to the
 same request.
@@ -111,13 +111,13 @@ class SeededSource:
 
 
 class KeyedSource:
-    """Draws that depend on a secret and on what they are for: the same again for the same, and for nobody else.
+    """Draws that depend on a secret and a purpose alone: without the secret they can't be repeated.
 
-    A device that is asked the same request twice draws the same from it, and another request gets independent draws.
-    It is not for keys or noise: somebody who learns the secret later could compute them.
+    A device draws the same for a repeated request, and independently for another request. Not for keys or noise: an
+    attacker who learns the secret later could compute them.
 
     Args:
-        secret: SECRET_BYTES of the operating system's.
+        secret: SECRET_BYTES random bytes from the operating system.
         purpose: what the draws are for.
     """
 

@@ -1,9 +1,9 @@
-"""Where the items of a table go: a keyed hash, under a salt that nobody knew when the data was fixed.
+"""Where the items of a table go: a keyed hash, under a salt that was unknown when the data was fixed.
 
-A table that decodes or not, depending on who holds what, would tell of data. Whether it decodes is decided by the
-items' cells; so the cells must be as good as random *for every set of items that anybody may hold*. A public hash, or
-a keyed one that is linear, does not give that: for such a hash one can compute a name that shares all cells with a
-given other name, put it into one's own data, and see the run fail exactly when somebody has the other one.
+A table that decodes or not, depending on who holds what, would reveal data. Whether it decodes is decided by the items'
+cells, so the cells must be as good as random *for every set of items that devices may hold*. A public hash, or a keyed
+one that is linear, does not give that: an attacker could compute a name that shares all cells with a given other name,
+put it into their own data, and see the run fail exactly when some user has the other name.
 
 **The hash.** A key is a fixed number of 32-bit words (length and text, filled up with zeros), that is, of blocks of 16
 bytes. Its tag is the CBC-MAC of these blocks under AES-256, and its outputs are the encryptions of `tag ^ 0`, `tag ^
@@ -86,7 +86,7 @@ def _encryptor(key: bytes) -> Any:
     """AES-256 on each block of an array of 64-bit words."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - slow to import
 
-    # The mode is ours: CBC-MAC and counters, of many messages side by side.
+    # CBC-MAC and counters of many messages at once are built from single blocks.
     cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 - block by block is what is wanted
 
     def encrypted(blocks: Any) -> Any:

@@ -34,11 +34,11 @@ from fedhist.server.masked_round import Exchange, masked_sum
 VectorOf = Callable[[int], Integers]
 
 Watch = Callable[[str, str, int, bytes], None]
-"""Told of every message: its stage, TO_DEVICE or TO_SERVER, the device, and the message."""
+"""Called with every message: its stage, TO_DEVICE or TO_SERVER, the device, and the bytes."""
 
 _BATCH = 64
 _ENDED = (
-    "a process with devices ended before its work was done, most likely for want of memory; nothing was released. "
+    "a process with devices ended before its work was done, most likely because memory ran out; nothing was released. "
     "Free some memory, or use fewer participants"
 )
 
@@ -53,7 +53,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class CohortRun(MaskedSum):
-    """The sum, who is in it, and what it took, by stage; seconds have the time to rebuild secrets apart."""
+    """The sum, with the bytes and seconds of each stage; the time to rebuild secrets is a lap of its own."""
 
     traffic: Mapping[str, Traffic]
     seconds: Mapping[str, float]
@@ -102,8 +102,8 @@ class LocalDevices:
         terms: of the session.
         ids: the devices' ids.
         vector_of: what a device adds.
-        source_of: what a device draws from at a stage.
-        silent: who falls silent, by stage.
+        source_of: the randomness of a device at a stage.
+        silent: the devices that fall silent, by stage.
         identities: in signed mode, the devices' keys.
     """
 
@@ -116,7 +116,7 @@ class LocalDevices:
     states: dict[int, DeviceState] = field(default_factory=dict, repr=False, init=False)
 
     def __call__(self, stage: str, messages: Iterable[tuple[int, bytes]] | None) -> Messages:
-        """The answers of all who are neither silent nor gave up."""
+        """The answers of all devices that neither fall silent nor give up."""
         silent = self.silent.get(stage, ())
         if messages is None:
             for device in self.ids:
@@ -147,7 +147,7 @@ class _Forked:
         self._connections = connections
 
     def __call__(self, stage: str, messages: Messages | None) -> Messages:
-        """A worker gets its next batch only when it has answered the last, so no pipe fills up on both sides."""
+        """A worker gets its next batch only after it has answered the last, so no pipe fills up on both sides."""
         workers = len(self._connections)
         if messages is None:
             for connection in self._connections:
@@ -207,7 +207,7 @@ def _dealt(everybody: LocalDevices, cores: int) -> Iterator[Exchange]:
             devices = replace(everybody, ids=everybody.ids[number::cores])
             worker = fork.Process(target=_work, args=(devices, there), daemon=True)
             with warnings.catch_warnings():
-                # Python 3.12 warns of forks beside other threads; a worker touches nothing that they might have locked.
+                # Python 3.12 warns of forks in threaded processes; a worker uses nothing that another thread may lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 worker.start()
             there.close()
@@ -219,7 +219,7 @@ def _dealt(everybody: LocalDevices, cores: int) -> Iterator[Exchange]:
 
 
 class _Metered:
-    """An exchange over another that counts bytes by device, and seconds by stage from one stage's end to the next's."""
+    """Wraps an exchange; counts bytes by device, and seconds by stage, from the end of one to the end of the next."""
 
     def __init__(self, exchange: Exchange, devices: int, watch: Watch) -> None:
         self._exchange, self._devices, self._watch = exchange, devices, watch
@@ -235,7 +235,7 @@ class _Metered:
         self.lap(stage)
 
     def lap(self, name: str) -> None:
-        """What has passed since the last lap, by this name."""
+        """Record the seconds since the last lap under this name."""
         now = time.perf_counter()
         self.seconds[name] = now - self._since
         self._since = now

@@ -1,4 +1,4 @@
-"""A masked round in this process: the users dealt to participants in order, each with a masking session of its own."""
+"""A masked round in this process: users are dealt to participants in order, and each has a masking session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedhist.simulations.engines.masked_watch import MaskedWatch
 
 _IN_MEMORY_BYTES = 1 << 28
 _MANY = 500
-"""From so many participants on, a second process pays for itself."""
+"""With this many participants or more, a second process pays for itself."""
 
 DROPOUT_STAGES = (
     MaskingStage.ADVERTISING,
@@ -40,7 +40,7 @@ DROPOUT_STAGES = (
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """A masked round's outcome: what the server saw, what only a simulation knows, and what it took."""
+    """A masked round's outcome: what the server saw, what only a simulation knows, and what the round took."""
 
     total: Total
     exact: Total = field(repr=False)
@@ -49,7 +49,7 @@ class MaskedRound:
 
     @property
     def bytes_sent(self) -> int:
-        """Mean bytes that a participant sent."""
+        """The mean number of bytes that a participant sent."""
         sent = np.sum([traffic.sent for traffic in self.run.traffic.values()], axis=0)
         return round(float(sent[sent > 0].mean()))
 
@@ -62,9 +62,9 @@ def masked_round(
     Args:
         request: of a masked plan.
         population: all users; participant i of P has the users from i n/P to (i+1) n/P.
-        source: for what users and sessions draw.
-        dropout: the share of participants that fall silent, at each stage in turn.
-        observe: told of every stage.
+        source: for the draws of users and sessions.
+        dropout: the share of participants that fall silent, dealt to the stages in turn.
+        observe: called with the events of every stage.
     """
     parts = request.plan.participants or 0
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
@@ -104,9 +104,9 @@ def masked_round(
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:
-    """Exactly that share of the participants, drawn at random, dealt to stages in turn, by the server's names of them.
+    """Exactly this share of the participants, drawn at random and dealt to stages in turn, by stage.
 
-    One that falls silent at the last stage is in the sum all the same.
+    A participant that falls silent at the last stage is in the sum all the same.
     """
     order = np.argsort(source.words(participants), kind="stable")
     gone = order[: share_of(participants, share)].tolist()
@@ -114,14 +114,14 @@ def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str,
 
 
 def identities(participants: int, *, source: Source) -> dict[int, Identity]:
-    """Keys for signed masking, and the directory of them all; in a simulation nobody else has to make them."""
+    """Keys for signed masking, and the directory of them all, for a simulation."""
     secrets = [draw_bytes(KEY_BYTES, source=source) for _ in range(participants)]
     directory = {number: Identity(secret, {}).public for number, secret in enumerate(secrets)}
     return {number: Identity(secret, directory) for number, secret in enumerate(secrets)}
 
 
 def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
-    """The same for participants that are known by their keys, as on Flower."""
+    """The same for participants whose numbers follow from their keys, as on Flower."""
     publics = [Identity(secret, {}).public for secret in secrets]
     directory = {participant_number(public): public for public in publics}
     return [Identity(secret, directory) for secret in secrets]
@@ -129,7 +129,7 @@ def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some consecutive users, in as many pieces as the shards they lie in."""
+    """Consecutive users, one piece for each shard that they lie in."""
 
     pieces: Sequence[Histograms] = field(repr=False)
     domain_size: int
@@ -137,7 +137,7 @@ class _Part:
 
     @property
     def users(self) -> int:
-        """How many users these are."""
+        """The number of these users."""
         return sum(piece.users for piece in self.pieces)
 
     def shards(self) -> Iterator[Histograms]:
@@ -146,7 +146,7 @@ class _Part:
 
 
 def parts_of(population: Population, parts: int) -> Iterator[Population]:
-    """The users of each of so many participants, in one pass over the shards."""
+    """The users of each participant, `parts` in all, in one pass over the shards."""
     ends = [(number + 1) * population.users // parts for number in range(parts)]
     labels, pieces, seen, number = labels_of(population), list[Histograms](), 0, 0
     for shard in population.shards():
@@ -172,7 +172,7 @@ def _table(rows: int, columns: int) -> Iterator[Integers]:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Take the room for a file that is written through memory: without it, a full disk would end the process there."""
+    """Reserve room for a memory-mapped file: a disk that fills up later would end the process."""
     if not hasattr(os, "posix_fallocate"):
         return
     try:

@@ -1,4 +1,4 @@
-"""Tells an observer of a masked round in one process: stages, messages, who falls silent, one message's two sides."""
+"""The events of a masked round in one process: stages, messages, drop-outs, and both sides of one message."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class MaskedWatch:
     """One masked round over participants 0 to P - 1.
 
     Args:
-        observe: who is told.
-        envelope: what is asked.
+        observe: called with the events.
+        envelope: the request.
         terms: of the masking session.
         participants: P.
     """
@@ -69,7 +69,7 @@ class MaskedWatch:
         self._sent(to, device, len(data))
 
     def close(self) -> None:
-        """The last stage is over, well or not."""
+        """End the last stage, whether it succeeded or failed."""
         if (name := self._stage) is None:
             return
         for device in sorted(self._asked - self._answered) if self._observe is not ignore else ():
@@ -90,7 +90,7 @@ class MaskedWatch:
         self._stage = None
 
     def report(self, run: CohortRun, *, users: int) -> RoundReport:
-        """What happened in the whole round, which is told too."""
+        """The report of the whole round, which the observer gets too."""
         names = {number: _name(number) for number in range(self._participants)}
         tell_left_out(self._observe, self._envelope, run.left_out, names)
         silent = sum(stage.asked - stage.answered for stage in self.stages.values())
@@ -110,7 +110,7 @@ class MaskedWatch:
         return report
 
     def view(self, vectors: Integers, labels: Labels) -> None:
-        """Tell what one participant had and what the server saw of it; with noise from devices, before the noise."""
+        """Show the observer what one participant had, without its noise, and what the server saw of it."""
         if self.sample is None or self._observe is ignore:
             return
         device, data = self.sample
@@ -146,7 +146,7 @@ def _name(device: int) -> str:
 
 
 def _place(place: int, labels: Labels | None) -> str:
-    """What a value of the masked vector is of; the first is the number of users."""
+    """The name of a value in the masked vector; the first is the number of users."""
     if place == 0:
         return "users"
     return f"value {place}" if labels is None else str(labels[place - 1])
