@@ -27,18 +27,7 @@ from fedhist.protocol.privacy.ledger import (
 
 
 def charge(epsilon: float, delta: float, loss: PrivacyLoss, *, private: bool = True) -> Charge:
-    return Charge(
-        round="select",
-        name="test",
-        parameters={},
-        sensitivity=1.0,
-        norm="l2",
-        neighbours="add-remove",
-        epsilon=epsilon,
-        delta=delta,
-        loss=loss,
-        private=private,
-    )
+    return Charge("select", "test", {}, 1.0, "l2", "add-remove", epsilon, delta, loss, private)
 
 
 def pure(epsilon: float) -> Charge:
