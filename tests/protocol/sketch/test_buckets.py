@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -55,35 +52,10 @@ def test_a_label_has_its_bucket_whoever_else_is_in_the_batch(labels, buckets, sa
 
 
 def test_known_answers():
-    """Pinned: devices of different versions must agree."""
+    """Pinned: devices of different versions, in processes of their own, must agree."""
     assert bucket_numbers(LABELS, 4096, salt=SALT).tolist() == [
-        491,
-        1308,
-        3004,
-        620,
-        3183,
-        1629,
-        1148,
-        3697,
-        215,
-        1256,
-        1976,
-        796,
-        3417,
-        295,
-    ]
-
-
-def test_another_process_finds_the_same():
-    code = (
-        "import json, sys; from fedhist.protocol.sketch.buckets import bucket_numbers; "
-        "labels = json.load(sys.stdin); "
-        "print(json.dumps(bucket_numbers(labels, 4096, salt=bytes(range(32))).tolist()))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(LABELS), capture_output=True, text=True, check=True
-    )
-    assert json.loads(found.stdout) == bucket_numbers(LABELS, 4096, salt=SALT).tolist()
+        491, 1308, 3004, 620, 3183, 1629, 1148, 3697, 215, 1256, 1976, 796, 3417, 295,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
