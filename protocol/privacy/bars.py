@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import (
     MAX_EMAX,
@@ -125,7 +125,7 @@ def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbour
 
 
 def bars_for(
-    kind: OpenNoiseKind, thresholds: Integers, *, epsilon: float, delta: float, neighbours: Neighbours
+    kind: OpenNoiseKind, thresholds: Iterable[int], *, epsilon: float, delta: float, neighbours: Neighbours
 ) -> list[OpenNoise]:
     """The noise and bar of each candidate threshold, in their order.
 
