@@ -65,7 +65,7 @@ def bound_of(table: Counts, threshold: int, bar: int) -> float:
 
 
 def kept_distribution(column: Counts, totals: Counts, threshold: int) -> Floats:
-    """How likely it is that so many of an item are kept over all users."""
+    """The chance of each number of an item that is kept over all users."""
     chances = np.ones(1)
     for has, total in zip(column.tolist(), totals.tolist(), strict=True):
         keep = min(total, threshold)

@@ -113,7 +113,7 @@ def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_o
 
 @pytest.mark.parametrize("kind", get_args(OpenNoiseKind))
 def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: OpenNoiseKind) -> None:
-    # A delta that so few releases can tell from half as much again.
+    # This few releases can distinguish such a delta from one and a half times as much.
     delta, trials = 0.2, 1200
     (noise,) = bars_for(
         kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE

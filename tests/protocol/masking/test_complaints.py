@@ -180,7 +180,7 @@ class TestSeveral:
 
 
 class TestGarbageInGoodBoxes:
-    """Shares that are no shares show only when the masks come off. Then the sum stays masked, and says of whom."""
+    """Wrong shares show only when the masks come off. Then the sum stays masked, and the error names their owner."""
 
     @COHORTS
     def test_its_owner_is_named(

@@ -84,7 +84,7 @@ class TestParameters:
 
     @pytest.mark.parametrize(("corrupt", "dropout"), [(0.05, 0.10), (0.2, 0.2), (0.3, 0.3)])
     @pytest.mark.parametrize("asked", [30, 60, 240, 512])
-    def test_no_two_sets_of_survivors_can_be_confirmed_whoever_stays_away(
+    def test_no_two_sets_of_survivors_can_be_confirmed_at_any_drop_out(
         self, asked: int, corrupt: float, dropout: float
     ) -> None:
         """t honest-or-corrupt devices confirm each of two sets: 2 (t - c) honest ones are more than there are."""

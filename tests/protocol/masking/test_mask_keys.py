@@ -102,8 +102,8 @@ def test_signatures() -> None:
     signature = signer.sign(b"text")
     assert verify(directory, 1, signature, b"text")
     assert not verify(directory, 1, signature, b"texts")
-    for somebody in (2, 3, 4):
-        assert not verify(directory, somebody, signature, b"text")
+    for signer_id in (2, 3, 4):
+        assert not verify(directory, signer_id, signature, b"text")
     assert not verify(directory, 1, b"", b"text")
 
 

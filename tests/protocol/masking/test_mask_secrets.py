@@ -75,20 +75,20 @@ def test_the_scan_sees_a_secret() -> None:
 def test_no_error_or_log_shows_a_secret(play: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     cohort = play(signed=True).advertise()
-    told: list[str] = []
+    printed: list[str] = []
     secrets: list[bytes] = []
     while cohort.inbox:
         for device, message in cohort.inbox.items():
             state = cohort.states[device]
             secrets += secrets_of(state)
             for wrong in (message[:-1], message[:40], bytes(300)):
-                told.append(repr(cohort.peek(device, wrong)))
+                printed.append(repr(cohort.peek(device, wrong)))
             with pytest.raises(FedhistError) as caught:
                 restore(save(state)[:-1])
-            told.append("".join(traceback.format_exception(caught.value)) + repr(caught.value.args))
+            printed.append("".join(traceback.format_exception(caught.value)) + repr(caught.value.args))
         cohort.answer()
-    told.append(repr(cohort.result))
-    assert not leaks(" ".join(told) + caplog.text, secrets)
+    printed.append(repr(cohort.result))
+    assert not leaks(" ".join(printed) + caplog.text, secrets)
 
 
 def test_no_secret_travels_in_the_clear(play: Any) -> None:

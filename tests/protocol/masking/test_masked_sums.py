@@ -1,4 +1,4 @@
-"""Whole masked sums through both sessions: exact whoever falls silent and when, and never a sum over too few."""
+"""Whole masked sums through both sessions: exact at any drop-out, and never a sum over too few."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def bases_of(bar: int, how_many: str) -> list[int]:
     return sorted({0, 1, bar - 1, bar, bar + 1, 2 * bar, 2 * bar + 1})
 
 
-# The last has a delta far above epsilon: there also the *absence* of a key tells something.
+# The last has a delta far above epsilon: there also the *absence* of a key reveals something.
 BUDGETS = [(1.0, 0.05), (3.0, 0.01), (0.05, 0.3)]
 EXHAUSTIVE: list[Any] = [
     *((Neighbours.ADD_REMOVE, threshold, "many") for threshold in (1, 2, 3, 4)),

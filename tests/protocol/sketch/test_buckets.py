@@ -47,7 +47,7 @@ def test_the_hash_by_hand(buckets, salt):
     salt=st.binary(max_size=40),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_label_has_its_bucket_whoever_else_is_in_the_batch(labels, buckets, salt):
+def test_the_bucket_of_a_label_does_not_depend_on_the_batch(labels, buckets, salt):
     assert bucket_numbers(labels, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in labels]
 
 
@@ -97,7 +97,7 @@ def test_half_a_character_is_a_label_like_any_other():
     assert len({item_bytes(label) for label in ("\ud800", "\udc00", "\ud800x", "?")}) == 4
 
 
-def test_the_salt_changes_who_meets_whom():
+def test_the_salt_changes_which_labels_meet():
     labels = [f"word {i}" for i in range(3000)]
     first, second = (bucket_numbers(labels, 64, salt=salt) for salt in (b"one", b"two"))
     assert 10 < (first == second).sum() < 100

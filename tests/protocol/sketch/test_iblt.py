@@ -147,7 +147,7 @@ class TestRoundTrip:
         values.flags.writeable = False
         assert read(values, shape) == read(values, shape)
 
-    def test_the_order_is_that_of_the_bytes_whoever_came_first(self):
+    def test_the_order_is_that_of_the_bytes(self):
         shape = TableShape(capacity=len(STRANGE), label_bytes=64)
 
         ordered = sorted(set(map(str, STRANGE)), key=lambda text: text.encode("utf-8", "surrogatepass"))
@@ -174,7 +174,7 @@ class TestExactness:
         )
 
     def test_a_value_is_a_residue_and_may_be_anything(self):
-        """Somebody who lies about a count changes that count modulo 2^64, and nothing else."""
+        """A device that lies about a count changes that count modulo 2^64, and nothing else."""
         shape = TableShape(capacity=3, label_bytes=8)
         table = table_of({"a": 1, "b": 2}, shape)
         for claimed in (-5, 2**62, -(2**63)):
