@@ -1,6 +1,6 @@
 """A cohort of devices that mask, in this process or in a few forked ones, as an exchange for `masked_sum`.
 
-Messages travel as bytes, and each is counted. With several cores the devices are dealt to worker processes that own
+Messages travel as bytes. With several cores the devices are dealt to worker processes that own
 their sessions; the server stays here and adds masked inputs as they come, so memory does not grow with the number of
 devices times the length of a vector.
 """
@@ -8,15 +8,12 @@ devices times the length of a vector.
 from __future__ import annotations
 
 import multiprocessing
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
-
-import numpy as np
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import TO_DEVICE, TO_SERVER
@@ -43,22 +40,6 @@ _ENDED = (
 )
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes sent and received by each device in one stage."""
-
-    sent: Integers = field(repr=False)
-    received: Integers = field(repr=False)
-
-
-@dataclass(frozen=True)
-class CohortRun(MaskedSum):
-    """The sum, with the bytes and seconds of each stage; the time to rebuild secrets is a lap of its own."""
-
-    traffic: Mapping[str, Traffic]
-    seconds: Mapping[str, float]
-
-
 def run_cohort(
     terms: MaskingTerms,
     devices: int,
@@ -69,7 +50,7 @@ def run_cohort(
     identities: Mapping[int, Identity] | None = None,
     cores: int = 1,
     watch: Watch = lambda stage, to, device, message: None,
-) -> CohortRun:
+) -> MaskedSum:
     """One masked sum over the devices 0 to devices - 1. A device falls silent at the stage where `dropouts` has it.
 
     Raises RoundFailed when too few are left. `vector_of(i)` is called once, for each device that gets to mask.
@@ -88,10 +69,8 @@ def run_cohort(
     if terms.signed:
         directory = {device: identity.public for device, identity in everybody.identities.items()}
     with _dealt(everybody, cores) as exchange:
-        metered = _Metered(exchange, devices, watch)
-        total = masked_sum(terms, metered, source=source.fork("server"), directory=directory)
-        metered.lap("rebuild")
-    return CohortRun(**vars(total), traffic=metered.traffic, seconds=metered.seconds)
+        watched = _watched(exchange, watch)
+        return masked_sum(terms, watched, source=source.fork("server"), directory=directory)
 
 
 @dataclass
@@ -218,32 +197,16 @@ def _dealt(everybody: LocalDevices, cores: int) -> Iterator[Exchange]:
         yield _Forked(connections)
 
 
-class _Metered:
-    """Wraps an exchange; counts bytes by device, and seconds by stage, from the end of one to the end of the next."""
+def _watched(exchange: Exchange, watch: Watch) -> Exchange:
+    """The same exchange; `watch` is called with every message as it passes."""
 
-    def __init__(self, exchange: Exchange, devices: int, watch: Watch) -> None:
-        self._exchange, self._devices, self._watch = exchange, devices, watch
-        self._since = time.perf_counter()
-        self.traffic: dict[str, Traffic] = {}
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, stage: MaskingStage, messages: Messages | None) -> Messages:
-        sent, received = (np.zeros(self._devices, dtype=np.int64) for _ in range(2))
-        self.traffic[stage] = Traffic(sent, received)
-        asked = None if messages is None else self._counted(stage, TO_DEVICE, messages, received)
-        yield from self._counted(stage, TO_SERVER, self._exchange(stage, asked), sent)
-        self.lap(stage)
-
-    def lap(self, name: str) -> None:
-        """Record the seconds since the last lap under this name."""
-        now = time.perf_counter()
-        self.seconds[name] = now - self._since
-        self._since = now
-
-    def _counted(
-        self, stage: str, to: str, messages: Iterable[tuple[int, bytes]], counts: Integers
-    ) -> Messages:
+    def passing(stage: str, to: str, messages: Iterable[tuple[int, bytes]]) -> Messages:
         for device, message in messages:
-            counts[device] += len(message)
-            self._watch(stage, to, device, message)
+            watch(stage, to, device, message)
             yield device, message
+
+    def watched(stage: MaskingStage, messages: Messages | None) -> Messages:
+        asked = None if messages is None else passing(stage, TO_DEVICE, messages)
+        return passing(stage, TO_SERVER, exchange(stage, asked))
+
+    return watched

@@ -23,7 +23,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.collection import RoundReport, numbered
-from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
+from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
 
 _IN_MEMORY_BYTES = 1 << 28
@@ -40,18 +40,19 @@ DROPOUT_STAGES = (
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """A masked round's outcome: what the server saw, what only a simulation knows, and what the round took."""
+    """A masked round's outcome.
+
+    Args:
+        total: what the server saw.
+        exact: the same without the devices' noise, which only a simulation knows.
+        bytes_sent: the mean over participants that sent something.
+        report: what happened in the round.
+    """
 
     total: Total
     exact: Total = field(repr=False)
-    run: CohortRun = field(repr=False)
+    bytes_sent: int
     report: RoundReport = field(repr=False)
-
-    @property
-    def bytes_sent(self) -> int:
-        """The mean number of bytes that a participant sent."""
-        sent = np.sum([traffic.sent for traffic in self.run.traffic.values()], axis=0)
-        return round(float(sent[sent > 0].mean()))
 
 
 def masked_round(
@@ -100,7 +101,7 @@ def masked_round(
 
     total = read(run.values)
     report = watch.report(run, users=total.users)
-    return MaskedRound(total=total, exact=read(exact), run=run, report=report)
+    return MaskedRound(total=total, exact=read(exact), bytes_sent=watch.mean_bytes_sent(), report=report)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:

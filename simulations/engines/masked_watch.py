@@ -19,6 +19,7 @@ from fedhist.protocol.events import (
 )
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.encoding import read_residues, to_integers
+from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
@@ -26,7 +27,6 @@ from fedhist.protocol.rounds import Labels, ReleaseRequest
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
-from fedhist.simulations.engines.masked_cohort import CohortRun
 
 
 class MaskedWatch:
@@ -48,6 +48,7 @@ class MaskedWatch:
         self._answered: set[int] = set()
         self._size = 0
         self._participants = participants
+        self._bytes_sent = np.zeros(participants, dtype=np.int64)
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
         self._enter(MaskingStage.ADVERTISING)
@@ -64,9 +65,14 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
+            self._bytes_sent[device] += len(data)
             if stage == MaskingStage.MASKING and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
+
+    def mean_bytes_sent(self) -> int:
+        """The mean number of bytes that a participant sent in all stages, over those that sent something."""
+        return round(float(self._bytes_sent[self._bytes_sent > 0].mean()))
 
     def close(self) -> None:
         """End the last stage, whether it succeeded or failed."""
@@ -89,7 +95,7 @@ class MaskedWatch:
         )
         self._stage = None
 
-    def report(self, run: CohortRun, *, users: int) -> RoundReport:
+    def report(self, run: MaskedSum, *, users: int) -> RoundReport:
         """The report of the whole round, which the observer gets too."""
         names = {number: _name(number) for number in range(self._participants)}
         tell_left_out(self._observe, self._envelope, run.left_out, names)
