@@ -157,12 +157,6 @@ def test_means_beyond_the_ends_are_clamped() -> None:
     assert np.array_equal(rates[5:], np.full(4, 8.0))
 
 
-def test_rates_are_not_held_below_one_as_in_the_paper() -> None:
-    means = clipped_mean(np.array([3.0]), 2.0)
-    assert inverse_clipped_mean(means, 2.0, largest_rate=20.0) == pytest.approx(3.0)
-    assert inverse_clipped_mean(means, 2.0, largest_rate=1.0) == 1.0
-
-
 @pytest.mark.parametrize("threshold", THRESHOLDS)
 def test_a_higher_mean_never_gives_a_lower_rate(threshold: float) -> None:
     close = threshold * (1 - 2.0 ** -np.arange(1, 54))

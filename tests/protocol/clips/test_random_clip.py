@@ -230,8 +230,3 @@ def test_the_operating_systems_source(by_user, make_histograms):
     for kept in (first, second):
         assert kept.sum(axis=1).tolist() == [90] * 200
     assert (first != second).any()
-
-
-def test_two_users_alike_do_not_draw_alike(by_user, make_histograms):
-    kept = by_user(sum_random_clipped, make_histograms([[500, 500, 500]] * 200), 90, source=SeededSource(4))
-    assert len({tuple(row) for row in kept.tolist()}) > 100

@@ -11,12 +11,10 @@ import pytest
 
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import start
 from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState, Masked, Shared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SystemSource
 
 
 def secrets_of(state: DeviceState) -> list[bytes]:
@@ -218,10 +216,3 @@ class TestUniformity:
 def test_an_identity_does_not_show_its_key() -> None:
     identity = Identity(bytes(range(100, 132)), {})
     assert not leaks(repr(identity), [identity.secret])
-
-
-def test_the_operating_system_gives_distinct_advertisements(play: Any) -> None:
-    terms = play().terms
-    messages = {start(terms, 1, source=SystemSource())[1] for _ in range(5)}
-    assert len(messages) == 5
-    assert all(message[3] == Kind.ADVERTISEMENT for message in messages)

@@ -75,10 +75,6 @@ class TestACompleteGraph:
         assert isinstance(cohort.peek(ME, message(cohort, 7))[0], following)
         assert_too_few(cohort.peek(ME, message(cohort, 6)))
 
-    def test_a_state_that_was_stored_remembers(self, play: Any, limit: str) -> None:
-        cohort = play(9, **{limit: 8}).until("peers")
-        assert_too_few(cohort.peek(ME, peers(cohort, 6), restore(save(cohort.states[ME]))))
-
 
 class TestASparseGraph:
     def test_the_number_of_devices_is_what_it_sees(self, play: Any) -> None:
