@@ -43,15 +43,6 @@ _KEY_OF = struct.Struct(f"<Q{KEY_BYTES}s")
 _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
 _KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
-_KINDS: tuple[type[DeviceState], ...] = (
-    Advertised,
-    Shared,
-    Checked,
-    Masked,
-    Confirmed,
-    Finished,
-    Aborted,
-)
 _REASONS = tuple(AbortReason)
 
 
@@ -73,7 +64,7 @@ def restore(data: bytes) -> DeviceState:
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
     reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
-    state = _read(_KINDS[kind], MaskingTerms.from_bytes(terms), me, reader)
+    state = _READERS[_KINDS[kind]](reader, MaskingTerms.from_bytes(terms), me)
     reader.end()
     return state
 
@@ -101,19 +92,6 @@ def _fields(state: DeviceState) -> bytes:
             return bytes([_REASONS.index(state.reason)])
         case Finished():
             return b""
-
-
-def _read(kind: type[DeviceState], terms: MaskingTerms, me: int, reader: _StateReader) -> DeviceState:
-    readers: dict[type[DeviceState], Callable[[MaskingTerms, int], DeviceState]] = {
-        Advertised: reader.advertised,
-        Shared: reader.shared,
-        Checked: reader.checked,
-        Masked: reader.masked,
-        Confirmed: reader.confirmed,
-        Finished: Finished,
-        Aborted: reader.aborted,
-    }
-    return readers[kind](terms, me)
 
 
 def _parameters(parameters: GraphParameters) -> bytes:
@@ -220,3 +198,16 @@ class _StateReader(Reader):
         if reason >= len(_REASONS):
             raise DecodeError("a state that was aborted for no known reason")
         return Aborted(terms, me, _REASONS[reason])
+
+
+_READERS: dict[type[DeviceState], Callable[[_StateReader, MaskingTerms, int], DeviceState]] = {
+    Advertised: _StateReader.advertised,
+    Shared: _StateReader.shared,
+    Checked: _StateReader.checked,
+    Masked: _StateReader.masked,
+    Confirmed: _StateReader.confirmed,
+    Finished: lambda _, terms, me: Finished(terms, me),
+    Aborted: _StateReader.aborted,
+}
+_KINDS = tuple(_READERS)
+"""The place of a state here is its kind in the bytes."""
