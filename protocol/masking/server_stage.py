@@ -32,7 +32,7 @@ class Stage(ABC):
     def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
         self.terms = terms
         self.incidents = incidents
-        self._expected = expected
+        self.expected = expected
         self._heard: set[int] = set()
         self._ignored: dict[int, Rejection] = {}
         self._closed = False
@@ -47,7 +47,7 @@ class Stage(ABC):
         if self._closed:
             raise UnexpectedMessage(state=self, message=message)
         try:
-            if self._expected is not None and sender not in self._expected:
+            if self.expected is not None and sender not in self.expected:
                 raise Rejected(Rejection.STRANGER)
             if sender in self._heard:
                 raise Rejected(Rejection.DUPLICATE)
@@ -74,12 +74,6 @@ class Stage(ABC):
             raise UnexpectedMessage(state=self, message=None)
         self._closed = True
 
-    def _name_ignored(self) -> None:
-        """Name the expected devices that sent something, none of which could be taken."""
-        for sender, reason in self._ignored.items():
-            if sender in (self._expected or ()) and sender not in self._heard:
-                self.incidents.leave_out(reason, [sender])
-
     def _need(self, alive: int, needed: int) -> None:
         if alive < needed:
             raise self.incidents.too_few(self.name, alive=alive, needed=needed)
@@ -88,16 +82,20 @@ class Stage(ABC):
 class CohortStage(Stage):
     """A stage after the graph was drawn; `expected` are the devices that may still send something."""
 
+    expected: set[int]
+
     def __init__(self, cohort: Cohort, expected: set[int], incidents: Incidents) -> None:
         super().__init__(cohort.terms, expected, incidents)
         self.cohort = cohort
-        self.expected = expected
+
+    def _name_ignored(self) -> None:
+        """Name the expected devices that sent something, none of which could be taken."""
+        for sender, reason in self._ignored.items():
+            if sender in self.expected and sender not in self._heard:
+                self.incidents.leave_out(reason, [sender])
 
     def _with_enough_neighbours(self, devices: set[int]) -> set[int]:
-        """These devices without those that have fewer than t neighbours among them, until every one has t.
-
-        Nobody could rebuild the secrets of the others.
-        """
+        """These devices, less those with fewer than t neighbours among them, whose secrets could not be rebuilt."""
         cohort, kept = self.cohort, self.cohort.flags(devices)
         while True:
             enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
