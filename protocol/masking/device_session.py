@@ -81,11 +81,11 @@ def start(
         raise InvalidInput("the device's id is not an unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
     if terms.signed != (identity is not None):
         raise InvalidInput(
-            f"{'no identity in' if terms.signed else 'an identity outside of'} signed mode",
+            f"there is {'no identity in' if terms.signed else 'an identity outside of'} signed mode",
             allowed="an identity in signed mode, and only there",
         )
     if not 0 <= fewest <= MAX_DEVICES:
-        raise InvalidInput(f"a floor of {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
+        raise InvalidInput(f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
     state = Advertised(
         terms=terms,
         me=me,
@@ -347,7 +347,7 @@ def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[in
 def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
     if vector is None or len(vector) != terms.length:
         raise InvalidInput(
-            f"{'no vector' if vector is None else f'a vector of {len(vector)} values'} to mask",
+            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
             allowed=f"{terms.length} values once the server has named the peers",
         )
 

@@ -47,7 +47,7 @@ def to_residues(values: Integers, width: int) -> Residues:
     """A copy of the values modulo 2^width. Large ones wrap around: an error would reveal that there is one."""
     if values.dtype != np.int64 or values.ndim != 1:
         raise InvalidInput(
-            f"values of type {values.dtype} in {values.ndim} dimensions",
+            f"the values have the type {values.dtype} and {values.ndim} dimensions",
             allowed="a vector of 64-bit integers",
         )
     residues: Residues = values.view(np.uint64).astype(_TYPES[width][0])

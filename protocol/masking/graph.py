@@ -85,7 +85,7 @@ def parameters_for(devices: int, terms: MaskingTerms) -> GraphParameters:
     asked = terms.participants or devices
     if devices > asked:
         raise InvalidInput(
-            f"{devices} devices advertised where {asked} were asked", allowed=f"at most {asked}"
+            f"{devices} devices advertised where {asked} were asked", allowed=f"at most {asked} devices"
         )
     silent = max(share_of(asked, terms.dropout_share) - (asked - devices), 0)
     return _parameters(devices, share_of(asked, terms.corrupt_share), silent, terms.signed)

@@ -62,7 +62,7 @@ class KeyPair:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - slow
 
         if len(secret) != KEY_BYTES:
-            raise InvalidInput(f"a secret key of {len(secret)} bytes", allowed=f"{KEY_BYTES} bytes")
+            raise InvalidInput(f"a secret key has {len(secret)} bytes", allowed=f"{KEY_BYTES} bytes")
         key = X25519PrivateKey.from_private_bytes(secret)
         return cls(secret=secret, public=key.public_key().public_bytes_raw(), _key=key)
 
@@ -106,10 +106,10 @@ def _hkdf() -> tuple[type[HKDF], SHA256]:
 def check_public_key(public: bytes) -> None:
     """Raise BadKey unless these bytes may be an honest device's public key."""
     if len(public) != KEY_BYTES:
-        raise BadKey(f"a public key of {len(public)} bytes; allowed: {KEY_BYTES}")
+        raise BadKey(f"a public key has {len(public)} bytes; allowed: {KEY_BYTES} bytes")
     # X25519 ignores the highest bit.
     if public[:-1] + bytes([public[-1] & 0x7F]) in LOW_ORDER:
-        raise BadKey("a public key of low order")
+        raise BadKey("a public key has a low order")
 
 
 def commit(seed: bytes, context: bytes, device: int) -> bytes:
@@ -140,7 +140,7 @@ class Identity:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow
 
         if len(self.secret) != KEY_BYTES:
-            raise InvalidInput(f"an identity of {len(self.secret)} bytes", allowed=f"{KEY_BYTES} bytes")
+            raise InvalidInput(f"an identity has {len(self.secret)} bytes", allowed=f"{KEY_BYTES} bytes")
         return Ed25519PrivateKey.from_private_bytes(self.secret)
 
 

@@ -54,7 +54,7 @@ class CollectingAdvertisements(Stage):
     ) -> None:
         if terms.signed != (directory is not None):
             raise InvalidInput(
-                f"{'no directory in' if terms.signed else 'a directory outside of'} signed mode",
+                f"there is {'no directory in' if terms.signed else 'a directory outside of'} signed mode",
                 allowed="a directory in signed mode, and only there",
             )
         super().__init__(terms, None if directory is None else set(directory), Incidents())

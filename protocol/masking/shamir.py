@@ -29,10 +29,10 @@ _COEFFICIENT_BYTES = 48
 def split(secret: bytes, threshold: int, holders: int, *, source: Source) -> list[bytes]:
     """Shares of a secret at the points 1, 2, ..., holders."""
     if len(secret) != _SECRET_BYTES:
-        raise InvalidInput(f"a secret of {len(secret)} bytes", allowed=f"{_SECRET_BYTES} bytes")
+        raise InvalidInput(f"the secret has {len(secret)} bytes", allowed=f"{_SECRET_BYTES} bytes")
     if not 1 <= threshold <= holders:
         raise InvalidInput(
-            f"a threshold of {threshold} for {holders} shares", allowed="1 to the number of shares"
+            f"the threshold of {holders} shares is {threshold}", allowed="1 to the number of shares"
         )
     random = draw_bytes(_COEFFICIENT_BYTES * (threshold - 1), source=source)
     falling = [

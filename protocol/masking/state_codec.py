@@ -57,10 +57,10 @@ def restore(data: bytes) -> DeviceState:
     """The state in these bytes; DecodeError if they are damaged, or of another version."""
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(content) < _HEAD.size or content[:2] != _MAGIC:
-        raise DecodeError("the bytes are no state of a masking session")
+        raise DecodeError("the bytes are not the state of a masking session")
     _, version, kind, terms, me = _HEAD.unpack_from(content)
     if version != STATE_VERSION:
-        raise DecodeError(f"a state of version {version}; this side reads version {STATE_VERSION}")
+        raise DecodeError(f"the state has version {version}; this side reads version {STATE_VERSION}")
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
     reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
@@ -196,7 +196,7 @@ class _StateReader(Reader):
     def aborted(self, terms: MaskingTerms, me: int) -> Aborted:
         (reason,) = self.take(1)
         if reason >= len(_REASONS):
-            raise DecodeError("a state that was aborted for no known reason")
+            raise DecodeError("the state was aborted for an unknown reason")
         return Aborted(terms, me, _REASONS[reason])
 
 

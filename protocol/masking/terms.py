@@ -46,24 +46,24 @@ class MaskingTerms:
     def __post_init__(self) -> None:
         _check(
             len(self.session) == SESSION_BYTES,
-            f"a session of {len(self.session)} bytes",
+            f"the session has {len(self.session)} bytes",
             f"{SESSION_BYTES} bytes",
         )
         _check(
             1 <= self.length <= MAX_VECTOR_LENGTH,
-            f"a vector of {self.length} values",
+            f"a vector has {self.length} values",
             f"1 to {MAX_VECTOR_LENGTH}",
         )
-        _check(self.width in WIDTHS, f"values of {self.width} bits", "32 or 64")
+        _check(self.width in WIDTHS, f"a value has {self.width} bits", "32 or 64")
         for name in ("corrupt_share", "dropout_share"):
             value = getattr(self, name)
-            _check(0 <= value < 0.5, f"{name} = {value}", "0 or more, and less than one half")
+            _check(0 <= value < 0.5, f"{name} is {value}", "0 or more, and less than one half")
         low = self.minimum_survivors
-        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors = {low}", f"2 to {MAX_DEVICES}")
+        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors is {low}", f"2 to {MAX_DEVICES}")
         asked = self.participants
         _check(
             asked == 0 or low <= asked <= MAX_DEVICES,
-            f"participants = {asked}",
+            f"participants is {asked}",
             f"0, or {low} (minimum_survivors) to {MAX_DEVICES}",
         )
 

@@ -175,7 +175,9 @@ def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
     A large gamma costs no time: its integer part is that many tosses of exp(-1), up to the first failure.
     """
     if gamma < 0:
-        raise InvalidInput("exp(-gamma) is no probability for a negative gamma", allowed="gamma of 0 or more")
+        raise InvalidInput(
+            "gamma is negative, so exp(-gamma) is not a probability", allowed="gamma of 0 or more"
+        )
     whole, rest = divmod(gamma.numerator, gamma.denominator)
     if not all(_ends_odd(1, 1, 1, source) for _ in range(whole)):
         return False

@@ -166,4 +166,4 @@ def _keep_cycles(whole: Integers, kept: Integers, shares: int, source: Source) -
 
 def _check_shares(shares: int) -> None:
     if not 1 <= shares <= MAX_SHARES:
-        raise InvalidInput(f"noise in {shares} shares", allowed=f"1 to {MAX_SHARES} shares")
+        raise InvalidInput(f"the noise is split into {shares} shares", allowed=f"1 to {MAX_SHARES} shares")

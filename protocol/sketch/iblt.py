@@ -289,7 +289,7 @@ def _decoded(items: Integers) -> Decoded:
     order = np.lexsort((lengths, texts))
     texts, lengths = texts[order], lengths[order]
     if (np.char.str_len(texts) > lengths).any():
-        raise DecodeError("a key with bytes after its end")
+        raise DecodeError("a key has bytes after its end")
     plain = b"".join(
         [text.ljust(length, b"\0") for text, length in zip(texts.tolist(), lengths.tolist(), strict=True)]
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.errors import InvalidInput, TooFewSurvivors
-from fedhist.protocol.masking import wire
+from fedhist.protocol.masking import device_session, wire
 from fedhist.protocol.masking.device_session import start
 from fedhist.protocol.masking.device_states import Aborted, AbortReason, Confirmed, Finished
 from fedhist.protocol.masking.incidents import Rejection
@@ -150,12 +150,19 @@ class TestConfirmations:
             lambda s: {13: s[16]},
             lambda s: {999: s[16]},
         ],
-        ids=["forged-0", "forged-31", "forged-32", "forged-63", "of-another-device", "of-no-survivor"],
+        ids=["forged-0", "forged-31", "forged-32", "forged-63", "of-another-device", "of-a-stranger"],
     )
     def test_a_wrong_one(self, play: Any, change: Any) -> None:
         cohort, signatures = self.confirmed(play)
         message = self.unmask(cohort, signatures | change(signatures))
         assert reason_of(cohort.peek(ME, message)) is AbortReason.BAD_SIGNATURE
+
+    def test_a_right_one_of_a_device_that_is_no_survivor(self, play: Any) -> None:
+        cohort = play(7, signed=True).until("survivors")
+        state, _ = cohort.peek(ME, survivors(cohort, *cohort.ids[:6]))
+        signature = cohort.identities[28].sign(device_session._survivors_text(state))
+        message = self.unmask(cohort, {28: signature}, 28)
+        assert reason_of(cohort.peek(ME, message, state)) is AbortReason.BAD_SIGNATURE
 
     def test_those_of_another_session(self, play: Any) -> None:
         cohort, _ = self.confirmed(play)
