@@ -124,6 +124,7 @@ class TestTerms:
             {"dropout_share": 0.11},
             {"minimum_survivors": 3},
             {"signed": True},
+            {"participants": 9},
         ]
         assert len({MaskingTerms(**(base | change)).digest for change in changes}) == len(changes)
 
@@ -137,6 +138,7 @@ class TestTerms:
             {"dropout_share": -0.1},
             {"dropout_share": float("nan")},
             {"minimum_survivors": 1},
+            {"participants": 1},
         ],
         ids=str,
     )
