@@ -98,7 +98,7 @@ class SeededSource:
         blocks = np.empty((len(users), 2), dtype="<u8")
         blocks[:, 0] = users
         blocks[:, 1] = draw
-        encrypted = _aes_blocks(key, blocks.tobytes())
+        encrypted = aes_blocks(key, blocks.tobytes())
         return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)[::2]
 
     def _keystream(self, at_least: int) -> Words:
@@ -106,7 +106,7 @@ class SeededSource:
         counters = np.zeros((blocks, 2), dtype="<u8")
         counters[:, 0] = np.arange(self._next_block, self._next_block + blocks, dtype=np.uint64)
         self._next_block += blocks
-        encrypted = _aes_blocks(self._key, counters.tobytes())
+        encrypted = aes_blocks(self._key, counters.tobytes())
         return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -158,9 +158,9 @@ def _derive_key(tag: bytes, seed: int, path: tuple[str | int, ...]) -> bytes:
     return digest.digest()
 
 
-def _aes_blocks(key: bytes, blocks: bytes) -> bytes:
+def aes_blocks(key: bytes, blocks: bytes) -> bytes:
+    """AES-256 on each block of 16 bytes by itself: safe for distinct blocks, such as the counters of a stream."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - loads when drawn
 
-    # The blocks are distinct counters, so this is the keystream of counter mode with a counter that we choose.
-    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - counter mode by hand
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - block by block is what is wanted
     return encryptor.update(blocks) + encryptor.finalize()
