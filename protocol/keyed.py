@@ -35,7 +35,7 @@ def coalesce(keys: Integers, values: Integers) -> Keyed:
 
 
 def coalesce_dense(keys: Integers, values: Integers, key_space: int) -> Keyed:
-    """The same for keys below `key_space`, without a sort: fast if the space is not much larger than the keys are many.
+    """The same for keys below `key_space`, without a sort: for a space not much larger than the number of keys.
 
     Exact in doubles: a plan keeps all sums below 2^53.
     """

@@ -1,4 +1,4 @@
-"""Hypergeometric draws by inversion, vectorised. A draw depends on its own uniform number alone, not on its batch."""
+"""Hypergeometric draws by inversion, vectorised: one uniform number a draw, whatever else is in the batch."""
 
 from __future__ import annotations
 
