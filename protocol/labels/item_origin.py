@@ -17,7 +17,7 @@ class ItemOrigin(StrEnum):
     PUBLIC = "public"
     """A list from elsewhere, the column numbers of a matrix, or a synthetic population."""
     DATA = "data"
-    """Every item that some user has. Private over an open domain, where the release decides which keys are shown."""
+    """Every item that some user has. Harmless over an open domain, where the release decides which keys are shown."""
     TOP = "top"
     """The items with the largest totals. One user can change which, over an open domain too."""
 

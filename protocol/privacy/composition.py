@@ -166,7 +166,7 @@ class _Losses:
 
 
 def _few_groups(epsilons: Counter[float]) -> _Groups:
-    """The groups in order. If there are too many, neighbours take the largest of their epsilons, which is sound."""
+    """The groups in order. If there are too many, adjacent ones take the largest of their epsilons, which is sound."""
     distinct = sorted(epsilon for epsilon in epsilons if epsilon > 0)
     width = -(-len(distinct) // _MOST_GROUPS)
     shares = (distinct[start : start + width] for start in range(0, len(distinct), max(width, 1)))
