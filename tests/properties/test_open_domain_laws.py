@@ -31,7 +31,7 @@ EPSILON, DELTA = 2.0, 0.1
 def plan_for(release: str = "laplace-threshold-paper", **more: object) -> Plan:
     settings = {"users": USERS, "domain": "open", "epsilon": EPSILON, "delta": DELTA, "candidates": 8}
     settings |= {"min_threshold": 1.0, "max_threshold": float(LARGEST), "release": release}
-    return Plan(**(settings | more))  # type: ignore[arg-type]  # by name
+    return Plan(**(settings | more))
 
 
 def populations(number: int, *, seed: int = 5) -> Iterator[Counts]:

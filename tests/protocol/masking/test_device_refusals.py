@@ -233,7 +233,7 @@ class TestPeers:
         cohort = play().until("peers")
         for vector in (None, np.zeros(3, dtype=np.int64), np.zeros(4)):
             with pytest.raises(InvalidInput):
-                advance(cohort.states[ME], cohort.inbox[ME], source=SeededSource(1), vector=vector)  # type: ignore[arg-type]
+                advance(cohort.states[ME], cohort.inbox[ME], source=SeededSource(1), vector=vector)
 
 
 class TestUnmask:

@@ -34,7 +34,7 @@ def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mp
     """Where a falling function meets the target, by halving."""
     for _ in range(160):
         middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) > target else (low, middle)  # type: ignore[operator]  # a function
+        low, high = (middle, high) if function(middle) > target else (low, middle)
     return high
 
 
