@@ -24,16 +24,18 @@ import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fedhist.protocol.events import TO_SERVER
 from fedhist.protocol.masking.graph import parameters_for
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
+from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.quiet import quieten
 
 WIDTH = 32
@@ -70,9 +72,30 @@ def terms_for(length: int, *, signed: bool = False) -> MaskingTerms:
     return MaskingTerms(session=os.urandom(32), length=length, width=WIDTH, signed=signed)
 
 
-def ours(devices: int, length: int, *, cores: int = 1) -> CohortRun:
+class Meter:
+    """Counts the bytes that devices send and receive, and notes when each stage ended."""
+
+    def __init__(self) -> None:
+        self.sent = self.received = 0
+        self.ended = {"": time.perf_counter()}
+
+    def __call__(self, stage: str, to: str, device: int, message: bytes) -> None:
+        """Count a message."""
+        if to == TO_SERVER:
+            self.sent += len(message)
+        else:
+            self.received += len(message)
+        self.ended[stage] = time.perf_counter()
+
+    def seconds(self) -> dict[str, float]:
+        """By stage, from the end of one to the end of the next."""
+        return {stage: end - self.ended[before] for (before, _), (stage, end) in pairwise(self.ended.items())}
+
+
+def ours(devices: int, length: int, *, cores: int = 1) -> Meter:
     base = np.arange(length, dtype=np.int64) % 1000
     vectors = (base, -2 * base)
+    meter = Meter()
     run = run_cohort(
         terms_for(length),
         devices,
@@ -80,10 +103,12 @@ def ours(devices: int, length: int, *, cores: int = 1) -> CohortRun:
         source=SystemSource(),
         dropouts={"masking": range(devices // 10)},
         cores=cores,
+        watch=meter,
     )
+    meter.ended["rebuild"] = time.perf_counter()
     if not np.array_equal(run.values, sum(vectors[device % 2] for device in range(devices // 10, devices))):
         raise SystemExit("the sum is wrong")
-    return run
+    return meter
 
 
 def masks_of(devices: int) -> int:
@@ -176,18 +201,11 @@ def flowers(devices: int, length: int) -> None:
         raise SystemExit("Flower's sum is wrong or missing")
 
 
-def traffic(run: CohortRun) -> tuple[float, float]:
-    """Mean bytes that a device sends and receives."""
-    return (
-        float(sum(part.sent.mean() for part in run.traffic.values())),
-        float(sum(part.received.mean() for part in run.traffic.values())),
-    )
-
-
 def show(name: str, devices: int, length: int, found: Measured) -> None:
-    sent, received = traffic(found.value)
+    meter = found.value
+    sent, received = meter.sent / devices, meter.received / devices
     parameters = parameters_for(devices, terms_for(1))
-    stages = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.value.seconds.items())
+    stages = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in meter.seconds().items())
     print(
         f"{name:<12} n = {devices:>6,}  d = {length:>7,}  k/t {parameters.neighbours}/{parameters.threshold}"
         f"  CPU {found.cpu:7.2f} s  clock {found.wall:7.2f} s  {1e3 * found.wall / devices:6.2f} ms a device"

@@ -1,8 +1,8 @@
 """Whole numbers that are known modulo 2^width only, as every sum under masks is.
 
-A server that unmasks a sum can't tell what the participants put in. One of them may have added anything, so that the
+A server that unmasks a sum can't check what the participants put in. One of them may have added anything, so that the
 sum has wrapped around, or is about to: then one honest unit more or less turns the largest number into the smallest.
-To look at such a number before there is noise on it is to look at an exact comparison. So there are two ways to use
+Reading such a number before it is noised is therefore an exact comparison of users' data. So there are two ways to use
 one, and no third:
 
 - **Noise first.** (x + noise) mod 2^width, then `signed`. It is a function of x + noise alone, so the mechanism is a

@@ -8,10 +8,10 @@
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
     ├── BudgetExceeded          a ledger's limit, or a device's, would be passed
     ├── RoundFailed             a round ended without a result; nothing was released
-    │   ├── MaskingFailed       a masked sum stays masked; names who was left out of it
+    │   ├── MaskingFailed       a masked sum stays masked; names the participants that were left out
     │   │   ├── TooFewSurvivors masked inputs can't be unmasked safely, or at all
-    │   │   └── CorruptShares   a device's shares were no shares, or too many others lied about them
-    │   └── TableTooSmall       an open domain's table under masks had too little room, or noise said so
+    │   │   └── CorruptShares   a device sent wrong shares, or too many others lied about theirs
+    │   └── TableTooSmall       an open domain's table had too little room, by a noisy comparison
     └── ProtocolError
         ├── UnexpectedMessage   our own side took an illegal step
         └── PeerError           the other side sent something that we refuse
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 MAX_NAMED = 10
-"""How many participants a sentence names; attributes and reports have them all."""
+"""The most participants that a sentence names; attributes and reports have all of them."""
 
 
 class FedhistError(Exception):
@@ -36,7 +36,7 @@ class FedhistError(Exception):
 
 
 class InvalidInput(FedhistError, ValueError):
-    """The caller's mistake, told in one sentence: what was wrong, what is allowed, what to do."""
+    """The caller's mistake, in one sentence: what was wrong, what is allowed, what to do."""
 
     def __init__(self, problem: str, *, allowed: str, advice: str = "") -> None:
         self.problem = problem
@@ -72,8 +72,8 @@ class RoundFailed(FedhistError):
 class MaskingFailed(RoundFailed):
     """A masked sum that stays masked, and so does every input.
 
-    `left_out` has the ids of participants by the reason for which they are not in the sum, `complaints` those whose
-    boxes did not open by the one who says so.
+    `left_out` has the ids of participants by the reason why they are not in the sum, `complaints` the senders of boxes
+    that did not open by the participant that complained.
     """
 
     def __init__(self, problem: str, *, left_out: Mapping[str, tuple[int, ...]]) -> None:
@@ -106,21 +106,21 @@ class TooFewSurvivors(MaskingFailed):
 
 
 class CorruptShares(MaskingFailed):
-    """Secrets that no subset of the shares that came gives back; `owners` made the shares, others held them."""
+    """Secrets that the received shares do not give back; `owners` made these shares, and others held them."""
 
     def __init__(
         self, *, owners: Sequence[int], left_out: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
         self.owners = tuple(owners)
         super().__init__(
-            f"{len(self.owners)} mask secrets can't be rebuilt: the shares that came are corrupt; "
+            f"{len(self.owners)} mask secrets can't be rebuilt: the received shares are corrupt; "
             "nothing was unmasked or released",
             left_out={**(left_out or {}), "corrupt-shares": self.owners},
         )
 
 
 def names_by_reason(left_out: Mapping[str, Sequence[int]]) -> str:
-    """Participants by the reason for which they are left out, for a sentence: at most ten of each."""
+    """Participants by the reason why they are left out, for a sentence: at most ten a reason."""
     parts = []
     for reason, ids in sorted(left_out.items()):
         more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
@@ -129,7 +129,7 @@ def names_by_reason(left_out: Mapping[str, Sequence[int]]) -> str:
 
 
 class TableTooSmall(RoundFailed):
-    """A table without room, one that did not decode, or noise on the test for room: which of them can't be told."""
+    """A table was too small, or did not decode, or the noise on the comparison was large: these look the same."""
 
     def __init__(self, *, capacity: int) -> None:
         self.capacity = capacity
@@ -156,7 +156,7 @@ class PeerError(ProtocolError):
 
 
 class Refused(PeerError):
-    """A device declines a request. The reason is one of a fixed list and tells nothing of its data."""
+    """A device declines a request. The reason is one of a fixed list and reveals nothing of its data."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -164,7 +164,7 @@ class Refused(PeerError):
 
 
 class BadKey(PeerError):
-    """A public key of a wrong length, or one with which every agreement gives the same secret."""
+    """A public key of a wrong length, or one whose key agreements all give the same secret."""
 
 
 class DecodeError(PeerError):
@@ -172,4 +172,4 @@ class DecodeError(PeerError):
 
 
 class OutOfBounds(DecodeError):
-    """Values beyond what so many users can add up to under the plan."""
+    """Values larger than the sum that the declared users can reach under the plan."""

@@ -1,11 +1,11 @@
-"""What happened in a run: one frozen record for each thing that did, and its form in a trace.
+"""What happens in a run: one frozen record for each event, and its form in a trace.
 
     run       StateEntered · Charged · PhaseEnded · RunEnded
     round     RoundAsked · MessageSent · MessagesLeftOut · DroppedOut · RoundEnded
     secrets   Scored · Viewed              simulations only: a deployment never writes them
 
-Whoever runs a part of the protocol calls an `Observer` with them. Records that are not marked `simulation_only` hold
-what the plan fixes, what is released, and who answered: no sum, no score, nothing of a user.
+Each part of the protocol calls an `Observer` with its events. Records that are not marked `simulation_only` hold what
+the plan fixes, what is released, and which participants answered: no sum, no score, nothing of a user.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any, ClassVar
 from fedhist.protocol.errors import DecodeError
 
 TRACE_VERSION = 2
-"""The version of the records below. Another field or another meaning is another version."""
+"""The version of the records below. A change of a field or of its meaning is a new version."""
 
 TO_DEVICE, TO_SERVER = "device", "server"
 WHOLE_ROUND = ""
 """The stage of a round that has only one: ask, and be answered."""
+
+VALUES_SHOWN = 12
+"""How many values of a message a `Viewed` shows."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Charged(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
-    """A phase of the program ended; how long it took where the truth was asked for."""
+    """A phase of the program ended. Its seconds are known only in a run with the truth."""
 
     kind: ClassVar[str] = "phase"
     phase: str
@@ -73,7 +76,7 @@ class RunEnded(Event):
 
 @dataclass(frozen=True)
 class RoundAsked(Event):
-    """The server asks the cohort; the number of participants where it is known beforehand."""
+    """The server asks the cohort; `participants` is their number if it is known beforehand."""
 
     kind: ClassVar[str] = "asked"
     round: str
@@ -88,9 +91,9 @@ class MessageSent(Event):
 
     Args:
         round, stage: where in the protocol.
-        to: "device" or "server", whichever the message goes to.
+        to: "device" or "server": the receiver.
         participant: its name in this run.
-        size: in bytes; None where it would tell of data, or was not measured.
+        size: in bytes; None where it would reveal data, or was not measured.
         plan: the beginning of the hash of the plan that the message names.
     """
 
@@ -105,7 +108,7 @@ class MessageSent(Event):
 
 @dataclass(frozen=True)
 class MessagesLeftOut(Event):
-    """How many messages of a round and direction are not in the trace, and how many bytes they had, where known."""
+    """The number of messages of a round and direction that are not in the trace, and their bytes if known."""
 
     kind: ClassVar[str] = "left-out"
     round: str
@@ -117,7 +120,7 @@ class MessagesLeftOut(Event):
 
 @dataclass(frozen=True)
 class DroppedOut(Event):
-    """A participant whose answer is not in the sum, and why; a refusal with its reason, if it gave one."""
+    """A participant whose answer is not in the sum, and why; `refusal` is the reason that it gave, if any."""
 
     kind: ClassVar[str] = "drop-out"
     round: str
@@ -129,7 +132,7 @@ class DroppedOut(Event):
 
 @dataclass(frozen=True)
 class RoundEnded(Event):
-    """A round, or a stage of it, is over; its bytes and seconds where they may be told."""
+    """A round, or a stage of it, is over; bytes and seconds are None where they would reveal data."""
 
     kind: ClassVar[str] = "round"
     round: str
@@ -157,9 +160,9 @@ class Viewed(Event):
     """One device's message from both sides: what it had, and what reached the server. NOT private.
 
     Args:
-        round: which message.
-        participant: whose.
-        places: what each value is of: an item, or a bin of round 1.
+        round: the round of the message.
+        participant: its sender.
+        places: what each value counts: an item, or a bin of round 1.
         data: round 2: the user's own counts of these items, before clipping.
         had: the values of the message before it left the device.
         seen: the values as the server received them.
@@ -179,7 +182,7 @@ class Viewed(Event):
 
 @dataclass(frozen=True)
 class Heard(Event):
-    """How many participants have answered so far. For whoever watches; a trace does not keep it."""
+    """The number of participants that have answered so far. For progress bars; a trace does not keep it."""
 
     kind: ClassVar[str] = "heard"
     answered: int
@@ -207,11 +210,11 @@ EVENTS: Mapping[str, type[Event]] = {
 
 
 def ignore(event: Event) -> None:
-    """The observer that nobody listens to."""
+    """The observer that does nothing."""
 
 
 def read_event(record: Mapping[str, Any]) -> Event:
-    """The event in this record; DecodeError if it is none, lacks a field, has another, or one of a wrong type."""
+    """The event in this record. DecodeError if its kind is unknown, or its fields are not exactly the expected ones."""
     kind = record.get("event")
     if not isinstance(kind, str) or kind not in EVENTS:
         raise DecodeError("a record of no known event")
@@ -220,7 +223,7 @@ def read_event(record: Mapping[str, Any]) -> Event:
     given = set(record) - {"event"}
     if given != set(due):
         missing, more = sorted(set(due) - given), sorted(given - set(due))
-        raise DecodeError(f"a record of {kind!r} lacks {missing} and has {more} that nobody knows")
+        raise DecodeError(f"a record of {kind!r} has missing fields {missing} and unknown fields {more}")
     for name, annotation in due.items():
         if not _fits(record[name], annotation):
             raise DecodeError(f"the field {name} of a record of {kind!r} is not of type {annotation}")

@@ -37,5 +37,5 @@ class Threshold:
 
 
 def to_steps(value: float, bits: int) -> int:
-    """The multiple of the step that is nearest to the value."""
+    """The number of steps that is nearest to the value."""
     return round(Fraction(value) * (1 << bits))

@@ -26,13 +26,13 @@ class Histograms:
 
     User `first_user + i` holds `counts[offsets[i]:offsets[i + 1]]` of the items in the same places of `items`.
     Within a user an item stands once; counts are whole and not negative; a user's total is at most
-    MAX_USER_TOTAL. Whoever builds one from outside data checks that first (`checked`); shards of checked
-    histograms are views and need no second look.
+    MAX_USER_TOTAL. Data from outside goes through `validation.checked` first; shards of checked histograms are
+    views and need no second check.
 
     Args:
         offsets: where each user begins and, at the end, where the last one ends; the first need not be 0.
         items: item numbers below `domain_size`.
-        counts: how often the user has the item.
+        counts: the user's count of the item.
         domain_size: d, the number of items of the closed domain.
         first_user: the number of the first user in the whole population.
     """
@@ -45,12 +45,12 @@ class Histograms:
 
     @property
     def users(self) -> int:
-        """How many users these are."""
+        """The number of users."""
         return len(self.offsets) - 1
 
     @property
     def nonzeros(self) -> int:
-        """How many (user, item) pairs these are."""
+        """The number of (user, item) pairs."""
         return int(self.offsets[-1] - self.offsets[0])
 
     def user_numbers(self) -> Integers:
@@ -69,21 +69,21 @@ class Histograms:
 
 
 class Population(Protocol):
-    """All users of a simulation, or of one node, read shard by shard as often as wanted.
+    """All users of a simulation, or of one node. They can be read shard by shard any number of times.
 
     A population whose items have names has an attribute `labels` too, in the order of the item numbers.
     """
 
     @property
     def users(self) -> int:
-        """How many users there are."""
+        """The number of users."""
 
     @property
     def domain_size(self) -> int:
-        """How many different items there are."""
+        """The number of different items."""
 
     def shards(self) -> Iterator[Histograms]:
-        """The users in order, in pieces of a size that suits a cache; the same pieces each time."""
+        """The users in order, in pieces that fit in a cache; the same pieces each time."""
 
 
 def labels_of(population: Population) -> Labels | None:

@@ -13,19 +13,19 @@ _PENDING_ROWS = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """Rising, distinct keys and for each a row of whole values."""
+    """Rising, distinct keys, each with a row of whole values."""
 
     keys: Integers = field(repr=False)
     values: Integers = field(repr=False)
 
     @property
     def length(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self.keys)
 
 
 def coalesce(keys: Integers, values: Integers) -> Keyed:
-    """Equal keys added up, row by row; rows that sum to nothing stay."""
+    """The rows of equal keys added up; rows that sum to zero stay."""
     if len(keys) == 0:
         return Keyed(keys=keys, values=values)
     order = np.argsort(keys, kind="stable")

@@ -1,8 +1,8 @@
-"""Data from outside, checked once: after that every histogram is whole, not negative and inside its domain.
+"""Data from outside, checked once: after that all counts are whole, not negative, and of items in the domain.
 
-`checked` is the door. It makes a few passes over cache-sized pieces, so its temporaries stay small however
-many users there are, and it copies nothing that already has the right type and no repeated items. Its errors
-name the row and the place, never a count.
+`checked` makes a few passes over cache-sized pieces, so its temporaries stay small for any number of users, and it
+copies nothing that already has the right type and no repeated items. Its errors name the row and the column, never
+a count.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Histograms, Integers
 
-# Item numbers are stored in 32 bits, and a release holds one number for every item anyway.
-MAX_DOMAIN_SIZE = 2**31 - 1
+# Item numbers are stored in 32 bits. A plan allows far fewer items (`plan/checks.py`).
+MAX_COLUMNS = 2**31 - 1
 
 # A piece of this size and its temporaries stay in a core's cache.
 _PIECE = 1 << 17
@@ -33,22 +33,22 @@ def checked(
     domain_size: int,
     first_user: int = 0,
 ) -> Histograms:
-    """Histograms from compressed sparse rows that somebody else made, or an `InvalidPopulation`.
+    """Histograms from compressed sparse rows of unknown origin, or an `InvalidPopulation`.
 
-    Counts may have a floating-point or boolean type as long as every one is whole. An item that stands
-    several times in a user's row is summed; rows need not be sorted; a stored zero is fine. No count can pass
-    MAX_USER_TOTAL, so the counts and items that come back always have 32 bits. They can't be written to.
+    Counts may have a floating-point or boolean type as long as every one is whole. The counts of an item that a
+    row names several times are added up; rows need not be sorted; a stored zero is fine. No count can exceed
+    MAX_USER_TOTAL, so the counts and items of the result always have 32 bits. They are read-only.
 
     | what arrives | what happens |
     |---|---|
     | an empty row | a user without items |
-    | a row that names an item twice | one entry with the sum; all rows come back sorted by item |
+    | a row that names an item twice | one entry with the sum; then all rows are sorted by item |
     | 2.0 | 2 |
     | 2.5, -1, nan, inf | refused, with the row and the column |
     | no row at all, or no column | refused |
 
     Args:
-        offsets: where each user's entries begin, from 0, and last the number of entries.
+        offsets: where each user's entries begin, from 0; the last one is the number of entries.
         items: the item number of each entry.
         counts: the count of each entry.
         domain_size: d, the number of items.
@@ -80,7 +80,7 @@ def whole_counts(values: npt.NDArray[Any], place: Callable[[int], str]) -> npt.N
 
     Args:
         values: counts of any integer, floating-point or boolean type.
-        place: says in words where the entry of that number stands, for the error.
+        place: describes where an entry stands, for the error.
     """
     if values.dtype.kind not in "iufb":
         raise InvalidPopulation(
@@ -93,7 +93,7 @@ def whole_counts(values: npt.NDArray[Any], place: Callable[[int], str]) -> npt.N
         if piece.dtype.kind == "f":
             # The limit itself is no 16-bit or 32-bit floating-point number.
             piece = piece.astype(np.promote_types(piece.dtype, np.float64), copy=False)
-        # A nan fails the comparison with its minimum, so it never passes this gate.
+        # The minimum of a piece with a nan is nan, which fails this comparison.
         if bool(piece.min() >= 0) and bool(piece.max() <= MAX_USER_TOTAL) and _all_whole(piece):
             continue
         entry, kind = _first_wrong(piece)
@@ -133,10 +133,9 @@ def without_repeats(histograms: Histograms) -> Histograms:
 
 
 def user_blocks(offsets: npt.NDArray[np.integer], *, nonzeros: int, users: int) -> Iterator[tuple[int, int]]:
-    """Runs (start, stop) of consecutive users that together are all users, in order.
+    """All users in order, cut into runs (start, stop) of consecutive ones.
 
-    A run has at most `users` users and at most `nonzeros` entries, but never less than one user: somebody
-    with more entries than that is a run alone.
+    A run has at most `users` users and at most `nonzeros` entries; a user with more entries is a run alone.
     """
     last = len(offsets) - 1
     start = 0
@@ -171,10 +170,10 @@ def _check_shape(users: int, domain_size: int) -> None:
             allowed="at least one user",
             advice="check that the data is not empty",
         )
-    if not 1 <= domain_size <= MAX_DOMAIN_SIZE:
+    if not 1 <= domain_size <= MAX_COLUMNS:
         raise InvalidPopulation(
             f"the domain has {domain_size:,} items (columns)",
-            allowed=f"1 to {MAX_DOMAIN_SIZE:,} items",
+            allowed=f"1 to {MAX_COLUMNS:,} items",
             advice="check that rows are users and columns are items",
         )
 
@@ -224,7 +223,7 @@ def _all_whole(piece: npt.NDArray[Any]) -> bool:
 
 
 def _first_wrong(piece: npt.NDArray[Any]) -> tuple[int, str]:
-    """Where the first count stands that is not allowed, and what is wrong with it."""
+    """The place of the first count that is not allowed, and what is wrong with it."""
     faults: list[tuple[str, Flags]] = []
     if piece.dtype.kind == "f":
         faults.append(("not finite", ~np.isfinite(piece)))
@@ -255,7 +254,7 @@ def _check_totals(histograms: Histograms) -> None:
 
 
 def _has_repeats(histograms: Histograms) -> bool:
-    """Whether some user's row names an item twice. Rows in rising order, as usual, need no sort to tell."""
+    """Whether some user's row names an item twice. Rows in rising order, the usual case, need no sort."""
     for start, stop in user_blocks(histograms.offsets, nonzeros=_PIECE, users=_PIECE):
         if _rows_rise(histograms, start, stop):
             continue
@@ -278,7 +277,7 @@ def _rows_rise(histograms: Histograms, start: int, stop: int) -> bool:
 
 
 def _keys(histograms: Histograms, start: int, stop: int) -> tuple[Integers, slice]:
-    """For each entry of these users a number that tells its user and its item; and where the entries are."""
+    """A number for each entry of these users that stands for its user and item; and where the entries are."""
     offsets = histograms.offsets[start : stop + 1]
     rows = np.repeat(np.arange(stop - start, dtype=np.int64), np.diff(offsets))
     entries = slice(int(offsets[0]), int(offsets[-1]))

@@ -1,4 +1,4 @@
-"""A masked sum over a cohort: the stages of the masking session, over whatever carries the messages."""
+"""A masked sum over a cohort: the one driver of the masking session's stages, over any exchange of messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements, ServerStage
 from fedhist.protocol.masking.server_stage import Messages
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 
@@ -15,10 +16,11 @@ from fedhist.protocol.privacy.randomness import Source
 class Exchange(Protocol):
     """One exchange of messages with the cohort."""
 
-    def __call__(self, stage: str, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
-        """Send each participant its message, and yield the answers as they come, with who sent them.
+    def __call__(self, stage: MaskingStage, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
+        """Send each participant its message, and yield (participant, answer) as the answers come.
 
-        Who does not answer is missing. In the first stage `messages` is None: everybody is asked to advertise keys.
+        A participant that does not answer is left out. In the first stage `messages` is None: all participants are
+        asked to advertise keys.
         """
 
 
@@ -30,7 +32,7 @@ def masked_sum(
     directory: Mapping[int, bytes] | None = None,
     on_ignored: Callable[[int], None] = lambda sender: None,
 ) -> MaskedSum:
-    """The sum over the participants that stayed. Raises RoundFailed when too few did; then nothing was unmasked.
+    """The sum over the participants that stayed. Raises RoundFailed when these are too few; then nothing was unmasked.
 
     Args:
         terms: what both sides agree on.

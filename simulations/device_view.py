@@ -6,13 +6,10 @@ import numpy as np
 
 from fedhist.client.device import answer
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
-from fedhist.protocol.events import Viewed
+from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Histograms, Population, names_of
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round
-
-VALUES_SHOWN = 12
-"""The number of values of a message that a view shows."""
 
 _SAMPLE_RANK = 0.985
 

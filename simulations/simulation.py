@@ -16,7 +16,7 @@ from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
-from fedhist.protocol.labels.item_origin import check_public, origin_of
+from fedhist.protocol.labels.item_origin import check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -200,9 +200,9 @@ def simulate(
     """
     origin = origin_of(population)
     if not truth:
-        check_public(origin, plan.domain, where="a run without the truth (truth=False)")
+        check_public_items(origin, plan.domain, where="a run without the truth (truth=False)")
     if journal is not None:
-        check_public(origin, plan.domain, where="a ledger (journal)")
+        check_public_items(origin, plan.domain, where="a ledger (journal)")
     _check_fits(population, plan)
     if truth:
         check_labels(population, plan)

@@ -19,7 +19,7 @@ from fedhist.commands.summary import print_notes, print_result, print_trials, st
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.labels.item_origin import ItemOrigin, check_public, origin_of
+from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Charge
@@ -198,7 +198,7 @@ def _check_items(options: Options, origin: ItemOrigin) -> None:
     """Refuse items that were read off the data where a private release is asked for."""
     for flag, given in (("--ledger", options.ledger is not None), ("--no-truth", not options.truth)):
         if given:
-            check_public(origin, "open" if options.open_domain else "closed", where=flag)
+            check_public_items(origin, "open" if options.open_domain else "closed", where=flag)
 
 
 def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:

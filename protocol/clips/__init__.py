@@ -1,1 +1,1 @@
-"""How a user's histogram is cut to a bound, and what that does to sums."""
+"""How a user's histogram is clipped to a bound, and what that does to sums."""

@@ -34,7 +34,7 @@ def user_squares(histograms: Histograms) -> Integers:
 
 
 def is_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm) -> Flags:
-    """Which users lie above the bound, decided in whole numbers."""
+    """Which users are above the bound, decided in whole numbers."""
     if norm is Norm.L1:
         return user_totals(histograms) > threshold.floor
     return user_squares(histograms) > threshold.square_floor
@@ -152,7 +152,7 @@ def row_sums(values: AnyIntegers, offsets: AnyIntegers) -> Integers:
 
 
 def running_totals(counts: AnyIntegers, offsets: AnyIntegers) -> Integers:
-    """S_j: the sum of a user's counts up to and with entry j. Offsets start at 0."""
+    """S_j: the sum of a user's counts up to and including entry j. Offsets start at 0."""
     running = np.cumsum(counts, dtype=np.int64)
     before = np.concatenate([[0], running])[offsets[:-1]]
     since_start: Integers = running - np.repeat(before, np.diff(offsets))
@@ -161,7 +161,7 @@ def running_totals(counts: AnyIntegers, offsets: AnyIntegers) -> Integers:
 
 def sum_by_item(values: Integers, items: AnyIntegers, domain_size: int) -> Integers:
     """The exact sum of the values of each item."""
-    from scipy.sparse import csr_array  # noqa: PLC0415 - loads when a histogram is summed
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow
 
     # One long row: its transpose times (1) adds values by item in exact 64-bit integers, faster than bincount.
     # Its end has the type of the items where it fits, or scipy would copy them.

@@ -9,7 +9,7 @@ import numpy as np
 from fedhist.protocol.histograms import Flags, Floats, Integers
 
 _TABLE_SIZE = 1 << 16
-# Below this no probability is left that a double could still subtract.
+# Probabilities below this no longer change a double.
 _NOTHING_LEFT = 1e-20
 _FEW_CELLS = 1 << 11
 _CELLS = 1 << 17
@@ -17,7 +17,7 @@ _MOST_VALUES = 64
 
 
 def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: Floats) -> Integers:
-    """How many of `draws` balls drawn without replacement from `good` + `bad` balls are good.
+    """The number of good balls among `draws` balls drawn without replacement from `good` + `bad` ones.
 
     Chop-down search outwards from the mode (Kachitvichyanukul & Schmeiser 1985, without their approximations): the
     probabilities are subtracted from the uniform number in the order mode, mode + 1, mode - 1, ... until it is used up.
@@ -49,15 +49,15 @@ def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: 
 
 
 def _values_at_once(draws: int, passed: int) -> int:
-    """How many values to look at next: many if the draws are few, as then it is the calls that cost.
+    """The number of values to look at next: many if the draws are few, because then the calls dominate the cost.
 
-    Draws that have come far will go some way further, but no more cells than a cache holds.
+    Draws that needed many values will need more, so the number grows, up to the cells that a cache holds.
     """
     return max(1, min(max(_FEW_CELLS, min(passed * draws // 4, _CELLS)) // draws, _MOST_VALUES))
 
 
 class _Search:
-    """The next values, by turns above and below the mode, and their probabilities by recurrence.
+    """The next values, alternately above and below the mode, and their probabilities by recurrence.
 
     A value outside the support has probability 0.
     """
@@ -73,8 +73,8 @@ class _Search:
     def following(self, count: int) -> tuple[Floats, Floats]:
         """The next `count` values above and below, and their probabilities: shape (2 count, draws).
 
-        Products are taken one after the other, as all sums here, so that no bit depends on `count`, that is on what
-        else is in the batch. Probabilities that come after a pair which is next to nothing are 0.
+        Products and sums are taken one after the other, so that no bit depends on `count` and thus on the rest of
+        the batch. Probabilities after a negligible pair are 0.
         """
         steps = np.arange(1.0, count + 1)[:, np.newaxis]
         above, below = self._above + steps, self._below - steps
@@ -99,7 +99,7 @@ class _Search:
 
 
 def _modes(good: Integers, bad: Integers, draws: Integers) -> Integers:
-    # In doubles: the product passes 2^63. Any start inside the support would do.
+    # In doubles, because the product may exceed 2^63. Any start inside the support would do.
     mode = np.floor((draws + 1.0) * (good + 1.0) / (good + bad + 2.0)).astype(np.int64)
     inside: Integers = np.clip(mode, np.maximum(0, draws - bad), np.minimum(good, draws))
     return inside
@@ -114,7 +114,7 @@ def _log_choose(total: Integers, part: Integers) -> Floats:
 
 
 def _log_factorial(values: Integers) -> Floats:
-    # The table holds what the function gives, so that nobody's draw depends on the largest value in the batch.
+    # The table holds what the function returns, so that no draw depends on the largest value in the batch.
     if len(values) == 0 or int(values.max()) < _TABLE_SIZE:
         return _table()[values]
     return _log_factorial_function(values)
@@ -126,7 +126,7 @@ def _table() -> Floats:
 
 
 def _log_factorial_function(values: Integers) -> Floats:
-    from scipy.special import gammaln  # noqa: PLC0415 - loads when something is drawn
+    from scipy.special import gammaln  # noqa: PLC0415 - slow
 
     logarithms: Floats = gammaln(values + 1.0)
     return logarithms

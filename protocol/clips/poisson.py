@@ -1,8 +1,8 @@
 """Undoing the bias of clipping when counts are Poisson: Liu et al., Algorithm 5 and its appendix.
 
 If every user's count of an item is Poisson with one common rate, the mean of the clipped counts is
-h(rate) = E[min(X, C)], and n h^-1(released sum / n) restores the total that clipping hid. This only looks at
-what was released already, so it costs no privacy. It holds for one count, or for each item by itself if each
+h(rate) = E[min(X, C)], and n h^-1(released sum / n) restores the total that clipping hid. This uses only what
+was released already, so it costs no privacy. It holds for one count, or for each item by itself if each
 item was clipped by itself; it does not hold for a histogram that was clipped by its norm as a whole (the
 appendix's second extension, which has no such formula).
 
@@ -20,8 +20,8 @@ their mean. Outside of that:
 
 Examples: a mean of 2 at C = 2 gives 1.46 clipped and 2.00 debiased if rates are alike, but 0.72 and 0.77 if
 they are Gamma with shape 1/4: hardly a gain. If 90 % of the users have the item once and nobody twice, C = 1
-loses nothing and debiasing turns 0.9 into 2.3. `debiased_standard_error` sees the last row of the table; no
-post-processing can see the second and the third, because the released sum does not tell how users differ.
+loses nothing and debiasing turns 0.9 into 2.3. `debiased_standard_error` detects the last row of the table; no
+post-processing can detect the second and the third, because the released sum does not show how users differ.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def clipped_mean(rates: Floats, threshold: float) -> Floats:
         rates: finite, not negative, of any shape.
         threshold: C, in counts.
     """
-    from scipy.special import gammainc  # noqa: PLC0415 - loads when somebody debiases
+    from scipy.special import gammainc  # noqa: PLC0415 - slow
 
     whole = math.floor(threshold)
     return np.asarray(rates * _at_most(whole - 1, rates) + threshold * gammainc(whole + 1, rates))
@@ -83,7 +83,7 @@ def clipped_mean_slope(rates: Floats, threshold: float) -> Floats:
 
 
 def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float) -> Floats:
-    """The rate whose clipped mean is this: h^-1, for means as noise may have left them.
+    """The rate with this clipped mean: h^-1, also for noisy means that no rate has.
 
     Deviation: h^-1 exists on [0, C) only, so means are clamped to [0, h(largest_rate)] and rates lie in
     [0, largest_rate]. The paper clamps the rate to [0, 1], which is right only if the true mean is at most 1.
@@ -93,19 +93,19 @@ def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float
     | 0 or below                    | 0                                                          |
     | h(largest_rate) or above      | largest_rate                                               |
     | within rounding of C          | the least rate found that explains it up to rounding       |
-    | any, with a threshold of 0    | 0: such a threshold says nothing                           |
+    | any, with a threshold of 0    | 0: the sum carries no information                          |
     | nan                           | refused                                                    |
 
     Args:
         means: means per user of clipped counts, of any shape; infinite ones are clamped like others.
         threshold: C, in counts.
-        largest_rate: the most that a user may expect; public knowledge, not taken from the data.
+        largest_rate: the largest rate that a user may have; public, not taken from the data.
     """
     _check_threshold(threshold)
     _check_largest_rate(largest_rate)
     given = np.asarray(means, dtype=np.float64)
     if np.isnan(given).any():
-        raise InvalidInput("a mean to be debiased is not a number", allowed="numbers, infinite ones included")
+        raise InvalidInput("a mean to be debiased is nan", allowed="numbers, infinite ones included")
     ceiling = float(clipped_mean(np.asarray(largest_rate, dtype=np.float64), threshold))
     targets = np.clip(given, 0.0, ceiling).ravel()
     rates = np.where(targets > 0, float(largest_rate), 0.0)
@@ -118,7 +118,7 @@ def debias_poisson(values: Floats, *, users: int, threshold: float, largest_rate
     """Released sums of clipped counts, with the bias of clipping undone: g(y) = n h^-1(y / n), item by item.
 
     Liu et al., Algorithm 5, line 4. Results lie between 0 and users * largest_rate and are never below the
-    released value unless that was beyond one of these ends. The head of this module tells when not to use it.
+    released value unless that was beyond one of these ends. The top of this module says when not to use it.
 
     Deviation: a clamped h^-1 and any C from 0, see `inverse_clipped_mean` and `clipped_mean`.
 
@@ -126,7 +126,7 @@ def debias_poisson(values: Floats, *, users: int, threshold: float, largest_rate
         values: noised sums over users of min(count, C), in counts, one for each item.
         users: n, which is public.
         threshold: C, in counts: what each user's count of each item was clipped to.
-        largest_rate: the most that a user may expect of one item.
+        largest_rate: the largest rate that a user may have for one item.
     """
     return np.asarray(users * _rates(values, users=users, threshold=threshold, largest_rate=largest_rate))
 
@@ -134,7 +134,7 @@ def debias_poisson(values: Floats, *, users: int, threshold: float, largest_rate
 def debiased_standard_error(
     values: Floats, *, users: int, threshold: float, standard_error: float, largest_rate: float
 ) -> Floats:
-    """What debiasing makes of the released values' standard error: standard_error / h'(rate), item by item.
+    """The standard error of debiased values: standard_error / h'(rate), item by item.
 
     The delta method: g(y) = n h^-1(y / n) has the slope 1 / h'. Where this exceeds what debiasing adds to a
     value, the correction is mostly noise and the clipped value is likely the nearer one; g is convex, so on
@@ -149,7 +149,7 @@ def debiased_standard_error(
         threshold: C, in counts.
         standard_error: of a released value, in counts. Laplace noise of scale b has sqrt(2) b, not the b that
             stands in the paper's theorems; add the spread of users' own counts if the rate is what is wanted.
-        largest_rate: the most that a user may expect of one item.
+        largest_rate: the largest rate that a user may have for one item.
     """
     if not (math.isfinite(standard_error) and standard_error >= 0):
         raise InvalidInput(f"the standard error is {standard_error!r}", allowed="a finite number from 0")
@@ -201,7 +201,7 @@ def _solve(targets: Floats, threshold: float, largest_rate: float) -> Floats:
 
 def _at_most(count: int, rates: Floats) -> Floats:
     """P(X <= count) for X ~ Poisson(rate)."""
-    from scipy.special import gammaincc  # noqa: PLC0415 - loads when somebody debiases
+    from scipy.special import gammaincc  # noqa: PLC0415 - slow
 
     return np.asarray(gammaincc(count + 1, rates)) if count >= 0 else np.zeros_like(rates)
 
@@ -216,5 +216,5 @@ def _check_largest_rate(largest_rate: float) -> None:
         raise InvalidInput(
             f"the largest rate is {largest_rate!r}",
             allowed="a finite number above 0",
-            advice="give the most of one item that a user may be expected to have",
+            advice="give the largest count of one item that a user may have on average",
         )

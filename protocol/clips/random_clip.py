@@ -29,10 +29,10 @@ def sum_random_clipped(histograms: Histograms, threshold: int, *, source: Source
 
 
 def _sample(above: Histograms, threshold: int, users: Integers, source: Source) -> Integers:
-    """How many of each entry are kept when every user keeps `threshold` of their items.
+    """The number kept of each entry when every user keeps `threshold` of their items.
 
-    A user's entries are halved again and again; how many of the kept items fall into the first half is hypergeometric
-    given how many fall into both. All halves of one level, of all users, are one batch. The draw at a place between
+    A user's entries are halved again and again. Given the number of kept items in both halves together, their number in
+    the first half is hypergeometric. All halves of one level, of all users, are one batch. The draw at a place between
     two entries is the user's draw of that number, so it does not depend on the batch.
     """
     counts = above.counts

@@ -1,1 +1,1 @@
-"""What items are called, and where their list came from."""
+"""The names of items, and where the list of them comes from."""

@@ -7,13 +7,13 @@ from typing import BinaryIO
 from fedhist.protocol.errors import InvalidFile
 
 MAX_ITEMS_BYTES = 1 << 30
-"""The largest list."""
+"""The largest file that is read as a list."""
 
 _PIECE = 1 << 20
 
 
 def read_list(file: BinaryIO) -> bytes:
-    """The content of a list's file, in pieces, up to a little beyond the limit: it may have no end."""
+    """The content of a list's file, up to a little beyond the limit: a device or pipe may never end."""
     content = bytearray()
     while len(content) <= MAX_ITEMS_BYTES and (piece := file.read(_PIECE)):
         content += piece
@@ -25,18 +25,19 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
 
     Args:
         data: the file's content.
-        name: what the file is called, for the error.
+        name: the file's name, for the error.
     """
     if len(data) > MAX_ITEMS_BYTES:
         raise InvalidFile(f"{name} is too large for a list of items", allowed="up to 1 GiB")
     try:
-        # Some editors put a mark before the first line, which is no part of an item.
+        # Some editors write a byte order mark before the first line. It is not part of an item.
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise unreadable(name) from None
     items = [line for line in text.split("\n") if line]
     if not items or len(set(items)) != len(items):
-        raise InvalidFile(f"{name} has no items or one of them twice", allowed="one item a line, each once")
+        problem = "has an item twice" if items else "has no items"
+        raise InvalidFile(f"{name} {problem}", allowed="one item a line, each once")
     return items
 
 

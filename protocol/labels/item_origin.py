@@ -1,4 +1,4 @@
-"""Where a population's list of items comes from. One that was read off the data tells what somebody has."""
+"""Where a population's list of items comes from. A list that was read off the data reveals what users have."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class ItemOrigin(StrEnum):
-    """What decided which items there are."""
+    """Where the list of items comes from."""
 
     PUBLIC = "public"
-    """A list that was given, the numbers of a matrix's columns, or a synthetic population."""
+    """A list from elsewhere, the column numbers of a matrix, or a synthetic population."""
     DATA = "data"
-    """Every item that somebody has. Harmless over an open domain, whose release decides which keys are shown."""
+    """Every item that some user has. Harmless over an open domain, where the release decides which keys are shown."""
     TOP = "top"
-    """The items with the largest totals. One user can decide which, over an open domain too."""
+    """The items with the largest totals. One user can change which, over an open domain too."""
 
     def tells(self, domain: str) -> bool:
         """Whether a release over these items, of an open or closed domain, is not private, whatever noise it has."""
@@ -37,12 +37,12 @@ class ItemOrigin(StrEnum):
 
 
 def origin_of(population: Population) -> ItemOrigin:
-    """Where the items come from; public unless the population says otherwise."""
+    """Where the items come from: public if the population does not say."""
     origin: ItemOrigin = getattr(population, "item_origin", ItemOrigin.PUBLIC)
     return origin
 
 
-def check_public(origin: ItemOrigin, domain: str, *, where: str) -> None:
+def check_public_items(origin: ItemOrigin, domain: str, *, where: str) -> None:
     """Refuse items that were read off the data where a private release is asked for.
 
     Args:

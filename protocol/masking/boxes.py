@@ -52,17 +52,17 @@ def seal_all(
 
 
 def open_box(box: bytes, *, key: bytes, sender: int, me: int, context: bytes) -> SharePair:
-    """The two shares in a box from this sender; DecodeError unless it was sealed for me in this session."""
+    """The two shares in a box. DecodeError unless this sender sealed it for me in this session."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - slow
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow
 
     if len(box) != BOX_BYTES:
-        raise DecodeError("a box of another length")
+        raise DecodeError(f"a box of {len(box)} bytes where {BOX_BYTES} are due")
     aad = _AAD_TAG + context + _IDS.pack(sender, me)
     try:
         shares = AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], aad)
     except InvalidTag:
-        raise DecodeError("a box that does not open") from None
+        raise DecodeError("the box does not open with this pair's key") from None
     pair = shares[:SHARE_BYTES], shares[SHARE_BYTES:]
     for share in pair:
         check_share(share)

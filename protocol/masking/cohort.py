@@ -1,4 +1,4 @@
-"""The devices of one masked sum as the server sees them: their keys, and who neighbours whom."""
+"""The devices of one masked sum as the server sees them: their keys, and who is whose neighbour."""
 
 from __future__ import annotations
 
@@ -15,13 +15,27 @@ from fedhist.protocol.masking.wire import Advertisement
 
 
 class Cohort:
-    """Who advertised, and the graph over them. Devices are numbered in the order of their ids."""
+    """The devices that advertised, and the graph over them. Devices are numbered in the order of their ids.
+
+    Args:
+        terms: what both sides agree on.
+        bodies: the devices' advertisements, by id.
+        directory: in signed mode, the devices' lasting public keys, by id.
+        parameters: of the graph.
+        salt: of the graph.
+    """
 
     def __init__(
-        self, terms: MaskingTerms, bodies: Mapping[int, bytes], parameters: GraphParameters, salt: bytes
+        self,
+        terms: MaskingTerms,
+        bodies: Mapping[int, bytes],
+        directory: Mapping[int, bytes],
+        parameters: GraphParameters,
+        salt: bytes,
     ) -> None:
         self.terms = terms
         self.bodies = bodies
+        self.directory = directory
         self.parameters = parameters
         self.ids = sorted(bodies)
         self.number = {device: number for number, device in enumerate(self.ids)}
@@ -29,7 +43,7 @@ class Cohort:
 
     @cached_property
     def adjacency(self) -> Positions:
-        """The numbers of everybody's neighbours, one ascending row each."""
+        """The numbers of each device's neighbours, one ascending row a device."""
         return self._graph.all_neighbours()
 
     def neighbours(self, device: int) -> list[int]:
@@ -41,7 +55,7 @@ class Cohort:
         return int(np.searchsorted(self.adjacency[self.number[owner]], self.number[holder])) + 1
 
     def flags(self, devices: set[int]) -> Flags:
-        """Whether each device is one of these."""
+        """For each device of the cohort, whether it is one of these."""
         return np.fromiter((device in devices for device in self.ids), dtype=np.bool_, count=len(self.ids))
 
     def advertisement(self, device: int) -> Advertisement:

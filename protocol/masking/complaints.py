@@ -1,11 +1,11 @@
-"""Whom to leave out when devices say that boxes of others do not open.
+"""Which devices to leave out when some say that the boxes of others do not open.
 
 A complaint has two sides and the server can't look into the box, so it can't tell a sender of garbage from a liar. It
 leaves devices out until no complaint is left between two that stay: each time the device with the most complaints, as
 accused or as accuser. A sender of garbage is the centre of a star of complaints, and so is a liar that accuses
-everybody: one of these is left out and nobody else. Among equals it is the one that more accuse, then the smallest id.
+everybody: such a device is left out and no other. Ties go to the device with more accusers, then to the smallest id.
 
-*How many honest devices b bad ones can get left out.* Every complaint has a bad device on one side, so an honest device
+*How many honest devices can b bad ones get left out?* Every complaint has a bad device on one side, so an honest device
 has at most b. When the most complaints of any device are D, at most b D are left, and to leave an honest device out
 then settles D of them. So the numbers r_j of honest devices that are left out with j complaints obey
 r_1 + 2 r_2 + ... + D r_D <= b D for every D up to b. Their sum is largest when all of these are equalities, r_j = b/j:
@@ -21,9 +21,9 @@ from fedhist.protocol.masking.incidents import LeftOut
 
 
 def devices_to_leave_out(complaints: Mapping[int, Collection[int]]) -> dict[int, LeftOut]:
-    """The devices to leave out, and on which side of the complaints they were; `complaints` has the accused by accuser.
+    """The devices to leave out, with the reason; `complaints` has the accused by accuser.
 
-    Between two devices there is one complaint at most: that both accuse each other counts once.
+    There is at most one complaint between two devices: if both accuse each other, it counts once.
     """
     accusers: dict[int, set[int]] = {}
     accused: dict[int, set[int]] = {}
@@ -44,7 +44,7 @@ def devices_to_leave_out(complaints: Mapping[int, Collection[int]]) -> dict[int,
         found = heappop(order)
         device = found[-1]
         if device in gone or found != place(device):
-            continue  # has moved down, and is in the queue again
+            continue  # an outdated entry: the device is in the queue again, further down
         if found[0] == 0:
             break
         against, by = accusers.pop(device, nobody), accused.pop(device, nobody)

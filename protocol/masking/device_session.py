@@ -39,7 +39,7 @@ from fedhist.protocol.masking.keys import (
     Identity,
     KeyPair,
     advertisement_text,
-    check_public,
+    check_public_key,
     commit,
     derive,
     draw_bytes,
@@ -78,11 +78,14 @@ def start(
         fewest: the device's own floor. It gives up when it sees fewer participants than that, itself included.
     """
     if not 0 <= me <= MAX_ID:
-        raise InvalidInput("an id that is no unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
+        raise InvalidInput("the device's id is not an unsigned 64-bit number", allowed=f"0 to {MAX_ID}")
     if terms.signed != (identity is not None):
-        raise InvalidInput("an identity and the mode do not go together", allowed="one in signed mode only")
+        raise InvalidInput(
+            f"there is {'no identity in' if terms.signed else 'an identity outside of'} signed mode",
+            allowed="an identity in signed mode, and only there",
+        )
     if not 0 <= fewest <= MAX_DEVICES:
-        raise InvalidInput(f"a floor of {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
+        raise InvalidInput(f"the device's floor is {fewest} participants", allowed=f"0 to {MAX_DEVICES}")
     state = Advertised(
         terms=terms,
         me=me,
@@ -175,9 +178,9 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
 
 
 def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
-    """Open the boxes, keep the shares in them, and tell whose do not open.
+    """Open the boxes, keep the shares in them, and name the senders of those that do not open.
 
-    Whether a box opens depends on its sender and on who carried it, and on nobody's data.
+    Whether a box opens depends on its sender and on the server that carried it, and on no user's data.
     """
     terms, me, context = state.terms, state.me, state.terms.digest
     boxes = wire.decode_boxes(message, Kind.BOXES, terms)
@@ -239,7 +242,7 @@ def _mask(state: Checked, message: bytes, vector: Integers) -> tuple[Masked, byt
 
 
 def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
-    """Sign the set of survivors: the first that this device is shown, and the only one."""
+    """Sign the set of survivors: the first one that this device is shown, and no other."""
     survivors = wire.decode_ids(message, Kind.SURVIVORS, state.terms)
     others = set(survivors) - {state.me}
     if len(others) == len(survivors) or not others <= state.shares.keys():
@@ -296,11 +299,11 @@ def _own_advertisement(state: Advertised) -> bytes:
 
 
 def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
-    """Give up unless this many neighbours, that are still there, are enough.
+    """Give up if this number of remaining neighbours is too small.
 
     Fewer than the threshold could not rebuild this device's secrets. In a complete graph the neighbours and the device
-    are everybody, so they must also be as many as the terms and the device's own floor demand. In a sparse graph a
-    device does not see how many others there are: the server's word about n is all it has.
+    are all there is, so their number must also reach the terms' minimum and the device's floor. In a sparse graph a
+    device does not see how many others there are, and has only the server's word about n.
     """
     if neighbours < state.parameters.threshold:
         raise _Abort(AbortReason.TOO_FEW)
@@ -309,7 +312,7 @@ def _need(state: Shared | Checked | Masked, neighbours: int) -> None:
 
 
 def _check_parameters(claimed: GraphParameters, terms: MaskingTerms, fewest: int) -> None:
-    """The server says n; k and t follow from it, and nothing weaker or merely different is accepted."""
+    """The server claims n. k and t follow from it, and no other values are accepted, weaker or not."""
     if claimed.devices < max(terms.minimum_survivors, fewest):
         raise _Abort(AbortReason.TOO_FEW)
     try:
@@ -324,14 +327,14 @@ def _check_keys(state: Advertised, neighbours: dict[int, Advertisement]) -> None
     keys = [state.box_pair.public, state.mask_pair.public]
     for advert in neighbours.values():
         for key in (advert.box_key, advert.mask_key):
-            check_public(key)
+            check_public_key(key)
             keys.append(key)
     if len(set(keys)) != len(keys):
         raise _Abort(AbortReason.REPEATED_KEY)
 
 
 def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[int, Advertisement]) -> bytes:
-    """Every advertisement is signed by a device of the directory; the digest of all of them, our own included."""
+    """Check that a device of the directory signed each advertisement. The digest of all of them, our own included."""
     context, bodies = state.terms.digest, {state.me: _own_advertisement(state)}
     for peer, advert in neighbours.items():
         text = advertisement_text(context, peer, advert.unsigned)
@@ -344,7 +347,8 @@ def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[in
 def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
     if vector is None or len(vector) != terms.length:
         raise InvalidInput(
-            "no vector, or one of another length", allowed=f"{terms.length} values when the peers are named"
+            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
+            allowed=f"{terms.length} values once the server has named the peers",
         )
 
 

@@ -4,7 +4,7 @@ Advertised ──roster──▶ Shared ──boxes──▶ Checked ──peers
                                                                       └─survivors─▶ Confirmed ─unmask─▲   signed mode
 any ──anything that is wrong──▶ Aborted, which answers nothing
 
-`fewest` is the device's own floor: the least number of participants that it accepts, whatever the terms say.
+`fewest` is the device's own floor: the smallest number of participants that it accepts, whatever the terms say.
 """
 
 from __future__ import annotations

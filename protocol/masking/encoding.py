@@ -26,13 +26,13 @@ _TYPES: dict[int, tuple[np.dtype[Any], np.dtype[Any]]] = {
 
 
 def width_for(largest: int, users: int, *, noise_tail: int = 0) -> int:
-    """32 when every sum of `users` users and the noise fits in so many bits, else 64."""
+    """The number of bits that holds every sum over `users` users and the noise: 32 if that is enough, else 64."""
     reach = largest * users + noise_tail
     for width in _TYPES:
         if reach < 1 << (width - 1):
             return width
     raise InvalidInput(
-        f"sums may reach {reach}",
+        f"sums of {users:,} users may reach {reach:,}",
         allowed="less than 2^63",
         advice="use a coarser grid, a smaller bound or fewer users",
     )
@@ -44,9 +44,12 @@ def zeros(length: int, width: int) -> Residues:
 
 
 def to_residues(values: Integers, width: int) -> Residues:
-    """A copy of the values modulo 2^width, whatever they are: to fail on a large one would tell of it."""
+    """A copy of the values modulo 2^width. Large ones wrap around: an error would reveal that there is one."""
     if values.dtype != np.int64 or values.ndim != 1:
-        raise InvalidInput("the values are not a vector of 64-bit integers", allowed="int64, one dimension")
+        raise InvalidInput(
+            f"the values have the type {values.dtype} and {values.ndim} dimensions",
+            allowed="a vector of 64-bit integers",
+        )
     residues: Residues = values.view(np.uint64).astype(_TYPES[width][0])
     return residues
 
@@ -57,7 +60,7 @@ def to_integers(residues: Residues) -> Integers:
 
 
 def residue_bytes(residues: Residues) -> memoryview:
-    """The bytes of the residues, little-endian, without a copy where the machine has them so."""
+    """The bytes of the residues, little-endian; without a copy on little-endian machines."""
     return residues.astype(residues.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
 
 

@@ -1,4 +1,4 @@
-"""Who shares a mask with whom: how many neighbours, the threshold of their shares, and the graph.
+"""Which devices share a mask: the number of neighbours, the threshold of their shares, and the graph.
 
 A device masks with k neighbours and gives each a share of its secrets; t shares rebuild one. Let N devices be asked
 and n of them advertise. At most c = floor(corrupt share N) collude with the server, and all of these may be among the
@@ -16,10 +16,10 @@ take the smallest even k, and for it the smallest t, for which (after Bell et al
    two disjoint runs of h removed devices; there are n (n - 2h + 1)/2 places for two runs, each of which is removed
    altogether with probability prod_{i<2h} (R - i)/(n - i). When it holds, the server learns the sum over *all*
    honest survivors and no sum over fewer: the pairwise masks of a connected graph are uniform but for their sum.
-3. *Correct*: n P[silent among k of n - 1 others > k - t] < 2^-eta: everybody keeps t neighbours who answer.
+3. *Correct*: n P[silent among k of n - 1 others > k - t] < 2^-eta: every device keeps t neighbours that answer.
 
 1 and 2 together fail with probability below 2^-sigma. All three are decided in whole numbers, without rounding.
-Also t >= k/3, so that a share stays a share when nobody is thought to be corrupt.
+Also t >= k/3, so that one share is never a whole secret, even when no device is assumed to be corrupt.
 
 The graph is complete below 100 devices, where c and d are so small that their rounding would decide, and wherever no
 smaller k will do. There t is more than half of the neighbours and more than c.
@@ -71,20 +71,22 @@ class GraphParameters:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody is everybody's neighbour."""
+        """Whether every device is a neighbour of every other."""
         return self.neighbours == self.devices - 1
 
 
 def parameters_for(devices: int, terms: MaskingTerms) -> GraphParameters:
-    """The parameters that both sides compute for themselves. InvalidInput when there are none.
+    """The parameters that each side computes for itself. InvalidInput when there are none.
 
-    Shares are of all N who were asked. Of those who advertise, n, all floor(corrupt_share N) corrupt ones may be part,
-    since only honest devices stay away for no reason; and the N - n who have stayed away count among the
-    floor(dropout_share N) who may.
+    The shares are parts of the N devices that were asked. All floor(corrupt_share N) corrupt ones may be among the n
+    that advertise, since only honest devices stay away for no reason. The N - n that stayed away count among the
+    floor(dropout_share N) that may fall silent.
     """
     asked = terms.participants or devices
     if devices > asked:
-        raise InvalidInput(f"{devices} devices where {asked} were asked", allowed=f"at most {asked}")
+        raise InvalidInput(
+            f"{devices} devices advertised where {asked} were asked", allowed=f"at most {asked} devices"
+        )
     silent = max(share_of(asked, terms.dropout_share) - (asked - devices), 0)
     return _parameters(devices, share_of(asked, terms.corrupt_share), silent, terms.signed)
 
@@ -96,7 +98,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
         raise InvalidInput(
             f"{n} devices in a masked sum{' with signatures' if signed else ''}",
             allowed=f"{MINIMUM_DEVICES} to {most}",
-            advice="split the cohort, or do without signatures" if signed and n > most else "",
+            advice="split the cohort, or use masking without signatures" if signed and n > most else "",
         )
     if signed:
         return _complete(n, silent, threshold=(n + corrupt) // 2 + 1)
@@ -116,7 +118,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
 
 
 def share_of(devices: int, share: float) -> int:
-    """The largest whole number of devices that is not above this share, read as the decimal that it prints as."""
+    """The number of devices in this share, rounded down; the share is read as the decimal that it prints."""
     return floor(Fraction(repr(float(share))) * devices)
 
 
@@ -166,26 +168,16 @@ class Graph:
         self._place = np.empty(n, dtype=np.int32)
         self._place[self._ring] = np.arange(n, dtype=np.int32)
 
-    def neighbours(self, device: int) -> Positions:
-        """The numbers of one device's neighbours, ascending."""
-        (row,) = self.rows(np.array([device]))
-        found: Positions = row
-        return found
-
     def all_neighbours(self) -> Positions:
         """The neighbours of every device: one ascending row each."""
-        return self.rows(np.arange(self.parameters.devices))
-
-    def rows(self, devices: npt.NDArray[np.int64]) -> Positions:
-        """The neighbours of these devices: one ascending row each."""
         n, k = self.parameters.devices, self.parameters.neighbours
         if self.parameters.complete:
-            columns = np.arange(k, dtype=np.int32)[None, :]
-            everybody: Positions = columns + (columns >= devices[:, None]).astype(np.int32)
+            columns = np.arange(k, dtype=np.int32)
+            everybody: Positions = columns + (columns >= np.arange(n)[:, None]).astype(np.int32)
             return everybody
         half = np.arange(1, k // 2 + 1, dtype=np.int32)
         offsets = np.concatenate([-half, half])
-        found: Positions = self._ring[(self._place[devices][:, None] + offsets) % n]
+        found: Positions = self._ring[(self._place[:, None] + offsets) % n]
         found.sort(axis=1)
         return found
 

@@ -1,6 +1,6 @@
-"""Keys for signed masking: a device's own, and the directory of everybody's. Neither may come from the server.
+"""Keys for signed masking: a device's own, and the directory of all devices'. Neither may come from the server.
 
-Both are what `ssh-keygen -t ed25519` writes: the private key of the device, and a list of public keys, one a line, the
+Both have the format of `ssh-keygen -t ed25519`: the device's private key, and a list of public keys, one a line, the
 same on every device.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _TAG = b"fedhist/1/participant\x00"
 MAX_KEY_FILE_BYTES = 1 << 20
-"""The largest file of keys. Whoever reads one stops a byte after it."""
+"""The largest file of keys. Readers stop a byte after this."""
 
 
 def participant_number(public: bytes) -> int:
@@ -27,7 +27,7 @@ def participant_number(public: bytes) -> int:
 
 
 def parse_identity(key: bytes, directory: bytes, *, key_name: str, directory_name: str) -> Identity:
-    """The device's key and the directory. The device has to be in the directory itself; names are for errors."""
+    """The device's key and the directory, which must list the device itself. The names are for errors."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
 
     private = _private_key(key, key_name)
@@ -52,9 +52,13 @@ def parse_directory(data: bytes, *, name: str) -> Mapping[int, bytes]:
         if line.strip() and not line.lstrip().startswith(b"#"):
             raw = _public_key(line.strip(), f"{name}, line {number},").public_bytes_raw()
             if known.setdefault(participant_number(raw), raw) != raw:
-                raise InvalidFile(f"{name} has two keys of one number", allowed="other keys")
+                raise InvalidFile(
+                    f"{name} has two keys with the same participant number",
+                    allowed="keys with distinct numbers",
+                    advice="make a new key for one of the two devices",
+                )
     if not known:
-        raise InvalidFile(f"{name} lists no key", allowed="a public key a line, as ssh-keygen writes them")
+        raise InvalidFile(f"{name} lists no key", allowed="one public key a line, as ssh-keygen writes it")
     return known
 
 
@@ -64,7 +68,7 @@ def _check_size(data: bytes, name: str) -> None:
 
 
 def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - loads when chosen
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key  # noqa: PLC0415
 
@@ -82,7 +86,7 @@ def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
 
 
 def _public_key(line: bytes, place: str) -> Ed25519PublicKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - loads when chosen
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What went wrong in one masked sum, as the server keeps it for its report: ids and reasons, no values."""
+"""What went wrong in one masked sum, for the server's report: ids and reasons, no values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Rejection(StrEnum):
 
 
 class LeftOut(StrEnum):
-    """Why the server leaves a device out that answered.
+    """Why the server leaves out a device that answered.
 
-    `bad-boxes`: others say that its boxes do not open. `complaints`: it says so of others, of more than say so of it.
+    `bad-boxes`: others say that its boxes do not open. `complaints`: it says so of others, and of more than accuse it.
     `few-neighbours`: too few of its neighbours are left to rebuild its secrets.
     """
 
@@ -41,10 +41,10 @@ class Incidents:
     """What went wrong so far.
 
     Args:
-        rejected: how many messages were ignored, by reason.
-        left_out: who was left out of the sum though it answered, by reason: a `LeftOut`, or the `Rejection` of its
-            last message.
-        complaints: whose boxes did not open, by the device that says so; only those who complained.
+        rejected: the number of ignored messages, by reason.
+        left_out: the ids of devices that answered and were left out, by reason: a `LeftOut`, or the `Rejection` of
+            the device's last message.
+        complaints: the senders of boxes that did not open, by the device that complained.
     """
 
     rejected: Counter[Rejection] = field(default_factory=Counter)
@@ -52,18 +52,18 @@ class Incidents:
     complaints: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def leave_out(self, reason: LeftOut | Rejection, devices: Iterable[int]) -> None:
-        """Note who is left out."""
+        """Note that these devices are left out."""
         if found := sorted({*self.left_out.get(reason.value, ()), *devices}):
             self.left_out[reason.value] = tuple(found)
 
     def too_few(self, stage: str, *, alive: int, needed: int, of: str = "devices") -> TooFewSurvivors:
-        """The error of a sum that lost too many."""
+        """The error of a sum that lost too many devices."""
         error = TooFewSurvivors(stage, alive=alive, needed=needed, of=of, left_out=self.left_out)
         error.complaints = dict(self.complaints)
         return error
 
     def corrupt(self, owners: Iterable[int]) -> CorruptShares:
-        """The error of a sum in which these devices' secrets can't be rebuilt."""
+        """The error of a sum for which these devices' secrets can't be rebuilt."""
         error = CorruptShares(owners=tuple(owners), left_out=self.left_out)
         error.complaints = dict(self.complaints)
         return error

@@ -1,8 +1,8 @@
 """Key pairs, agreements, and what is derived from them.
 
 Each device has two X25519 pairs for one session. From the *box* pair come the keys that seal shares; from the *mask*
-pair the pairwise masks. They can't be one: the mask pair's secret is handed to the server when its device is dead,
-and with it all keys that follow from it.
+pair the pairwise masks. One pair can't serve for both: when a device drops out, the server rebuilds the secret of its
+mask pair, and with it every key that follows from that secret.
 
 Every derivation is HKDF-SHA256 (RFC 5869) over a tag with version and purpose, the digest of the terms (and thus the
 session), both ids in ascending order and both public keys in the same order. X25519 does not bind the public keys
@@ -62,7 +62,7 @@ class KeyPair:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - slow
 
         if len(secret) != KEY_BYTES:
-            raise InvalidInput("a secret key of another length", allowed="32 bytes")
+            raise InvalidInput(f"a secret key has {len(secret)} bytes", allowed=f"{KEY_BYTES} bytes")
         key = X25519PrivateKey.from_private_bytes(secret)
         return cls(secret=secret, public=key.public_key().public_bytes_raw(), _key=key)
 
@@ -81,8 +81,8 @@ class KeyPair:
         for peer, public in peers:
             try:
                 shared = exchange(read(public))
-            except ValueError:  # of a wrong length, or the shared secret is all zero
-                raise BadKey("a public key that can't be agreed with") from None
+            except ValueError:  # a wrong length, or an all-zero shared secret
+                raise BadKey("no key agreement is possible with this public key") from None
             first, second = ((me, mine), (peer, public)) if me < peer else ((peer, public), (me, mine))
             pair = _IDS.pack(first[0], second[0]) + first[1] + second[1]
             yield derive(shared, purpose, context + pair, size=size)
@@ -103,13 +103,13 @@ def _hkdf() -> tuple[type[HKDF], SHA256]:
     return HKDF, SHA256()
 
 
-def check_public(public: bytes) -> None:
-    """BadKey unless these bytes may be an honest device's public key."""
+def check_public_key(public: bytes) -> None:
+    """Raise BadKey unless these bytes may be an honest device's public key."""
     if len(public) != KEY_BYTES:
-        raise BadKey(f"a public key of {len(public)} bytes; allowed: {KEY_BYTES}")
+        raise BadKey(f"a public key has {len(public)} bytes; allowed: {KEY_BYTES} bytes")
     # X25519 ignores the highest bit.
     if public[:-1] + bytes([public[-1] & 0x7F]) in LOW_ORDER:
-        raise BadKey("a public key of low order")
+        raise BadKey("a public key has a low order")
 
 
 def commit(seed: bytes, context: bytes, device: int) -> bytes:
@@ -129,7 +129,7 @@ class Identity:
 
     @property
     def public(self) -> bytes:
-        """The key to list in others' directories."""
+        """The public key, for the directories of other devices."""
         return self._key().public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
@@ -140,7 +140,7 @@ class Identity:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow
 
         if len(self.secret) != KEY_BYTES:
-            raise InvalidInput("an identity of another length", allowed="32 bytes")
+            raise InvalidInput(f"an identity has {len(self.secret)} bytes", allowed=f"{KEY_BYTES} bytes")
         return Ed25519PrivateKey.from_private_bytes(self.secret)
 
 
@@ -165,7 +165,7 @@ def advertisement_text(context: bytes, device: int, body: bytes) -> bytes:
 
 
 def survivors_text(context: bytes, roster: bytes, survivors: bytes) -> bytes:
-    """What a device signs when it confirms the survivors: the session, everybody's keys, and the very set."""
+    """What a device signs when it confirms the survivors: the session, all advertised keys, and the set itself."""
     return _TAG + b"sign-survivors\x00" + context + roster + hashlib.sha256(survivors).digest()
 
 

@@ -1,9 +1,9 @@
 """The server's last step: rebuild secrets from shares, and take the masks off.
 
 A rebuilt secret is checked against what its owner advertised: a seed against its commitment, a mask secret against its
-public key. If more shares came than are needed, wrong ones among them are found by decoding as long as they are at most
-half of the spare ones, and beyond that some subsets are tried. Holders of wrong shares come last for the next secret.
-(X25519 ignores five bits of a secret; secrets that differ in these alone give the same masks.)
+public key. If more shares came than are needed, decoding finds the wrong ones as long as they are at most half of the
+spare ones; beyond that, some subsets are tried. The holders of wrong shares come last for the next secret. (X25519
+ignores five bits of a secret; secrets that differ in these alone give the same masks.)
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from fedhist.protocol.masking.incidents import Incidents
 from fedhist.protocol.masking.keys import KEY_BYTES, KeyPair, commit
 from fedhist.protocol.masking.prg import MaskAdder, Residues
 from fedhist.protocol.masking.shamir import correct, reconstruct
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.wire import OpenedShare
 
 MAX_SUBSETS = 600
-"""How many subsets of the shares of one secret are tried before it is given up."""
+"""The number of subsets of a secret's shares that are tried before it is given up."""
 
 PointShare = tuple[int, bytes]
 
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """The end: the sum over the included devices, and what went wrong on the way.
+    """The sum over the included devices, and what went wrong on the way.
 
     Args:
         values: the sum.
-        included: whose inputs are in it.
-        rejected: how many messages were ignored, by reason.
-        left_out: who is not in it though it answered, by reason, see `incidents`.
-        complaints: whose boxes did not open, by the device that says so.
+        included: the ids of the devices whose inputs are in it.
+        rejected: the number of ignored messages, by reason.
+        left_out: the ids of devices that answered and are not in the sum, by reason, see `incidents`.
+        complaints: the senders of boxes that did not open, by the device that complained.
     """
 
     values: Integers = field(repr=False)
@@ -63,7 +64,7 @@ class Recovery:
         self._doubts: Counter[int] = Counter()
 
     def keep(self, holder: int, opened: Sequence[OpenedShare]) -> None:
-        """Keep the shares of one holder; their kinds have been checked."""
+        """Keep the shares of one holder, whose kinds have been checked."""
         for share in opened:
             self._shares[share.owner].append((self.cohort.point(share.owner, holder), share.share))
 
@@ -97,7 +98,9 @@ class Recovery:
         fewest = min(len(self._shares[device]) for device in due)
         if fewest < self.cohort.parameters.threshold:
             needed = self.cohort.parameters.threshold
-            raise incidents.too_few("unmasking", alive=fewest, needed=needed, of="shares of a secret")
+            raise incidents.too_few(
+                MaskingStage.UNMASKING, alive=fewest, needed=needed, of="shares of a secret"
+            )
         found: dict[int, bytes] = {}
         while waiting := [device for device in due if device not in found]:
             before = len(found)
@@ -106,7 +109,7 @@ class Recovery:
                 if secret is not None:
                     found[device] = secret
             if len(found) == before:
-                break  # what was learned about liars does not help any further
+                break  # knowing the liars helps no further
         for device in waiting:
             secret = searched(self._shares[device], self.cohort.parameters.threshold, self._accept(device))
             if secret is not None:
@@ -129,7 +132,7 @@ class Recovery:
         return partial(_is_secret, advert.mask_key)
 
     def _decoded(self, device: int) -> bytes | None:
-        """The secret, if decoding gives it; whose shares were wrong is remembered, and the shares are forgotten."""
+        """The secret, if decoding finds it. Then its shares are forgotten, and the holders of wrong ones remembered."""
         shares, threshold, doubted = sorted(self._shares[device]), self.cohort.parameters.threshold, 0
         if self._doubts:
             holders = self.cohort.neighbours(device)
@@ -158,10 +161,10 @@ def _is_secret(public: bytes, secret: bytes) -> bool:
 def decoded(
     shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool], *, doubted: int = 0
 ) -> tuple[bytes, frozenset[int]] | None:
-    """The secret that `accept` knows and the points that were found to be wrong; None if there are too many of those.
+    """The secret that `accept` confirms, and the points of wrong shares; None if too many are wrong.
 
-    The first shares are tried by themselves. If at most half of the shares beyond the threshold are wrong, it is found:
-    of all, or of those before the last `doubted` ones.
+    The first shares are tried by themselves. The secret is found if at most half of the shares beyond the threshold are
+    wrong, among all shares or among those before the last `doubted` ones.
     """
     points, values = zip(*shares, strict=True)
     secret = reconstruct(points[:threshold], values[:threshold])
@@ -175,7 +178,7 @@ def decoded(
 
 
 def searched(shares: Sequence[PointShare], threshold: int, accept: Callable[[bytes], bool]) -> bytes | None:
-    """The secret that `accept` knows, or None if no subset that is tried gives it."""
+    """The secret that `accept` confirms, or None if none of the subsets tried gives it."""
     for subset in islice(_subsets(shares, threshold), MAX_SUBSETS):
         points, values = zip(*subset, strict=True)
         secret = reconstruct(points, values)
@@ -187,7 +190,7 @@ def searched(shares: Sequence[PointShare], threshold: int, accept: Callable[[byt
 def _subsets(shares: Sequence[PointShare], threshold: int) -> Iterator[Sequence[PointShare]]:
     """All subsets of `threshold` shares if they are few; else windows of neighbouring points, then pseudo-random ones.
 
-    Every share is outside some window, so a single liar is always left out sooner or later.
+    Every share is outside of some window, so a single liar is left out sooner or later.
     """
     count = len(shares)
     ordered = sorted(shares)

@@ -5,12 +5,12 @@
               └─▶ CollectingConfirmations, signed mode ─▲
 
     stage = CollectingAdvertisements(terms, source=source)
-    stage.add(sender, message)                  # for every answer; False if it is ignored, and `rejected` counts why
+    stage.add(sender, message)                  # each answer; False if it is ignored, which `rejected` counts by reason
     stage, messages = stage.close()             # the messages to send next, lazily, as (id, bytes)
 
-A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before anybody
-masks; `incidents` names who and why. When too few are left, `close` raises RoundFailed and no request to unmask was
-made, so that every input stays hidden. A stage is closed once.
+A device that is silent or sends nonsense is a drop-out, and one whose boxes do not open is left out before any device
+masks its input; `incidents` has their ids and the reasons. When too few devices are left, `close` raises RoundFailed
+before any request to unmask is made, so that every input stays hidden. A stage is closed once.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
     advertisement_text,
-    check_public,
+    check_public_key,
     draw_bytes,
     roster_digest,
     survivors_text,
     verify,
 )
 from fedhist.protocol.masking.recovery import MaskedSum, Recovery
-from fedhist.protocol.masking.server_stage import Messages, Rejected, Stage
+from fedhist.protocol.masking.server_stage import CohortStage, Messages, Rejected, Stage
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind, ShareKind
 from fedhist.protocol.privacy.randomness import Source
 
 
 class CollectingAdvertisements(Stage):
-    """All who advertise take part. In signed mode `directory` has the devices' public keys, as on the devices."""
+    """Every device that advertises takes part. In signed mode `directory` has the public keys that devices have too."""
 
-    name = "advertising"
+    name = MaskingStage.ADVERTISING
 
     def __init__(
         self, terms: MaskingTerms, *, source: Source, directory: Mapping[int, bytes] | None = None
     ) -> None:
         if terms.signed != (directory is not None):
             raise InvalidInput(
-                "a directory and the mode do not go together", allowed="one in signed mode only"
+                f"there is {'no directory in' if terms.signed else 'a directory outside of'} signed mode",
+                allowed="a directory in signed mode, and only there",
             )
         super().__init__(terms, None if directory is None else set(directory), Incidents())
         self._salt = draw_bytes(KEY_BYTES, source=source)
@@ -70,8 +72,8 @@ class CollectingAdvertisements(Stage):
         advert = wire.read_advertisement(body, self.terms)
         keys = {advert.box_key, advert.mask_key}
         for key in keys:
-            check_public(key)
-        # Neighbours would abort on a repeated key, so whoever repeats one is out instead of them.
+            check_public_key(key)
+        # Neighbours would abort on a repeated key, so the device that repeats one is out instead of them.
         if len(keys) != 2 or keys & self._keys:
             raise Rejected(Rejection.BAD_KEY)
         text = advertisement_text(self.terms.digest, sender, advert.unsigned)
@@ -81,15 +83,15 @@ class CollectingAdvertisements(Stage):
         self._bodies[sender] = body
 
     def close(self) -> tuple[CollectingShares, Messages]:
-        """Draw the graph over all who advertised, and tell everybody their neighbours."""
+        """Draw the graph over the devices that advertised, and send each its neighbours."""
         self._close()
         self._need(len(self._bodies), self.terms.minimum_survivors)
         try:
             parameters = parameters_for(len(self._bodies), self.terms)
         except InvalidInput as error:
             raise RoundFailed(str(error)) from None
-        cohort = Cohort(self.terms, self._bodies, parameters, self._salt)
-        return CollectingShares(self.terms, cohort, self._directory, self.incidents), self._rosters(cohort)
+        cohort = Cohort(self.terms, self._bodies, self._directory, parameters, self._salt)
+        return CollectingShares(cohort, self.incidents), self._rosters(cohort)
 
     def _rosters(self, cohort: Cohort) -> Messages:
         entries = [wire.roster_entry(device, cohort.bodies[device]) for device in cohort.ids]
@@ -100,21 +102,13 @@ class CollectingAdvertisements(Stage):
             )
 
 
-class CollectingShares(Stage):
-    """Boxes come from their senders and are sorted by receiver."""
+class CollectingShares(CohortStage):
+    """Takes boxes from their senders and sorts them by receiver."""
 
-    name = "sharing"
+    name = MaskingStage.SHARING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-    ) -> None:
-        super().__init__(terms, set(cohort.ids), incidents)
-        self.cohort = cohort
-        self._directory = directory
+    def __init__(self, cohort: Cohort, incidents: Incidents) -> None:
+        super().__init__(cohort, set(cohort.ids), incidents)
         self._boxes: dict[int, list[tuple[int, bytes]]] = {device: [] for device in cohort.ids}
 
     def _take(self, sender: int, message: bytes) -> None:
@@ -125,14 +119,11 @@ class CollectingShares(Stage):
             self._boxes[receiver].append((sender, box))
 
     def close(self) -> tuple[CollectingComplaints, Messages]:
-        """Deliver the boxes of everyone whose masks can still be undone, to all of them."""
+        """Deliver boxes from and to the devices whose masks can still be undone."""
         self._close()
         self._name_ignored()
-        kept = self._with_enough_neighbours(self.cohort, self._heard)
-        following = CollectingComplaints(
-            self.terms, self.cohort, self._directory, self.incidents, shared=kept
-        )
-        return following, self._deliveries(kept)
+        kept = self._with_enough_neighbours(self._heard)
+        return CollectingComplaints(self.cohort, kept, self.incidents), self._deliveries(kept)
 
     def _deliveries(self, kept: set[int]) -> Messages:
         for device in self.cohort.ids:
@@ -142,38 +133,24 @@ class CollectingShares(Stage):
                 yield device, wire.encode_boxes(Kind.BOXES, delivered, self.terms)
 
 
-class CollectingComplaints(Stage):
-    """Devices say whose boxes did not open, and no masked vector exists until that is settled."""
+class CollectingComplaints(CohortStage):
+    """Takes complaints about boxes that did not open. No masked vector exists until these are settled."""
 
-    name = "checking"
-
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-        *,
-        shared: set[int],
-    ) -> None:
-        super().__init__(terms, shared, incidents)
-        self._cohort = cohort
-        self._directory = directory
-        self._shared = shared
+    name = MaskingStage.CHECKING
 
     def _take(self, sender: int, message: bytes) -> None:
         accused = wire.decode_ids(message, Kind.COMPLAINTS, self.terms)
         if not accused:
             return
-        if not set(accused) <= self._shared.intersection(self._cohort.neighbours(sender)):
+        if not set(accused) <= self.expected.intersection(self.cohort.neighbours(sender)):
             raise Rejected(Rejection.WRONG_COMPLAINTS)
         self.incidents.complaints[sender] = accused
 
     def close(self) -> tuple[CollectingInputs, Messages]:
-        """Leave out a small cover of the complaints, and tell everyone else whom to mask with."""
+        """Leave out a small cover of the complaints, and send all other devices the peers to mask with."""
         self._close()
         self._name_ignored()
-        # A complaint by or about a device that is gone anyway says nothing of the other side.
+        # A complaint by or about a device that has dropped out says nothing about the other side.
         open_complaints = {
             accuser: self._heard.intersection(accused)
             for accuser, accused in self.incidents.complaints.items()
@@ -181,61 +158,49 @@ class CollectingComplaints(Stage):
         gone = devices_to_leave_out(open_complaints)
         for device, reason in gone.items():
             self.incidents.leave_out(reason, [device])
-        kept = self._with_enough_neighbours(self._cohort, self._heard - gone.keys())
-        following = CollectingInputs(self.terms, self._cohort, self._directory, self.incidents, shared=kept)
-        return following, self._peers(kept)
+        kept = self._with_enough_neighbours(self._heard - gone.keys())
+        return CollectingInputs(self.cohort, kept, self.incidents), self._peers(kept)
 
     def _peers(self, kept: set[int]) -> Messages:
-        flags, cohort = self._cohort.flags(kept), self._cohort
+        flags, cohort = self.cohort.flags(kept), self.cohort
         ids = np.array(cohort.ids, dtype=np.uint64)
         for device, row in zip(cohort.ids, cohort.adjacency, strict=True):
             if device in kept:
                 yield device, wire.encode_ids(Kind.PEERS, ids[row[flags[row]]].tolist(), self.terms)
 
 
-class CollectingInputs(Stage):
-    """Masked inputs are added to one running sum as they come, and none is kept."""
+class CollectingInputs(CohortStage):
+    """Adds masked inputs to one running sum as they come, and keeps none."""
 
-    name = "masking"
+    name = MaskingStage.MASKING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        cohort: Cohort,
-        directory: Mapping[int, bytes],
-        incidents: Incidents,
-        *,
-        shared: set[int],
-    ) -> None:
-        super().__init__(terms, shared, incidents)
-        self._cohort = cohort
-        self._directory = directory
-        self._shared = shared
-        self._sum = zeros(terms.length, terms.width)
+    def __init__(self, cohort: Cohort, expected: set[int], incidents: Incidents) -> None:
+        super().__init__(cohort, expected, incidents)
+        self._sum = zeros(self.terms.length, self.terms.width)
 
     def _take(self, sender: int, message: bytes) -> None:
         residues = read_residues(wire.masked_body(message, self.terms), self.terms.width)
         np.add(self._sum, residues, out=self._sum)
 
     def close(self) -> tuple[CollectingConfirmations | CollectingOpenings, Messages]:
-        """Settle who survived. Ask for confirmations in signed mode, else for the shares that unmask."""
+        """Settle the survivors. Ask them for confirmations in signed mode, else for the shares that unmask."""
         self._close()
         self._name_ignored()
         self._need(len(self._heard), self.terms.minimum_survivors)
         self._need_neighbours()
-        recovery = Recovery(self._cohort, self._sum, shared=self._shared, included=self._heard)
+        recovery = Recovery(self.cohort, self._sum, shared=self.expected, included=self._heard)
         if not self.terms.signed:
-            return _ask_to_open(self.terms, recovery, b"", self._heard, self.incidents)
+            return _ask_to_open(recovery, b"", self._heard, self.incidents)
         survivors = wire.id_list(sorted(self._heard))
         message = wire.message(Kind.SURVIVORS, self.terms, survivors)
-        following = CollectingConfirmations(self.terms, recovery, self._directory, survivors, self.incidents)
+        following = CollectingConfirmations(recovery, survivors, self.incidents)
         return following, ((device, message) for device in sorted(self._heard))
 
     def _need_neighbours(self) -> None:
-        """Everyone who is in a survivor's masks keeps t surviving neighbours, who hold the shares to undo that."""
-        cohort = self._cohort
+        """Every device in a survivor's masks needs t surviving neighbours: they hold the shares to undo its masks."""
+        cohort = self.cohort
         alive = cohort.flags(self._heard)[cohort.adjacency].sum(axis=1)
-        masked_with = cohort.flags(self._shared) & ((alive > 0) | cohort.flags(self._heard))
+        masked_with = cohort.flags(self.expected) & ((alive > 0) | cohort.flags(self._heard))
         fewest = int(alive[masked_with].min())
         if fewest < cohort.parameters.threshold:
             needed = cohort.parameters.threshold
@@ -244,49 +209,39 @@ class CollectingInputs(Stage):
             )
 
 
-class CollectingConfirmations(Stage):
-    """Signed mode: survivors sign the set of survivors."""
+class CollectingConfirmations(CohortStage):
+    """Signed mode: takes the survivors' signatures of the set of survivors."""
 
-    name = "confirming"
+    name = MaskingStage.CONFIRMING
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        recovery: Recovery,
-        directory: Mapping[int, bytes],
-        survivors: bytes,
-        incidents: Incidents,
-    ) -> None:
-        super().__init__(terms, recovery.included, incidents)
+    def __init__(self, recovery: Recovery, survivors: bytes, incidents: Incidents) -> None:
+        super().__init__(recovery.cohort, recovery.included, incidents)
         self._recovery = recovery
-        self._directory = directory
-        self._text = survivors_text(terms.digest, roster_digest(recovery.cohort.bodies), survivors)
+        self._text = survivors_text(self.terms.digest, roster_digest(self.cohort.bodies), survivors)
         self._signatures: dict[int, bytes] = {}
 
     def _take(self, sender: int, message: bytes) -> None:
         signature = wire.decode_confirmation(message, self.terms)
-        if not verify(self._directory, sender, signature, self._text):
+        if not verify(self.cohort.directory, sender, signature, self._text):
             raise Rejected(Rejection.BAD_SIGNATURE)
         self._signatures[sender] = signature
 
     def close(self) -> tuple[CollectingOpenings, Messages]:
-        """Show the signatures to all who signed, and ask them to open shares."""
+        """Send the signatures to the devices that signed, and ask these to open shares."""
         self._close()
         # A signer needs t shares from others, so one more than t must be left.
-        self._need(len(self._heard), self._recovery.cohort.parameters.threshold + 1)
+        self._need(len(self._heard), self.cohort.parameters.threshold + 1)
         signatures = b"".join(wire.confirmation_entry(*entry) for entry in sorted(self._signatures.items()))
-        return _ask_to_open(self.terms, self._recovery, signatures, self._heard, self.incidents)
+        return _ask_to_open(self._recovery, signatures, self._heard, self.incidents)
 
 
-class CollectingOpenings(Stage):
-    """Shares come back: of the seeds of the included, and of the mask secrets of the dead."""
+class CollectingOpenings(CohortStage):
+    """Takes shares: of the seeds of included devices, and of the mask secrets of dead ones."""
 
-    name = "unmasking"
+    name = MaskingStage.UNMASKING
 
-    def __init__(
-        self, terms: MaskingTerms, recovery: Recovery, asked: set[int], incidents: Incidents
-    ) -> None:
-        super().__init__(terms, asked, incidents)
+    def __init__(self, recovery: Recovery, asked: set[int], incidents: Incidents) -> None:
+        super().__init__(recovery.cohort, asked, incidents)
         self._recovery = recovery
 
     def _take(self, sender: int, message: bytes) -> None:
@@ -299,22 +254,18 @@ class CollectingOpenings(Stage):
         recovery = self._recovery
         return [
             (peer, ShareKind.SEED if peer in recovery.included else ShareKind.MASK_SECRET)
-            for peer in recovery.cohort.neighbours(sender)
+            for peer in self.cohort.neighbours(sender)
             if peer in recovery.shared
         ]
 
     def close(self) -> MaskedSum:
-        """Rebuild the secrets, take the masks off, and give the sum over the included."""
+        """Rebuild the secrets and take the masks off the sum over the included devices."""
         self._close()
         return self._recovery.unmask(self.incidents)
 
 
 def _ask_to_open(
-    terms: MaskingTerms,
-    recovery: Recovery,
-    confirmations: bytes,
-    asked: set[int],
-    incidents: Incidents,
+    recovery: Recovery, confirmations: bytes, asked: set[int], incidents: Incidents
 ) -> tuple[CollectingOpenings, Messages]:
     def requests() -> Messages:
         for device in sorted(asked):
@@ -323,9 +274,9 @@ def _ask_to_open(
                 for peer in recovery.cohort.neighbours(device)
                 if peer in recovery.shared and peer not in recovery.included
             ]
-            yield device, wire.encode_unmask(dead, confirmations, terms)
+            yield device, wire.encode_unmask(dead, confirmations, recovery.cohort.terms)
 
-    return CollectingOpenings(terms, recovery, asked, incidents), requests()
+    return CollectingOpenings(recovery, asked, incidents), requests()
 
 
 ServerStage = (

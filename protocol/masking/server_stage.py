@@ -1,4 +1,4 @@
-"""What all stages of the server's session have in common: each sender is heard once, and what is ignored is counted."""
+"""What all stages of the server's session share: each sender is heard once, and ignored messages are counted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar
 from fedhist.protocol.errors import BadKey, DecodeError, UnexpectedMessage
 from fedhist.protocol.masking.cohort import Cohort
 from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 
 Messages = Iterator[tuple[int, bytes]]
@@ -26,27 +27,27 @@ class Rejected(Exception):
 class Stage(ABC):
     """Takes each expected sender's message once, and counts what it ignores."""
 
-    name: ClassVar[str]
+    name: ClassVar[MaskingStage]
 
     def __init__(self, terms: MaskingTerms, expected: set[int] | None, incidents: Incidents) -> None:
         self.terms = terms
         self.incidents = incidents
-        self._expected = expected
+        self.expected = expected
         self._heard: set[int] = set()
         self._ignored: dict[int, Rejection] = {}
         self._closed = False
 
     @property
     def rejected(self) -> Counter[Rejection]:
-        """How many messages were ignored so far, by reason."""
+        """The number of messages ignored so far, by reason."""
         return self.incidents.rejected
 
     def add(self, sender: int, message: bytes) -> bool:
-        """Take a device's message. False, and counted in `rejected`, if it is ignored."""
+        """Take a device's message. False if it is ignored, which is counted in `rejected`."""
         if self._closed:
             raise UnexpectedMessage(state=self, message=message)
         try:
-            if self._expected is not None and sender not in self._expected:
+            if self.expected is not None and sender not in self.expected:
                 raise Rejected(Rejection.STRANGER)
             if sender in self._heard:
                 raise Rejected(Rejection.DUPLICATE)
@@ -66,26 +67,36 @@ class Stage(ABC):
 
     @abstractmethod
     def _take(self, sender: int, message: bytes) -> None:
-        """Keep what an expected sender sent, or raise."""
+        """Keep the message of an expected sender, or raise."""
 
     def _close(self) -> None:
         if self._closed:
             raise UnexpectedMessage(state=self, message=None)
         self._closed = True
 
-    def _name_ignored(self) -> None:
-        """Name those who were expected, sent something, and are out because none of it could be taken."""
-        for sender, reason in self._ignored.items():
-            if sender in (self._expected or ()) and sender not in self._heard:
-                self.incidents.leave_out(reason, [sender])
-
     def _need(self, alive: int, needed: int) -> None:
         if alive < needed:
             raise self.incidents.too_few(self.name, alive=alive, needed=needed)
 
-    def _with_enough_neighbours(self, cohort: Cohort, devices: set[int]) -> set[int]:
-        """Leave out who has fewer than t neighbours among these: nobody could rebuild its secrets. Until all have."""
-        kept = cohort.flags(devices)
+
+class CohortStage(Stage):
+    """A stage after the graph was drawn; `expected` are the devices that may still send something."""
+
+    expected: set[int]
+
+    def __init__(self, cohort: Cohort, expected: set[int], incidents: Incidents) -> None:
+        super().__init__(cohort.terms, expected, incidents)
+        self.cohort = cohort
+
+    def _name_ignored(self) -> None:
+        """Name the expected devices that sent something, none of which could be taken."""
+        for sender, reason in self._ignored.items():
+            if sender in self.expected and sender not in self._heard:
+                self.incidents.leave_out(reason, [sender])
+
+    def _with_enough_neighbours(self, devices: set[int]) -> set[int]:
+        """These devices, less those with fewer than t neighbours among them, whose secrets could not be rebuilt."""
+        cohort, kept = self.cohort, self.cohort.flags(devices)
         while True:
             enough = kept & (kept[cohort.adjacency].sum(axis=1) >= cohort.parameters.threshold)
             if (enough == kept).all():

@@ -1,10 +1,11 @@
 """Shamir's secret sharing of 32-byte secrets over the prime field of 2^256 + 297 elements.
 
-The smallest prime above 2^256, so every 32-byte string is an element. A share of threshold t is the value of a
+This is the smallest prime above 2^256, so every 32-byte string is an element. A share of threshold t is the value of a
 random polynomial of degree t - 1 with the secret as its constant term; t shares at distinct points, none of them 0,
 give the secret back, and t - 1 say nothing about it.
 
-The arithmetic is Python's and not constant in time. Whoever can time a device that closely sits on the device.
+The arithmetic is Python's and takes a time that depends on the secret. To measure that, an attacker would have to be on
+the device itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedhist.protocol.masking.keys import draw_bytes
 from fedhist.protocol.privacy.randomness import Source
 
 PRIME = (1 << 256) + 297
-SECRET_BYTES = 32
+_SECRET_BYTES = 32
 SHARE_BYTES = 33
 # 384 bits modulo a prime of 257: within 2^-127 of uniform.
 _COEFFICIENT_BYTES = 48
@@ -27,10 +28,12 @@ _COEFFICIENT_BYTES = 48
 
 def split(secret: bytes, threshold: int, holders: int, *, source: Source) -> list[bytes]:
     """Shares of a secret at the points 1, 2, ..., holders."""
-    if len(secret) != SECRET_BYTES:
-        raise InvalidInput("a secret of another length", allowed="32 bytes")
+    if len(secret) != _SECRET_BYTES:
+        raise InvalidInput(f"the secret has {len(secret)} bytes", allowed=f"{_SECRET_BYTES} bytes")
     if not 1 <= threshold <= holders:
-        raise InvalidInput(f"threshold {threshold} of {holders} shares", allowed="1 to the number of shares")
+        raise InvalidInput(
+            f"the threshold of {holders} shares is {threshold}", allowed="1 to the number of shares"
+        )
     random = draw_bytes(_COEFFICIENT_BYTES * (threshold - 1), source=source)
     falling = [
         int.from_bytes(random[begin : begin + _COEFFICIENT_BYTES], "little") % PRIME
@@ -41,13 +44,13 @@ def split(secret: bytes, threshold: int, holders: int, *, source: Source) -> lis
 
 
 def reconstruct(points: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
-    """The secret from exactly `threshold` shares; None if what they give is no 32-byte string."""
+    """The secret from exactly `threshold` shares; None if the result is not a 32-byte string."""
     total = sum(
         weight * int.from_bytes(share, "little")
         for weight, share in zip(lagrange_at_zero(tuple(points)), shares, strict=True)
     )
     secret = total % PRIME
-    return secret.to_bytes(SECRET_BYTES, "little") if secret >> 256 == 0 else None
+    return secret.to_bytes(_SECRET_BYTES, "little") if secret >> 256 == 0 else None
 
 
 def correct(
@@ -60,7 +63,7 @@ def correct(
     t)/2. Then r = f v, and v is zero at the points of the wrong shares and at no others, so f(0) = r(0)/v(0).
 
     Returns:
-        What may be a secret: the caller has to check it. None if nothing can be.
+        A candidate for the secret, which the caller has to check. None if there is none.
     """
     order = sorted(range(len(points)), key=points.__getitem__)
     at = [points[place] for place in order]
@@ -80,11 +83,11 @@ def correct(
         return None
     falling = locator[::-1]
     wrong = frozenset(point for point in at if _evaluate(falling, point) == 0)
-    return secret.to_bytes(SECRET_BYTES, "little"), wrong
+    return secret.to_bytes(_SECRET_BYTES, "little"), wrong
 
 
 def _interpolate(points: Sequence[int], values: Sequence[int]) -> list[int]:
-    """The polynomial through these, its coefficients from the constant one up: Newton's divided differences."""
+    """The polynomial through these values, by Newton's divided differences; the constant coefficient comes first."""
     table = list(values)
     for step in range(1, len(points)):
         for place in range(len(points) - 1, step - 1, -1):
@@ -104,7 +107,7 @@ def _times_root(polynomial: list[int], root: int) -> list[int]:
 
 
 def _divide(number: list[int], by: list[int]) -> tuple[list[int], list[int]]:
-    """Quotient and remainder of polynomials; the second is not zero."""
+    """Quotient and remainder of two polynomials; the divisor is not zero."""
     rest, inverse = list(number), pow(by[-1], -1, PRIME)
     quotient = [0] * (len(number) - len(by) + 1)
     for shift in range(len(quotient) - 1, -1, -1):
@@ -116,7 +119,7 @@ def _divide(number: list[int], by: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _less_product(start: list[int], first: list[int], second: list[int]) -> list[int]:
-    """The first polynomial less the product of the others."""
+    """The first polynomial minus the product of the other two."""
     result = start + [0] * (len(first) + len(second) - 1 - len(start))
     for shift, factor in enumerate(first):
         for place, coefficient in enumerate(second, start=shift):
@@ -136,9 +139,9 @@ def _inverse(number: int) -> int:
 
 
 def check_share(share: bytes) -> None:
-    """DecodeError unless these bytes are an element of the field, in its one encoding."""
+    """Raise DecodeError unless these bytes are an element of the field, in its one encoding."""
     if len(share) != SHARE_BYTES or int.from_bytes(share, "little") >= PRIME:
-        raise DecodeError("the bytes are no share")
+        raise DecodeError("the bytes are not a share")
 
 
 @lru_cache(maxsize=4096)
@@ -148,7 +151,7 @@ def lagrange_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
     w_i = prod_{j != i} x_j / (x_j - x_i). All are inverted at the price of one inversion (Montgomery's trick).
     """
     if len(set(points)) != len(points) or not all(0 < point < PRIME for point in points):
-        raise InvalidInput("the points of shares are not distinct or hold 0", allowed="distinct, from 1")
+        raise InvalidInput("the points of the shares repeat or contain 0", allowed="distinct points from 1")
     everything = prod(points)
     below = [x * prod(other - x for other in points if other != x) % PRIME for x in points]
     prefixes = list(accumulate(below, lambda a, b: a * b % PRIME, initial=1))
@@ -161,7 +164,7 @@ def lagrange_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _evaluate(falling: Sequence[int], point: int) -> int:
-    """Horner's rule; points are small, so it pays to reduce only now and then."""
+    """Horner's rule. Points are small, so the value is reduced only now and then."""
     value = 0
     for count, coefficient in enumerate(falling):
         value = value * point + coefficient

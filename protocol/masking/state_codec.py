@@ -1,4 +1,4 @@
-"""A device's state as bytes, for whoever keeps it between two messages.
+"""A device's state as bytes, to be kept between two messages.
 
     magic "FS" · version u8 · kind u8 · terms · me u64 · what the state holds · SHA-256 of all before
 
@@ -29,6 +29,7 @@ from fedhist.protocol.masking.graph import GraphParameters
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, KeyPair
 from fedhist.protocol.masking.shamir import SHARE_BYTES
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
+from fedhist.protocol.wire.reader import Reader
 
 STATE_VERSION = 2
 _MAGIC = b"FS"
@@ -42,15 +43,6 @@ _KEY_OF = struct.Struct(f"<Q{KEY_BYTES}s")
 _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
 _KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
-_KINDS: tuple[type[DeviceState], ...] = (
-    Advertised,
-    Shared,
-    Checked,
-    Masked,
-    Confirmed,
-    Finished,
-    Aborted,
-)
 _REASONS = tuple(AbortReason)
 
 
@@ -65,15 +57,15 @@ def restore(data: bytes) -> DeviceState:
     """The state in these bytes; DecodeError if they are damaged, or of another version."""
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(content) < _HEAD.size or content[:2] != _MAGIC:
-        raise DecodeError("the bytes are no state of a masking session")
+        raise DecodeError("the bytes are not the state of a masking session")
     _, version, kind, terms, me = _HEAD.unpack_from(content)
     if version != STATE_VERSION:
-        raise DecodeError(f"a state of version {version}; this side reads version {STATE_VERSION}")
+        raise DecodeError(f"the state has version {version}; this side reads version {STATE_VERSION}")
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
-    reader = _Reader(content[_HEAD.size :])
-    state = _read(_KINDS[kind], MaskingTerms.from_bytes(terms), me, reader)
-    reader.finish()
+    reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
+    state = _READERS[_KINDS[kind]](reader, MaskingTerms.from_bytes(terms), me)
+    reader.end()
     return state
 
 
@@ -100,19 +92,6 @@ def _fields(state: DeviceState) -> bytes:
             return bytes([_REASONS.index(state.reason)])
         case Finished():
             return b""
-
-
-def _read(kind: type[DeviceState], terms: MaskingTerms, me: int, reader: _Reader) -> DeviceState:
-    readers: dict[type[DeviceState], Callable[[MaskingTerms, int], DeviceState]] = {
-        Advertised: reader.advertised,
-        Shared: reader.shared,
-        Checked: reader.checked,
-        Masked: reader.masked,
-        Confirmed: reader.confirmed,
-        Finished: Finished,
-        Aborted: reader.aborted,
-    }
-    return readers[kind](terms, me)
 
 
 def _parameters(parameters: GraphParameters) -> bytes:
@@ -144,36 +123,20 @@ def _identity(identity: Identity | None) -> bytes:
     return identity.secret + _counted(len(directory), keys)
 
 
-class _Reader:
-    """Takes fields off the front, and knows when there are too few or too many bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, count: int) -> bytes:
-        taken = self._data[self._at : self._at + count]
-        if len(taken) != count:
-            raise DecodeError("the state of a masking session is cut short")
-        self._at += count
-        return taken
-
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise DecodeError("the state of a masking session is followed by other bytes")
-
-    def entries(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
-        return list(layout.iter_unpack(self.take(self.count() * layout.size)))
+class _StateReader(Reader):
+    """Reads what `_fields` writes."""
 
     def count(self) -> int:
-        (count,) = _COUNT.unpack(self.take(_COUNT.size))
-        return int(count)
+        return int(self.fields(_COUNT)[0])
+
+    def counted(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
+        return self.entries(layout, self.count())
 
     def key_pair(self) -> KeyPair:
         return KeyPair.from_secret(self.take(KEY_BYTES))
 
     def parameters(self) -> GraphParameters:
-        return GraphParameters(*_PARAMETERS.unpack(self.take(_PARAMETERS.size)))
+        return GraphParameters(*self.fields(_PARAMETERS))
 
     def roster(self, terms: MaskingTerms) -> bytes:
         return self.take(KEY_BYTES) if terms.signed else b""
@@ -182,7 +145,7 @@ class _Reader:
         if not terms.signed:
             return None
         secret = self.take(KEY_BYTES)
-        return Identity(secret=secret, directory=dict(self.entries(_KEY_OF)))
+        return Identity(secret=secret, directory=dict(self.counted(_KEY_OF)))
 
     def advertised(self, terms: MaskingTerms, me: int) -> Advertised:
         box_pair, mask_pair = self.key_pair(), self.key_pair()
@@ -191,7 +154,7 @@ class _Reader:
 
     def shared(self, terms: MaskingTerms, me: int) -> Shared:
         parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
-        keys = self.entries(_KEYS_OF)
+        keys = self.counted(_KEYS_OF)
         return Shared(
             terms=terms,
             me=me,
@@ -207,7 +170,7 @@ class _Reader:
 
     def checked(self, terms: MaskingTerms, me: int) -> Checked:
         parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
-        opened = self.entries(_KEY_AND_SHARES_OF)
+        opened = self.counted(_KEY_AND_SHARES_OF)
         return Checked(
             terms=terms,
             me=me,
@@ -223,15 +186,28 @@ class _Reader:
 
     def masked(self, terms: MaskingTerms, me: int) -> Masked:
         parameters = self.parameters()
-        shares = {peer: (secret, seed) for peer, secret, seed in self.entries(_SHARES_OF)}
+        shares = {peer: (secret, seed) for peer, secret, seed in self.counted(_SHARES_OF)}
         return Masked(terms, me, parameters, shares, self.roster(terms), self.identity(terms), self.count())
 
     def confirmed(self, terms: MaskingTerms, me: int) -> Confirmed:
         masked = self.masked(terms, me)
-        return Confirmed(masked=masked, survivors=tuple(device for (device,) in self.entries(_ID)))
+        return Confirmed(masked=masked, survivors=tuple(device for (device,) in self.counted(_ID)))
 
     def aborted(self, terms: MaskingTerms, me: int) -> Aborted:
         (reason,) = self.take(1)
         if reason >= len(_REASONS):
-            raise DecodeError("a state that was aborted for no known reason")
+            raise DecodeError("the state was aborted for an unknown reason")
         return Aborted(terms, me, _REASONS[reason])
+
+
+_READERS: dict[type[DeviceState], Callable[[_StateReader, MaskingTerms, int], DeviceState]] = {
+    Advertised: _StateReader.advertised,
+    Shared: _StateReader.shared,
+    Checked: _StateReader.checked,
+    Masked: _StateReader.masked,
+    Confirmed: _StateReader.confirmed,
+    Finished: lambda _, terms, me: Finished(terms, me),
+    Aborted: _StateReader.aborted,
+}
+_KINDS = tuple(_READERS)
+"""The place of a state here is its kind in the bytes."""

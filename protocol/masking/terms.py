@@ -10,7 +10,7 @@ from functools import cached_property
 from fedhist.protocol.errors import DecodeError, InvalidInput
 
 SESSION_BYTES = 32
-MAX_LENGTH = 1 << 28
+MAX_VECTOR_LENGTH = 1 << 28
 MAX_DEVICES = 1 << 24
 WIDTHS = (32, 64)
 _TAG = b"fedhist/masking/1/terms"
@@ -22,12 +22,16 @@ TERMS_BYTES = _LAYOUT.size
 class MaskingTerms:
     """The settings of one masked sum.
 
-    `session` is new for every round: derive it from the run's name, the round and the plan's digest. `width` is the
-    number of bits of a value, see `encoding.width_for`. `corrupt_share` and `dropout_share` are the parts of the
-    devices that may collude with the server and that may fall silent, for which the graph is made. They are parts of
-    the `participants` who were asked, because those who collude do not stay away; 0 means that whoever advertises was
-    asked. Fewer than `minimum_survivors` inputs are never unmasked. `signed` asks for the mode that withstands an
-    active server.
+    Args:
+        session: new for every round; derived from the run's name, the round and the plan's digest.
+        length: the number of values in a vector.
+        width: the number of bits of a value, see `encoding.width_for`.
+        corrupt_share: the part of the participants that may collude with the server. The graph allows for it.
+        dropout_share: the part of the participants that may fall silent. The graph allows for it.
+        minimum_survivors: a sum of fewer inputs is never unmasked.
+        signed: True for the mode that withstands an active server.
+        participants: the number of devices that were asked. Both shares are parts of it and not of the devices that
+            advertise, because a device that colludes does not stay away. 0: all devices that were asked advertise.
     """
 
     session: bytes
@@ -40,19 +44,27 @@ class MaskingTerms:
     participants: int = 0
 
     def __post_init__(self) -> None:
-        _check(len(self.session) == SESSION_BYTES, "the session has another length", "32 bytes")
-        _check(1 <= self.length <= MAX_LENGTH, f"a vector of {self.length} values", f"1 to {MAX_LENGTH}")
-        _check(self.width in WIDTHS, f"values of {self.width} bits", "32 or 64")
+        _check(
+            len(self.session) == SESSION_BYTES,
+            f"the session has {len(self.session)} bytes",
+            f"{SESSION_BYTES} bytes",
+        )
+        _check(
+            1 <= self.length <= MAX_VECTOR_LENGTH,
+            f"a vector has {self.length} values",
+            f"1 to {MAX_VECTOR_LENGTH}",
+        )
+        _check(self.width in WIDTHS, f"a value has {self.width} bits", "32 or 64")
         for name in ("corrupt_share", "dropout_share"):
             value = getattr(self, name)
-            _check(0 <= value < 0.5, f"{name} = {value}", "0 or more, and less than one half")
+            _check(0 <= value < 0.5, f"{name} is {value}", "0 or more, and less than one half")
         low = self.minimum_survivors
-        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors = {low}", f"2 to {MAX_DEVICES}")
+        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors is {low}", f"2 to {MAX_DEVICES}")
         asked = self.participants
         _check(
             asked == 0 or low <= asked <= MAX_DEVICES,
-            f"participants = {asked}",
-            f"0, or {low} to {MAX_DEVICES}",
+            f"participants is {asked}",
+            f"0, or {low} (minimum_survivors) to {MAX_DEVICES}",
         )
 
     def to_bytes(self) -> bytes:
@@ -70,18 +82,18 @@ class MaskingTerms:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingTerms:
-        """The terms in these bytes; DecodeError if they are none."""
+        """The terms in these bytes. DecodeError if the bytes are not terms."""
         try:
             session, length, width, corrupt, dropout, minimum, signed, participants = _LAYOUT.unpack(data)
             if signed not in (0, 1):
-                raise DecodeError("the bytes are no terms of masking")
+                raise DecodeError("the bytes are not the terms of a masked sum")
             return cls(session, length, width, corrupt, dropout, minimum, bool(signed), participants)
         except (struct.error, InvalidInput):
-            raise DecodeError("the bytes are no terms of masking") from None
+            raise DecodeError("the bytes are not the terms of a masked sum") from None
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of all of it."""
+        """SHA-256 of all settings."""
         return hashlib.sha256(_TAG + self.to_bytes()).digest()
 
 

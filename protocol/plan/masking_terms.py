@@ -11,6 +11,7 @@ from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.plan.parts import Masks
+from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -22,7 +23,6 @@ MAX_SIGNED_PARTICIPANTS = 512
 MIN_PARTICIPANTS = 3
 """With two, each knows the other's value once the sum is released."""
 MAX_TABLE_CAPACITY = 2**22
-MAX_LABEL_BYTES = 1024
 MAX_SHARE = 0.3
 """The largest share of corrupt participants, and of drop-outs."""
 UNMASKED = {

@@ -1,4 +1,4 @@
-"""Noise and bar of an open-domain release: which keys may be shown when nobody listed them, and at what delta.
+"""Noise and bar of an open-domain release: which keys may be shown without a public list, and at what delta.
 
 Every user's histogram was random-clipped to `threshold` = C items, so it is a vector of whole, non-negative
 counts whose sum is at most C. The server adds up the clipped histograms, noises the keys whose *clipped* sum is
@@ -18,7 +18,7 @@ in both orders. Three facts are used:
   1 - H_j, and their product is nowhere above that of the P_j, nor above that of the a_j Q_j.
 - **Mixtures.** H is jointly convex: what holds for every outcome of the random clips holds on average.
 
-The proofs stand at `truncated_laplace` and `laplace_threshold`. In both, delta is exact: it holds for all
+The proofs stand at `truncated_laplace` and `_threshold_bar`. In both, delta is exact: it holds for all
 neighbours, and two of them reach it.
 """
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import (
     MAX_EMAX,
@@ -47,6 +47,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
+from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l1
 from fedhist.protocol.privacy.noise import LARGEST_LAPLACE_SCALE, discrete_laplace, laplace_scale
 from fedhist.protocol.privacy.randomness import Source
@@ -86,11 +87,10 @@ class OpenNoise:
 
     @functools.cached_property
     def standard_deviation(self) -> float:
-        """Of the noise, before the bar: sqrt(2q) / (1 - q) with q = e^(-1/b), less when truncated."""
+        """Of the noise, before the bar; truncated noise has less."""
         if self.kind == "truncated-laplace":
             return _truncated_deviation(self.scale, self.bar)
-        rate = float(1 / self.scale)
-        return math.sqrt(2) * math.exp(-rate / 2) / -math.expm1(-rate)
+        return Noise("discrete-laplace", self.scale).standard_deviation
 
 
 def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours) -> OpenNoise:
@@ -124,45 +124,20 @@ def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbour
     return _checked("truncated-laplace", threshold, epsilon, delta, neighbours)
 
 
-def laplace_threshold(
-    threshold: int, *, epsilon: float, delta: float, neighbours: Neighbours, tight: bool
-) -> OpenNoise:
-    """Discrete Laplace noise that is not cut, and a bar t that new keys seldom pass.
+def bars_for(
+    kind: OpenNoiseKind, thresholds: Iterable[int], *, epsilon: float, delta: float, neighbours: Neighbours
+) -> list[OpenNoise]:
+    """The noise and bar of each candidate threshold, in their order.
 
-    Proof, for both relations at once.
-
-    - A key that both data sets have and that changes by k is e^(k/b)-close in both orders; let l be the sum of
-      these k/b. A key of count k that one of them lacks passes the bar with chance r_k = P(Z > t - k). Let n be
-      the product of 1 - r_k over the keys that only the second has, and g over those that only the first has. The
-      second shows no new key with chance n, and the first none that is gone with chance g, so
-      H(second | first) <= (1 - n) + max(n - e^(epsilon - l) g, 0) <= max(1 - n, 1 - g), as l <= epsilon.
-    - Both are 1 - product of (1 - r_k) for counts k with a sum of at most C. As r_k is exponential in k,
-      -ln(1 - r_k) is convex: m such counts are worst as C - m + 1 and m - 1 ones, and that is convex in m. So the
-      worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
-      reaches it.
-
-    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for add-remove and noise on the real line. Here
-    b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
-    be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
-
-    Args:
-        threshold: C, a whole number of at least 1.
-        epsilon: above 0.
-        delta: strictly between 0 and 1/2.
-        neighbours: the relation that the guarantee is about.
-        tight: True for the least t that is (epsilon, delta)-private, False for the paper's.
+    | kind | noise | bar |
+    |---|---|---|
+    | truncated-laplace | discrete Laplace, cut to [-bar, bar] | the least that is private |
+    | laplace-threshold | discrete Laplace | the least that is private |
+    | laplace-threshold-paper | discrete Laplace | the paper's, which is never lower |
 
     Raises:
         InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
-    kind: OpenNoiseKind = "laplace-threshold" if tight else "laplace-threshold-paper"
-    return _checked(kind, threshold, epsilon, delta, neighbours)
-
-
-def bars_for(
-    kind: OpenNoiseKind, thresholds: Integers, *, epsilon: float, delta: float, neighbours: Neighbours
-) -> list[OpenNoise]:
-    """The noise and bar of each candidate threshold, in their order."""
     return [_checked(kind, threshold, epsilon, delta, neighbours) for threshold in thresholds]
 
 
@@ -236,7 +211,24 @@ def _truncated_bar(
 
 
 def _threshold_bar(threshold: int, scale: Fraction, delta: float, *, printed: bool) -> tuple[int, Decimal]:
-    """The least t, or the printed one, and its delta, from r_k = q^(t+1-k) / (1 + q) with q = e^(-1/b)."""
+    """A bar t for noise that is not cut: the least that is private, or the paper's, and its delta.
+
+    From r_k = q^(t+1-k) / (1 + q) with q = e^(-1/b). Proof, for both relations at once.
+
+    - A key that both data sets have and that changes by k is e^(k/b)-close in both orders; let l be the sum of
+      these k/b. A key of count k that one of them lacks passes the bar with chance r_k = P(Z > t - k). Let n be
+      the product of 1 - r_k over the keys that only the second has, and g over those that only the first has. The
+      second shows no new key with chance n, and the first none that is gone with chance g, so
+      H(second | first) <= (1 - n) + max(n - e^(epsilon - l) g, 0) <= max(1 - n, 1 - g), as l <= epsilon.
+    - Both are 1 - product of (1 - r_k) for counts k with a sum of at most C. As r_k is exponential in k,
+      -ln(1 - r_k) is convex: m such counts are worst as C - m + 1 and m - 1 ones, and that is convex in m. So the
+      worst user has one key of count C or C keys of count 1: delta = max(r_C, 1 - (1 - r_1)^C). A user of new keys
+      reaches it.
+
+    Deviation: the paper's bar is C + (C/epsilon) ln(C/(2 delta)), for add-remove and noise on the real line. Here
+    b = Delta/epsilon stands for C/epsilon, and the bar is rounded up. It is never below the tight one, and would
+    be raised to it: with q = e^(-1/b), b ln(2/(1 + q)) <= 1/2, and 1 - (1 - delta)^(1/C) >= delta/C.
+    """
     ratio = (-1 / _decimal(scale)).exp()
     other_units = ratio ** (threshold - 1) if threshold > 1 else Decimal(1)
 
@@ -270,7 +262,7 @@ def _least_bar(
     """The least bar after `above` whose delta is at most `asked`, and that delta, which falls as bars rise.
 
     The guess saves time only: from it the search goes up in steps that double, then down likewise, then by halves.
-    No bar below C will do, because there a key of count C passes with chance 1/2 or more.
+    No bar below C is enough, because there a key of count C passes with chance 1/2 or more.
     """
     low, high, step = above, max(guess, above + 1), 1
     achieved = delta_at(high)
@@ -321,7 +313,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _round_up(value: Decimal) -> float:
-    """The least positive float that is not below."""
+    """The smallest positive float that is not below the value."""
     nearest = float(value)
     if nearest == 0 or Decimal(nearest) < value:
         return math.nextafter(nearest, math.inf)
@@ -329,7 +321,7 @@ def _round_up(value: Decimal) -> float:
 
 
 def _exact(digits: int) -> Context:
-    """Plenty of digits, and exponents that fall to 0 instead of failing, whatever the caller's own context is."""
+    """A context with these digits, in which tiny numbers become 0, whatever the caller's own context is."""
     return Context(
         prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, DivisionByZero, Overflow]
     )

@@ -55,7 +55,8 @@ def exponential_mechanism(
     if log_base_measure is not None:
         if len(log_base_measure) != len(gammas):
             raise InvalidInput(
-                f"{len(log_base_measure)} base weights for {len(gammas)} scores", allowed="one for each score"
+                f"there are {len(log_base_measure)} base weights for {len(gammas)} scores",
+                allowed="one for each score",
             )
         logarithms = [float(value) for value in log_base_measure]
         if not all(map(math.isfinite, logarithms)):
@@ -103,7 +104,7 @@ def _gammas(scores: Sequence[int], *, sensitivity: int, epsilon: float) -> list[
             advice="put scores on an integer grid first, with their sensitivity in the same steps",
         ) from error
     if bound <= 0:
-        raise InvalidInput(f"a sensitivity of {bound}", allowed="1 or more")
+        raise InvalidInput(f"the sensitivity is {bound}", allowed="1 or more")
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput(f"epsilon is {epsilon}", allowed="a finite number above 0")
     best = max(whole)

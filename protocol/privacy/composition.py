@@ -53,13 +53,13 @@ from fedhist.protocol.privacy.ledger import (
 _GRID_POINTS = 50_000
 # Cells of the position t of the first bounded-range entry.
 _RANGE_CELLS = 256
-# More distinct epsilons than this are rounded up to so many: a convolution each would take too long.
+# If there are more distinct epsilons than this, they are rounded up to this many: each takes a convolution.
 _MOST_GROUPS = 24
-# An entry this large has the loss +epsilon but for odds of e^-30: adding it up is as tight as anything.
+# An entry this large has the loss +epsilon but for odds of e^-30: plain addition is as tight as anything.
 _PLAIN_EPSILON = 30.0
 # With less spread than this, the difference of tails that is a Gaussian's delta has no digits left.
 _LEAST_SPREAD = 1e-8
-# A hundred times what the Fourier transforms of one composition were seen to get wrong in a delta.
+# A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
 
 _Profile = Callable[[Floats], Floats]
@@ -109,7 +109,7 @@ def tight_total(charges: Iterable[Charge]) -> Cost:
 
 @dataclass(frozen=True)
 class _Losses:
-    """What the total depends on: few numbers however long the ledger, and the same ones for runs of one plan.
+    """What the total depends on: few numbers for a ledger of any length, and the same ones for runs of one plan.
 
     Args:
         first_range: epsilon of the first entry if that is of bounded range, else 0.
@@ -166,7 +166,7 @@ class _Losses:
 
 
 def _few_groups(epsilons: Counter[float]) -> _Groups:
-    """The groups in order; when they are many, some share the largest of their epsilons, which is sound."""
+    """The groups in order. If there are too many, adjacent ones take the largest of their epsilons, which is sound."""
     distinct = sorted(epsilon for epsilon in epsilons if epsilon > 0)
     width = -(-len(distinct) // _MOST_GROUPS)
     shares = (distinct[start : start + width] for start in range(0, len(distinct), max(width, 1)))
@@ -175,7 +175,7 @@ def _few_groups(epsilons: Counter[float]) -> _Groups:
 
 @functools.lru_cache(maxsize=256)
 def _tight_epsilon(losses: _Losses, delta: float) -> float:
-    """Epsilon at delta, or something larger when the computation can't tell."""
+    """Epsilon at delta, or something larger where the computation has too few digits."""
     # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
     # left: delta = infinite + (1 - infinite) rest_delta.
     rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)

@@ -1,22 +1,23 @@
-"""What touched the data, and what it cost: one entry per mechanism, written before its noise is drawn."""
+"""What touched the data, and what it cost: one entry a mechanism, written before its noise is drawn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
+from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
 
 
 @dataclass(frozen=True)
 class PureLoss:
-    """An epsilon-private mechanism of which no more is known: its loss lies in [-epsilon, epsilon]."""
+    """An epsilon-private mechanism about which nothing else is known: its loss lies in [-epsilon, epsilon]."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class GaussianLoss:
     multiplier: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
+        if not is_number(self.multiplier) or not 0 < self.multiplier < math.inf:
             raise InvalidPlan(
                 f"the noise multiplier is {self.multiplier!r}", allowed="a finite number above 0"
             )
@@ -47,7 +48,7 @@ class GaussianLoss:
 
 @dataclass(frozen=True)
 class ApproximateLoss:
-    """An (epsilon, delta)-private mechanism of which nothing else is known."""
+    """An (epsilon, delta)-private mechanism about which nothing else is known."""
 
 
 PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss
@@ -67,9 +68,9 @@ class Cost:
     delta: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.epsilon) or not self.epsilon >= 0:
+        if not is_number(self.epsilon) or not self.epsilon >= 0:
             raise InvalidPlan(f"the epsilon of a cost is {self.epsilon!r}", allowed="0 or more")
-        if not _is_number(self.delta) or not 0 <= self.delta < math.inf:
+        if not is_number(self.delta) or not 0 <= self.delta < math.inf:
             raise InvalidPlan(f"the delta of a cost is {self.delta!r}", allowed="a finite number, 0 or more")
 
     def __add__(self, other: Cost) -> Cost:
@@ -90,13 +91,13 @@ class Charge:
     Args:
         round: "select" or "release".
         name: what was run, such as "exponential-mechanism" or "discrete-gaussian".
-        parameters: its settings, for the reader. They carry no user's data.
+        parameters: its settings, for readers. They contain no user's data.
         sensitivity: the largest change one user makes, in `norm`.
         norm: how that change is measured: "l1", "l2", "score", ...
         neighbours: "add-remove" or "replace".
         epsilon: what the mechanism costs alone.
         delta: what the mechanism costs alone.
-        loss: what more is known about its privacy loss; tight composition lives on it.
+        loss: what else is known about its privacy loss; tight composition uses it.
         private: False for a step without any guarantee.
     """
 
@@ -112,14 +113,14 @@ class Charge:
     private: bool = True
 
     def __post_init__(self) -> None:
-        # A copy, so that whoever made the entry can't change it later through the mapping they passed.
+        # A copy, so that the entry can't change later through the mapping that was passed.
         object.__setattr__(self, "parameters", dict(self.parameters))
         for name, value in (
             ("epsilon", self.epsilon),
             ("delta", self.delta),
             ("sensitivity", self.sensitivity),
         ):
-            if not _is_number(value) or not value >= 0:
+            if not is_number(value) or not value >= 0:
                 raise InvalidPlan(f"the {name} of {self.name} is {value!r}", allowed="a number, 0 or more")
         if self.neighbours not in _NEIGHBOURS:
             raise InvalidPlan(
@@ -127,7 +128,7 @@ class Charge:
                 allowed=" or ".join(_NEIGHBOURS),
             )
         for name, parameter in self.parameters.items():
-            if not isinstance(parameter, str) and not (_is_number(parameter) and math.isfinite(parameter)):
+            if not isinstance(parameter, str) and not (is_number(parameter) and math.isfinite(parameter)):
                 raise InvalidPlan(
                     f"the parameter {name} of {self.name} is {parameter!r}",
                     allowed="finite numbers and text",
@@ -234,7 +235,7 @@ class Ledger:
         return all(entry.private for entry in self._entries)
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: an entry a row, then their sum."""
+        """The ledger in a notebook: one row an entry, then their sum."""
         rows = [(c.round, c.name, f"{c.epsilon:.4g}", f"{c.delta:.3g}") for c in self._entries]
         total = self.basic()
         rows.append(("total", "basic composition", f"{total.epsilon:.4g}", f"{total.delta:.3g}"))
@@ -254,7 +255,7 @@ class Ledger:
 
 
 def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
-    """Refuse an entry that speaks of other neighbours than the earlier ones: their epsilons do not add up."""
+    """Refuse an entry for other neighbours than those of earlier entries: their epsilons do not add up."""
     for entry in earlier:
         if entry.neighbours != charge.neighbours:
             raise InvalidPlan(
@@ -283,19 +284,8 @@ def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     return _LOSS_KINDS[value["kind"]]()
 
 
-def _is_number(value: object) -> bool:
-    """Whether it is a number that a double can hold: JSON's integers have no end."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
-
-
 def _plain(value: float | int | str) -> float | int | str:
-    """The same number as Python's own kind: JSON doesn't know numpy's."""
+    """The value as a Python number: JSON does not know numpy's."""
     if isinstance(value, str):
         return str(value)
     return int(value) if isinstance(value, Integral) else float(value)

@@ -95,7 +95,7 @@ def discrete_laplace(size: int, scale: Fraction, *, source: Source) -> Integers:
 
     Args:
         size: how many.
-        scale: one that `laplace_scale` returned, so that nobody gets another than the one accounted for.
+        scale: one that `laplace_scale` returned, so that the noise drawn is the noise accounted for.
         source: where the bits come from. The same seed, size and width give the same draws.
     """
     numerator, shift = _laplace_form(scale)
@@ -111,7 +111,7 @@ def discrete_gaussian(size: int, variance: Fraction, *, source: Source) -> Integ
 
     Args:
         size: how many.
-        variance: one that `gaussian_variance` returned, so that nobody gets another than was accounted for.
+        variance: one that `gaussian_variance` returned, so that the noise drawn is the noise accounted for.
         source: where the bits come from. The same seed, size and width give the same draws.
     """
     multiple, log2_scale = _gaussian_form(variance)
@@ -175,7 +175,9 @@ def bernoulli_exp(gamma: Fraction, *, source: Source) -> bool:
     A large gamma costs no time: its integer part is that many tosses of exp(-1), up to the first failure.
     """
     if gamma < 0:
-        raise InvalidInput("exp(-gamma) is no probability for a negative gamma", allowed="gamma of 0 or more")
+        raise InvalidInput(
+            "gamma is negative, so exp(-gamma) is not a probability", allowed="gamma of 0 or more"
+        )
     whole, rest = divmod(gamma.numerator, gamma.denominator)
     if not all(_ends_odd(1, 1, 1, source) for _ in range(whole)):
         return False
@@ -237,7 +239,7 @@ def _require_representable(value: Fraction, rounded: Fraction, rounding: str) ->
 
 
 def _collect(size: int, proposals_a_draw: int, accepted: Callable[[int], Integers]) -> Integers:
-    """The first `size` accepted proposals, of as many batches as that takes: mostly one for a small size."""
+    """The first `size` accepted proposals, in as many batches as needed: mostly one for a small size."""
     if size < 0:
         raise InvalidInput(f"{size} draws were asked for", allowed="0 or more")
     draws = np.empty(size, dtype=np.int64)
@@ -250,7 +252,7 @@ def _collect(size: int, proposals_a_draw: int, accepted: Callable[[int], Integer
 
 
 def _laplace_batch(proposals: int, numerator: int, shift: int, source: Source) -> Integers:
-    """The draws of scale numerator / 2^shift that so many proposals lead to, in their order."""
+    """The draws of scale numerator / 2^shift that come of this number of proposals, in their order."""
     magnitudes = _geometric_batch(proposals, numerator, shift, source)
     negative = _tosses_fair(len(magnitudes), source)
     signed = np.where(negative, -magnitudes, magnitudes)
@@ -259,7 +261,7 @@ def _laplace_batch(proposals: int, numerator: int, shift: int, source: Source) -
 
 
 def _geometric_batch(proposals: int, numerator: int, shift: int, source: Source) -> Integers:
-    """The magnitudes of scale numerator / 2^shift that so many proposals lead to, in their order."""
+    """The magnitudes of scale numerator / 2^shift that come of this number of proposals, in their order."""
     low = _uniform(proposals, numerator, source)
     if numerator > 1:
         low = low[_tosses_exp(low, numerator, source)]
@@ -270,7 +272,7 @@ def _geometric_batch(proposals: int, numerator: int, shift: int, source: Source)
 
 
 def _gaussian_batch(proposals: int, multiple: int, log2_scale: int, source: Source) -> Integers:
-    """The draws of variance t^2 m / 2^27 that so many proposals lead to, in their order."""
+    """The draws of variance t^2 m / 2^27 that come of this number of proposals, in their order."""
     draws = _laplace_batch(proposals, 2**log2_scale, 0, source)
     scaling = 2 ** (_GAUSSIAN_BITS - log2_scale)
     denominator = 2 ** (_GAUSSIAN_BITS + 1) * multiple

@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system, a seed, or a secret of a device.
+"""Where random bits come from: the operating system, a seed, or a device's secret.
 
 A seed is for simulations that must repeat themselves. A secret is for a device that must give the same answer to the
 same request.
@@ -98,7 +98,7 @@ class SeededSource:
         blocks = np.empty((len(users), 2), dtype="<u8")
         blocks[:, 0] = users
         blocks[:, 1] = draw
-        encrypted = _aes_blocks(key, blocks.tobytes())
+        encrypted = aes_blocks(key, blocks.tobytes())
         return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)[::2]
 
     def _keystream(self, at_least: int) -> Words:
@@ -106,18 +106,18 @@ class SeededSource:
         counters = np.zeros((blocks, 2), dtype="<u8")
         counters[:, 0] = np.arange(self._next_block, self._next_block + blocks, dtype=np.uint64)
         self._next_block += blocks
-        encrypted = _aes_blocks(self._key, counters.tobytes())
+        encrypted = aes_blocks(self._key, counters.tobytes())
         return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)
 
 
 class KeyedSource:
-    """Draws that depend on a secret and on what they are for: the same again for the same, and for nobody else.
+    """Draws that depend on a secret and a purpose alone: without the secret they can't be repeated.
 
-    A device that is asked the same request twice draws the same from it, and another request gets independent draws.
-    It is not for keys or noise: somebody who learns the secret later could compute them.
+    A device draws the same for a repeated request, and independently for another request. Not for keys or noise: an
+    attacker who learns the secret later could compute them.
 
     Args:
-        secret: SECRET_BYTES of the operating system's.
+        secret: SECRET_BYTES random bytes from the operating system.
         purpose: what the draws are for.
     """
 
@@ -158,9 +158,9 @@ def _derive_key(tag: bytes, seed: int, path: tuple[str | int, ...]) -> bytes:
     return digest.digest()
 
 
-def _aes_blocks(key: bytes, blocks: bytes) -> bytes:
+def aes_blocks(key: bytes, blocks: bytes) -> bytes:
+    """AES-256 on each block of 16 bytes by itself. The caller makes a mode of it: counters, or CBC-MAC."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - loads when drawn
 
-    # The blocks are distinct counters, so this is the keystream of counter mode with a counter that we choose.
-    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - counter mode by hand
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - block by block is what is wanted
     return encryptor.update(blocks) + encryptor.finalize()

@@ -1,4 +1,4 @@
-"""Noise in shares: what one participant adds, so that any `shares` of them together are enough.
+"""Noise in shares: what one participant adds, so that any `shares` participants together add enough.
 
 The sum that reaches the server holds at least n_min = `shares` shares of honest participants, or the round aborts. The
 guarantee is that of exactly n_min of them: further honest shares, and whatever corrupt participants add, are
@@ -56,10 +56,10 @@ from fedhist.protocol.privacy.noise import (
 from fedhist.protocol.privacy.randomness import Source
 
 SMALLEST_SHARE_VARIANCE = 16
-"""In squared steps: shares of a standard deviation of 4 steps and more."""
+"""In squared steps: a share has a standard deviation of at least 4 steps."""
 MAX_SHARES = 2**31
 
-# Coordinates that are cut into cycles at a time: they stay in a core's cache.
+# The number of coordinates that are cut into cycles at once: they stay in a core's cache.
 _BATCH = 2**14
 
 
@@ -70,7 +70,7 @@ class Share:
     Args:
         kind: of the sum.
         spread: gaussian: the variance of one share. laplace: the scale b of the sum of `shares` shares. In grid units.
-        shares: n_min, how many shares make up the noise that is charged.
+        shares: n_min, the number of shares that make up the noise that is charged.
     """
 
     kind: Literal["discrete-gaussian-shares", "discrete-laplace-shares"]
@@ -78,7 +78,7 @@ class Share:
     shares: int
 
     def draw(self, size: int, *, source: Source) -> Integers:
-        """One participant's share of so many coordinates."""
+        """One participant's share of `size` coordinates."""
         if self.kind == "discrete-gaussian-shares":
             return discrete_gaussian(size, self.spread, source=source)
         draws = negative_binomial(size, self.spread, shares=self.shares, source=source)
@@ -86,7 +86,7 @@ class Share:
         return draws
 
     def deviation(self, participants: int) -> float:
-        """The standard deviation of the sum of so many participants' shares, in grid units."""
+        """The standard deviation of the sum of the participants' shares, in grid units."""
         if self.kind == "discrete-gaussian-shares":
             return math.sqrt(participants * self.spread)
         whole = Noise("discrete-laplace", self.spread).standard_deviation
@@ -100,7 +100,7 @@ class Share:
         return max(2 * coordinates * tau * (1 + 1e-9), sys.float_info.min)
 
     def reach(self, coordinates: int, participants: int, *, failure: float = 2.0**-40) -> int:
-        """What the sum of so many participants' shares exceeds anywhere with at most the probability `failure`.
+        """A bound that the sum of the participants' shares exceeds anywhere with probability at most `failure`.
 
         Markov's inequality for e^(t X). A discrete Gaussian's is at most e^(t^2 v/2) (Canonne, Kamath & Steinke 2020).
         At t = 1/(2b) a negative binomial's of shape r is ((1 - q)/(1 - q e^t))^r <= (2 + 1/b)^r, because
@@ -166,4 +166,4 @@ def _keep_cycles(whole: Integers, kept: Integers, shares: int, source: Source) -
 
 def _check_shares(shares: int) -> None:
     if not 1 <= shares <= MAX_SHARES:
-        raise InvalidInput(f"noise in {shares} shares", allowed=f"1 to {MAX_SHARES} shares")
+        raise InvalidInput(f"the noise is split into {shares} shares", allowed=f"1 to {MAX_SHARES} shares")

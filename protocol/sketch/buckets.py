@@ -1,4 +1,4 @@
-"""Items hashed into buckets: keyed by a public salt, the same in every process and on every machine."""
+"""Items hashed into buckets under a public salt: the same in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAG = b"fedhist/1/buckets"
 def item_bytes(label: str | int) -> bytes:
     """An item as it is hashed and compared: UTF-8, integers in decimal. No normalisation.
 
-    Half a character (a lone surrogate, as JSON may hold) is encoded like any other, as on the wire.
+    A lone surrogate, half a character that JSON may hold, is encoded like any other, as on the wire.
     """
     return str(label).encode("utf-8", errors="surrogatepass")
 

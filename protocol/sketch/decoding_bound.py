@@ -1,4 +1,4 @@
-"""How often a table with at most its capacity of items does not decode, at most, whatever the items are.
+"""An upper bound on how often a table within its capacity does not decode, whatever its items are.
 
 The chance is over the hash alone: places and checks are independent and uniform for any data that was fixed before the
 salt was drawn (`table_hash`). So it holds for the worst data, and it is what the ledger is charged for.
@@ -25,8 +25,8 @@ Sets of fewer of the n items are among those counted, so the sum for n covers ev
   at a or b, and the block adds at most b - a + 1 times that.
 
 **False peels.** A cell of several items is taken for one if its words average to whole numbers whose own check is the
-average of the checks. The checks do not depend on the places, and what *perfect* peeling looks at does depend on
-nothing else. Consider the first time that it looks at a cell of two or more items which passes. If the average is the
+average of the checks. The checks do not depend on the places, and what *perfect* peeling looks at depends on the
+places alone. Consider the first time that it looks at a cell of two or more items which passes. If the average is the
 key of one of them, at least one other item's check must have one given value for each half, and if it is not, the
 average's own must: a chance of at most 2^-64 either way. Perfect peeling looks at each of the r m cells once and again
 each time that an item leaves it. It takes out at most one item for each cell that it empties, r m in all, with r cells
@@ -59,15 +59,15 @@ _FALSE_PEEL = 2.0**-64
 
 @functools.lru_cache(maxsize=4096)
 def failure_bound(items: int, part_cells: int, hashes: int = HASHES) -> float:
-    """The most that the chance can be that a table of at most this many items does not give them back exactly.
+    """An upper bound on the chance that a table of at most this many items does not give them back exactly.
 
     Args:
-        items: n, at most how many distinct items are in the table.
+        items: n, the largest number of distinct items in the table.
         part_cells: m, the cells of each sub-table.
         hashes: r, the number of sub-tables.
 
     Returns:
-        A bound of at most 1. It is useless, 1 that is, at loads above about 0.55 for r = 5.
+        A bound of at most 1. Above a load of about 0.55, for r = 5, it is 1 and so useless.
     """
     stuck = sum(_exact_term(items, size, part_cells, hashes) for size in range(2, min(items, _EXACT) + 1))
     if items > _EXACT:
@@ -87,7 +87,7 @@ def _exact_term(items: int, size: int, part_cells: int, hashes: int) -> float:
 
 @functools.cache
 def _partitions(size: int) -> tuple[int, ...]:
-    """The number of ways in which `size` things fall into 1, 2, ... blocks of two or more each."""
+    """The number of partitions of `size` things into 1, 2, ... blocks of two or more each."""
     if size < 2:
         return ()
     counts = []
@@ -100,7 +100,7 @@ def _partitions(size: int) -> tuple[int, ...]:
 
 
 def _block_logs(items: int, part_cells: int, hashes: int) -> Floats:
-    """For blocks of sizes s after _EXACT: the logarithm of what each adds to the sum, from above."""
+    """For blocks of sizes s above _EXACT: an upper bound on the logarithm of what each adds to the sum."""
     from scipy.special import gammaln, psi  # noqa: PLC0415 - slow to import
 
     octaves = math.log2(items / _EXACT)

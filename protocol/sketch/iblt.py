@@ -5,10 +5,10 @@ row of 64-bit integers, and a device adds to the five cells of each of its items
 
     count: 1 · value: the item's clipped count · check: two 32-bit words · key: length, then text, in 32-bit words
 
-Each distinct item is inserted once a device, whatever its count. Tables are added cell by cell, so the sum can be
-taken under masks. A cell with one distinct item holds `count` copies of it: dividing by `count` gives it back, the
+Each device inserts each of its distinct items once, whatever the count. Tables are added cell by cell, so the sum can
+be taken under masks. A cell with one distinct item holds `count` copies of it: dividing by `count` gives it back, the
 check confirms it, and taking it out of its other cells frees the next ones (*peeling*). An item is its bytes: the text
-7 and the number 7 are one, and come back as a text.
+7 and the number 7 are one item, which comes back as text.
 
 **Sums are exact.** A word of a check or a key is at most 2^32 - 1, and 2^31 (2^32 - 1) = 2^63 - 2^31 < 2^63: up to
 `MAX_INSERTIONS` = 2^31 insertions into one cell no such column leaves int64 as a true integer, and with one more it
@@ -29,17 +29,16 @@ data (`decoding_bound`), below 1e-9 for every shape:
   four hashes the same bound would allow a load of 0.61, but pairs alone would fail with 6e-8 at 16,384 items, and m
   would have to be nearly four times as large for 1e-9. Six hashes take 0.51.
 
-A table with a load well above 0.701 never decodes. `benchmarks/sketch.py` prints how many failed of those that it
-tried.
+A table with a load well above 0.701 never decodes. `benchmarks/sketch.py` prints how many of its tables failed.
 
-**What it returns is right.** The bound covers cells of several items that look like one. And a table that is not empty
-in the end, in all columns, is refused: nothing is returned in part.
+**What it returns is right.** The bound covers cells of several items that look like one. A table that is not empty in
+all columns at the end is refused: no part of it is returned.
 
 **Privacy.** The shape is public. The server reads every item and its exact clipped count from the sum, before noise
-and bar: masks hide from it who has what, and nothing else. This is central privacy. That a table did not decode can be
-seen too. For items that devices *hold*, this is charged to the ledger (`protocol/plan/table_terms.py`). Against devices
-that *send* what the protocol does not allow it is not private, and can't be: such a device can add numbers to a few
-cells that make decoding depend on one item of others.
+and bar: masks hide from it which device has what, and nothing else. This is central privacy. That a table did not
+decode is visible too. For items that devices *hold*, this is charged to the ledger (`protocol/plan/table_terms.py`).
+Against devices that *send* what the protocol does not allow it is not private, and can't be: such a device can add
+numbers to a few cells that make decoding depend on one item of others.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ from fedhist.protocol.sketch.decoding_bound import failure_bound
 from fedhist.protocol.sketch.table_hash import CHECK_WORDS, HASHES, TableHash
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, Label, label_bytes, read_labels
 
-MAX_LENGTH = 2**26
+MAX_TABLE_LENGTH = 2**26
 """The longest vector of a device: half a gigabyte."""
 
 MAX_FAILURE = 1e-9
-"""No table within its capacity fails with a higher chance than this."""
+"""The largest chance with which a table within its capacity may fail."""
 
 MAX_INSERTIONS = 2**31
 """The most insertions into one cell for which every column is exact."""
@@ -82,7 +81,7 @@ class TableShape:
     """The public size of a table.
 
     Args:
-        capacity: how many distinct items of all devices together it is made for.
+        capacity: the number of distinct items, of all devices together, that it is made for.
         label_bytes: the longest item, in bytes of UTF-8 or decimal digits.
     """
 
@@ -90,12 +89,12 @@ class TableShape:
     label_bytes: int
 
     def __post_init__(self) -> None:
-        _check_whole("capacity", self.capacity, MAX_LENGTH)
+        _check_whole("capacity", self.capacity, MAX_TABLE_LENGTH)
         _check_whole("label_bytes", self.label_bytes, MAX_LABEL_BYTES)
-        if self.length > MAX_LENGTH:
+        if self.length > MAX_TABLE_LENGTH:
             raise InvalidPlan(
                 f"a table for {self.capacity:,} items of up to {self.label_bytes:,} bytes has {self.length:,} values",
-                allowed=f"up to {MAX_LENGTH:,} values",
+                allowed=f"up to {MAX_TABLE_LENGTH:,} values",
                 advice="lower capacity or label_bytes",
             )
 
@@ -103,7 +102,7 @@ class TableShape:
     def part_cells(self) -> int:
         """m, the cells of a sub-table: a load of at most 0.56, and at most 5e-10 expected pairs that share all cells.
 
-        In whole numbers: it is the same on every machine.
+        Computed in whole numbers, so that it is the same on every machine.
         """
         pairs = self.capacity * (self.capacity - 1) // 2
         loaded = math.ceil(Fraction(self.capacity) / (HASHES * _MAX_LOAD))
@@ -111,27 +110,27 @@ class TableShape:
 
     @property
     def failure_bound(self) -> float:
-        """The most that the chance can be that a table within its capacity does not decode, whatever it holds."""
+        """An upper bound on the chance that a table within its capacity does not decode, whatever it holds."""
         return failure_bound(self.capacity, self.part_cells)
 
     @property
     def cells(self) -> int:
-        """The cells of all sub-tables."""
+        """The number of cells in all sub-tables."""
         return HASHES * self.part_cells
 
     @property
     def words(self) -> int:
-        """The 32-bit words of a key: one for its length, and its text."""
+        """The number of 32-bit words in a key: one for its length, and its text."""
         return 1 + -(-self.label_bytes // 4)
 
     @property
     def columns(self) -> int:
-        """The integers of a cell."""
+        """The number of integers in a cell."""
         return _KEY + self.words
 
     @property
     def length(self) -> int:
-        """The integers of a table: what a device sends."""
+        """The number of integers in a table, which is what a device sends."""
         return self.cells * self.columns
 
 
@@ -144,7 +143,7 @@ class Decoded:
 
 
 class TableNotDecoded(RoundFailed):
-    """A sum of tables that does not decode. It says nothing of how full the table is, nor of what is wrong with it."""
+    """A sum of tables that does not decode. The error does not say how full the table is, nor what is wrong with it."""
 
     def __init__(self) -> None:
         super().__init__("the sum of the tables does not decode; nothing was released")
@@ -163,7 +162,7 @@ def encode_table(
     | more items than `shape.capacity` | a table: the sum of all devices is what must decode |
 
     Args:
-        labels: the device's items, texts or integers. Those that are written alike are one item.
+        labels: the device's items, texts or integers. Labels with the same text are one item.
         counts: the clipped count of each, 1 to MAX_COUNT.
         shape: the size that the plan sets.
         salt: the same on every device, drawn after the data was fixed.
@@ -194,7 +193,7 @@ def decode_table(values: Integers | Words, shape: TableShape, *, salt: bytes) ->
     """
     if values.shape != (shape.length,) or values.dtype not in (np.int64, np.uint64):
         raise InvalidInput(
-            f"a table with the shape {values.shape} and the type {values.dtype}",
+            f"the table has the shape {values.shape} and the type {values.dtype}",
             allowed=f"{shape.length:,} integers of 64 bits",
             advice="decode with the shape that the devices used",
         )
@@ -220,8 +219,8 @@ def _peel(table: Integers, shape: TableShape, hashed: TableHash) -> Integers:
     """Take item after item out of the table; a row of columns for each, its key divided by its count.
 
     Sub-table by sub-table (Jiang, Mitzenmacher & Thaler 2014): the cells of one have different items, so all that stand
-    alone in it leave at once and none twice. Below the threshold O(log log n) waves do. Counts only fall, so a cell is
-    emptied at most once, and any input comes to an end.
+    alone in it leave at once and none twice. Below the threshold O(log log n) waves are enough. Counts only fall, so a
+    cell is emptied at most once, and peeling ends for any input.
     """
     found = [np.empty((0, shape.columns), dtype=np.int64)]
     changed: Flags = table[..., _COUNT] != 0
@@ -241,14 +240,14 @@ def _peel(table: Integers, shape: TableShape, hashed: TableHash) -> Integers:
 
 
 def _entries(places: Integers, columns: int) -> Integers:
-    """Where the columns of these cells lie in a flat sub-table: numpy adds at single places several times as fast."""
+    """The places of these cells' columns in a flat sub-table. numpy adds at single places several times faster."""
     return (places[:, np.newaxis] * columns + np.arange(columns)).reshape(-1)
 
 
 def _alone(
     part: Integers, spots: Integers, number: int, shape: TableShape, hashed: TableHash
 ) -> tuple[Integers, Integers, Integers]:
-    """Of these cells of a sub-table those that hold one item; the items; and their places in all sub-tables."""
+    """Those of these cells that hold one item; the items; and their places in all sub-tables."""
     counts, checks, heads = (part[spots, column] for column in (_COUNT, _CHECK, _KEY))
     divisor = np.maximum(counts, 1)
     # Most cells of several items fail here, on two columns of many.
@@ -267,7 +266,7 @@ def _alone(
 
 
 def _plausible(table: Integers) -> bool:
-    """What holds for any sum of tables: no count or word overflowed, and all sub-tables add up to the same.
+    """Whether this can be a sum of tables: no count or word overflowed, and all sub-tables have equal sums.
 
     Values may be anything modulo 2^64, except where there is no item.
     """
@@ -283,14 +282,14 @@ def _plausible(table: Integers) -> bool:
 
 
 def _decoded(items: Integers) -> Decoded:
-    """Items as texts, sorted; a DecodeError if some key is no label's. Peeling finds no key twice."""
+    """Items as texts, sorted. DecodeError if a key is not a label's. Peeling finds no key twice."""
     lengths, chunks = items[:, _KEY], items[:, _KEY + 1 :].astype("<u4")
     # Padded with zeros, as numpy compares them: the shorter of two equal ones comes first.
     texts = np.ascontiguousarray(chunks).view(f"S{4 * chunks.shape[1]}").reshape(-1)
     order = np.lexsort((lengths, texts))
     texts, lengths = texts[order], lengths[order]
     if (np.char.str_len(texts) > lengths).any():
-        raise DecodeError("a key with bytes after its end")
+        raise DecodeError("a key has bytes after its end")
     plain = b"".join(
         [text.ljust(length, b"\0") for text, length in zip(texts.tolist(), lengths.tolist(), strict=True)]
     )
@@ -299,10 +298,10 @@ def _decoded(items: Integers) -> Decoded:
 
 
 def _added_up(labels: Sequence[Label], counts: Integers) -> tuple[list[bytes], Integers]:
-    """The distinct items as bytes, and the counts of those that are written alike added up."""
+    """The distinct items as bytes, each with the sum of its counts."""
     types = set(map(type, labels))
     if any(issubclass(kind, bool) or not issubclass(kind, str | int | np.integer) for kind in types):
-        raise InvalidPopulation("an item that is neither text nor an integer", allowed="texts and integers")
+        raise InvalidPopulation("an item is neither text nor an integer", allowed="texts and integers")
     texts = [label_bytes(label) for label in labels]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     if len(numbers) == len(texts):
@@ -333,12 +332,12 @@ def _whole_counts(counts: npt.ArrayLike, items: int) -> Integers:
     array = np.asarray(counts)
     if array.shape != (items,) or (items and array.dtype.kind not in "iu"):
         raise InvalidPopulation(
-            f"counts with the shape {array.shape} and the type {array.dtype} for {items:,} items",
+            f"the counts of {items:,} items have the shape {array.shape} and the type {array.dtype}",
             allowed="one whole count for each item",
         )
     if items and not (array.min() >= 1 and array.max() <= MAX_COUNT):
         raise InvalidPopulation(
-            "a count that is out of range",
+            "a count is out of range",
             allowed=f"1 to {MAX_COUNT:,}",
             advice="leave out items without a count, and clip the others",
         )
@@ -351,7 +350,7 @@ def _check_whole(name: str, value: object, most: int) -> None:
 
 
 def _root(number: int, power: int) -> int:
-    """The least whole number whose power is at least `number`; in integers, the same on every machine."""
+    """The smallest whole number whose power is at least `number`, in integers: the same on every machine."""
     low, high = 0, 1 << -(-number.bit_length() // power)
     while low < high:
         middle = (low + high) // 2

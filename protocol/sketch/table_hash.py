@@ -1,9 +1,9 @@
-"""Where the items of a table go: a keyed hash, under a salt that nobody knew when the data was fixed.
+"""Where the items of a table go: a keyed hash, under a salt that was unknown when the data was fixed.
 
-A table that decodes or not, depending on who holds what, would tell of data. Whether it decodes is decided by the
-items' cells; so the cells must be as good as random *for every set of items that anybody may hold*. A public hash, or
-a keyed one that is linear, does not give that: for such a hash one can compute a name that shares all cells with a
-given other name, put it into one's own data, and see the run fail exactly when somebody has the other one.
+A table that decodes or not, depending on who holds what, would reveal data. Whether it decodes is decided by the items'
+cells, so the cells must be as good as random *for every set of items that devices may hold*. A public hash, or a keyed
+one that is linear, does not give that: an attacker could compute a name that shares all cells with a given other name,
+put it into their own data, and see the run fail exactly when some user has the other name.
 
 **The hash.** A key is a fixed number of 32-bit words (length and text, filled up with zeros), that is, of blocks of 16
 bytes. Its tag is the CBC-MAC of these blocks under AES-256, and its outputs are the encryptions of `tag ^ 0`, `tag ^
@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Integers, Words
+from fedhist.protocol.privacy.randomness import aes_blocks
 
 HASHES = 5
 """r: the cells of an item, one in each sub-table."""
@@ -59,7 +59,7 @@ class TableHash:
     def __init__(self, *, capacity: int, label_bytes: int, part_cells: int, salt: bytes) -> None:
         self._part_cells = np.uint64(part_cells)
         keys = hashlib.sha512(_TAG + _SHAPE.pack(capacity, label_bytes) + salt).digest()
-        self._absorb, self._expand = (_encryptor(key) for key in (keys[:_KEY], keys[_KEY:]))
+        self._absorbing_key, self._expanding_key = keys[:_KEY], keys[_KEY:]
 
     def of(self, words: Integers) -> tuple[Integers, Integers]:
         """For keys as rows of words: the place in each sub-table, of shape (HASHES, keys), and the checks' words."""
@@ -70,11 +70,13 @@ class TableHash:
             block[:, : part.shape[1]] = part
         tags = np.zeros((items, 2), dtype="<u8")
         for block in message:
-            tags = self._absorb(tags ^ block.view("<u8"))
+            tags = _encrypted(self._absorbing_key, tags ^ block.view("<u8"))
         tweaks = np.arange(_BLOCKS_OUT, dtype="<u8")[:, np.newaxis, np.newaxis] * np.array(
             [1, 0], dtype="<u8"
         )
-        drawn = self._expand(tags ^ tweaks).astype(np.uint64, copy=False).transpose(0, 2, 1)
+        drawn = (
+            _encrypted(self._expanding_key, tags ^ tweaks).astype(np.uint64, copy=False).transpose(0, 2, 1)
+        )
         drawn = drawn.reshape(2 * _BLOCKS_OUT, items)
         places = (drawn[:HASHES] % self._part_cells).astype(np.int64)
         check = drawn[HASHES]
@@ -82,15 +84,6 @@ class TableHash:
         return places, halves.astype(np.int64)
 
 
-def _encryptor(key: bytes) -> Any:
-    """AES-256 on each block of an array of 64-bit words."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - slow to import
-
-    # The mode is ours: CBC-MAC and counters, of many messages side by side.
-    cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 - block by block is what is wanted
-
-    def encrypted(blocks: Any) -> Any:
-        encryptor = cipher.encryptor()
-        return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape)
-
-    return encrypted
+def _encrypted(key: bytes, blocks: Words) -> Words:
+    """AES-256 on each pair of 64-bit words."""
+    return np.frombuffer(aes_blocks(key, blocks.tobytes()), dtype="<u8").reshape(blocks.shape)

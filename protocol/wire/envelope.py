@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
@@ -33,8 +34,8 @@ ANSWER = "fedhist-answer"
 MASKING = "fedhist-masking"
 """The name of a masked round's message in our record, and of the session's record in a node's state."""
 
-MASKED_STAGES = ("advertising", "sharing", "checking", "masking", "confirming", "unmasking")
-"""The steps of a masked round, as the server's session names them; messages are of type `query.advertising`, ..."""
+MASKED_STAGES = tuple(MaskingStage)
+"""The stages of a masked round; messages are of type `query.advertising` and so on."""
 
 PARTICIPANT_BYTES = 8
 """The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""

@@ -18,6 +18,7 @@ from fedhist.protocol.errors import DecodeError, InvalidPopulation
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.wire.reader import Reader
 
 MAX_LABEL_BYTES = 1024
 """Items are texts of up to 1,024 bytes of UTF-8, or integers."""
@@ -75,7 +76,7 @@ def encode_keyed(keyed: Keyed, bins: int, labels: Sequence[Label] | None) -> byt
 
 def decode_keyed(data: bytes, columns: int, bins: int) -> tuple[Keyed, list[Label]]:
     """The rows in these bytes, their items numbered by the labels that come with them."""
-    reader = _Reader(data)
+    reader = Reader(data, name="keys")
     count, rows = _COUNTS.unpack(reader.take(_COUNTS.size))
     kinds = reader.take(count)
     lengths = reader.array("<u2", count)
@@ -111,23 +112,3 @@ def read_labels(text: bytes, lengths: Integers, kinds: bytes) -> list[Label]:
         except ValueError:
             raise DecodeError("a label that is not what its kind says") from None
     return labels
-
-
-class _Reader:
-    """Takes pieces from the front of some bytes and refuses to go beyond the end."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._place = data, 0
-
-    def take(self, size: int) -> bytes:
-        if self._place + size > len(self._data):
-            raise DecodeError(f"{len(self._data)} bytes of keys where at least {self._place + size} are due")
-        self._place += size
-        return self._data[self._place - size : self._place]
-
-    def array(self, kind: str, count: int) -> Integers:
-        return np.frombuffer(self.take(np.dtype(kind).itemsize * count), dtype=kind).astype(np.int64)
-
-    def end(self) -> None:
-        if self._place != len(self._data):
-            raise DecodeError(f"{len(self._data) - self._place} bytes left over after the keys")

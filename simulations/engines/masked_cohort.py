@@ -1,6 +1,6 @@
 """A cohort of devices that mask, in this process or in a few forked ones, as an exchange for `masked_sum`.
 
-Messages travel as bytes, and each is counted. With several cores the devices are dealt to worker processes that own
+Messages travel as bytes. With several cores the devices are dealt to worker processes that own
 their sessions; the server stays here and adds masked inputs as they come, so memory does not grow with the number of
 devices times the length of a vector.
 """
@@ -8,15 +8,12 @@ devices times the length of a vector.
 from __future__ import annotations
 
 import multiprocessing
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing.connection import Connection, wait
-
-import numpy as np
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import TO_DEVICE, TO_SERVER
@@ -26,6 +23,7 @@ from fedhist.protocol.masking.device_states import Checked, DeviceState
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_stage import Messages
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.masked_round import Exchange, masked_sum
@@ -33,29 +31,13 @@ from fedhist.server.masked_round import Exchange, masked_sum
 VectorOf = Callable[[int], Integers]
 
 Watch = Callable[[str, str, int, bytes], None]
-"""Told of every message: its stage, TO_DEVICE or TO_SERVER, the device, and the message."""
+"""Called with every message: its stage, TO_DEVICE or TO_SERVER, the device, and the bytes."""
 
 _BATCH = 64
 _ENDED = (
-    "a process with devices ended before its work was done, most likely for want of memory; nothing was released. "
+    "a process with devices ended before its work was done, most likely because memory ran out; nothing was released. "
     "Free some memory, or use fewer participants"
 )
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes sent and received by each device in one stage."""
-
-    sent: Integers = field(repr=False)
-    received: Integers = field(repr=False)
-
-
-@dataclass(frozen=True)
-class CohortRun(MaskedSum):
-    """The sum, who is in it, and what it took, by stage; seconds have the time to rebuild secrets apart."""
-
-    traffic: Mapping[str, Traffic]
-    seconds: Mapping[str, float]
 
 
 def run_cohort(
@@ -68,7 +50,7 @@ def run_cohort(
     identities: Mapping[int, Identity] | None = None,
     cores: int = 1,
     watch: Watch = lambda stage, to, device, message: None,
-) -> CohortRun:
+) -> MaskedSum:
     """One masked sum over the devices 0 to devices - 1. A device falls silent at the stage where `dropouts` has it.
 
     Raises RoundFailed when too few are left. `vector_of(i)` is called once, for each device that gets to mask.
@@ -87,10 +69,8 @@ def run_cohort(
     if terms.signed:
         directory = {device: identity.public for device, identity in everybody.identities.items()}
     with _dealt(everybody, cores) as exchange:
-        metered = _Metered(exchange, devices, watch)
-        total = masked_sum(terms, metered, source=source.fork("server"), directory=directory)
-        metered.lap("rebuild")
-    return CohortRun(**vars(total), traffic=metered.traffic, seconds=metered.seconds)
+        watched = _watched(exchange, watch)
+        return masked_sum(terms, watched, source=source.fork("server"), directory=directory)
 
 
 @dataclass
@@ -101,8 +81,8 @@ class LocalDevices:
         terms: of the session.
         ids: the devices' ids.
         vector_of: what a device adds.
-        source_of: what a device draws from at a stage.
-        silent: who falls silent, by stage.
+        source_of: the randomness of a device at a stage.
+        silent: the devices that fall silent, by stage.
         identities: in signed mode, the devices' keys.
     """
 
@@ -115,7 +95,7 @@ class LocalDevices:
     states: dict[int, DeviceState] = field(default_factory=dict, repr=False, init=False)
 
     def __call__(self, stage: str, messages: Iterable[tuple[int, bytes]] | None) -> Messages:
-        """The answers of all who are neither silent nor gave up."""
+        """The answers of all devices that neither fall silent nor give up."""
         silent = self.silent.get(stage, ())
         if messages is None:
             for device in self.ids:
@@ -146,7 +126,7 @@ class _Forked:
         self._connections = connections
 
     def __call__(self, stage: str, messages: Messages | None) -> Messages:
-        """A worker gets its next batch only when it has answered the last, so no pipe fills up on both sides."""
+        """A worker gets its next batch only after it has answered the last, so no pipe fills up on both sides."""
         workers = len(self._connections)
         if messages is None:
             for connection in self._connections:
@@ -206,7 +186,7 @@ def _dealt(everybody: LocalDevices, cores: int) -> Iterator[Exchange]:
             devices = replace(everybody, ids=everybody.ids[number::cores])
             worker = fork.Process(target=_work, args=(devices, there), daemon=True)
             with warnings.catch_warnings():
-                # Python 3.12 warns of forks beside other threads; a worker touches nothing that they might have locked.
+                # Python 3.12 warns of forks in threaded processes; a worker uses nothing that another thread may lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 worker.start()
             there.close()
@@ -217,32 +197,16 @@ def _dealt(everybody: LocalDevices, cores: int) -> Iterator[Exchange]:
         yield _Forked(connections)
 
 
-class _Metered:
-    """An exchange over another that counts bytes by device, and seconds by stage from one stage's end to the next's."""
+def _watched(exchange: Exchange, watch: Watch) -> Exchange:
+    """The same exchange; `watch` is called with every message as it passes."""
 
-    def __init__(self, exchange: Exchange, devices: int, watch: Watch) -> None:
-        self._exchange, self._devices, self._watch = exchange, devices, watch
-        self._since = time.perf_counter()
-        self.traffic: dict[str, Traffic] = {}
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, stage: str, messages: Messages | None) -> Messages:
-        sent, received = (np.zeros(self._devices, dtype=np.int64) for _ in range(2))
-        self.traffic[stage] = Traffic(sent, received)
-        asked = None if messages is None else self._counted(stage, TO_DEVICE, messages, received)
-        yield from self._counted(stage, TO_SERVER, self._exchange(stage, asked), sent)
-        self.lap(stage)
-
-    def lap(self, name: str) -> None:
-        """What has passed since the last lap, by this name."""
-        now = time.perf_counter()
-        self.seconds[name] = now - self._since
-        self._since = now
-
-    def _counted(
-        self, stage: str, to: str, messages: Iterable[tuple[int, bytes]], counts: Integers
-    ) -> Messages:
+    def passing(stage: str, to: str, messages: Iterable[tuple[int, bytes]]) -> Messages:
         for device, message in messages:
-            counts[device] += len(message)
-            self._watch(stage, to, device, message)
+            watch(stage, to, device, message)
             yield device, message
+
+    def watched(stage: MaskingStage, messages: Messages | None) -> Messages:
+        asked = None if messages is None else passing(stage, TO_DEVICE, messages)
+        return passing(stage, TO_SERVER, exchange(stage, asked))
+
+    return watched

@@ -1,4 +1,4 @@
-"""A masked round in this process: the users dealt to participants in order, each with a masking session of its own."""
+"""A masked round in this process: users are dealt to participants in order, and each has a masking session."""
 
 from __future__ import annotations
 
@@ -18,34 +18,41 @@ from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
 from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.collection import RoundReport, numbered
-from fedhist.simulations.engines.masked_cohort import CohortRun, run_cohort
+from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
 
 _IN_MEMORY_BYTES = 1 << 28
 _MANY = 500
-"""From so many participants on, a second process pays for itself."""
+"""With this many participants or more, a second process pays for itself."""
 
-DROPOUT_STAGES = ("advertising", "sharing", "masking", "unmasking")
+DROPOUT_STAGES = (
+    MaskingStage.ADVERTISING,
+    MaskingStage.SHARING,
+    MaskingStage.MASKING,
+    MaskingStage.UNMASKING,
+)
 
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """A masked round's outcome: what the server saw, what only a simulation knows, and what it took."""
+    """A masked round's outcome.
+
+    Args:
+        total: what the server saw.
+        exact: the same without the devices' noise, which only a simulation knows.
+        bytes_sent: the mean over participants that sent something.
+        report: what happened in the round.
+    """
 
     total: Total
     exact: Total = field(repr=False)
-    run: CohortRun = field(repr=False)
+    bytes_sent: int
     report: RoundReport = field(repr=False)
-
-    @property
-    def bytes_sent(self) -> int:
-        """Mean bytes that a participant sent."""
-        sent = np.sum([traffic.sent for traffic in self.run.traffic.values()], axis=0)
-        return round(float(sent[sent > 0].mean()))
 
 
 def masked_round(
@@ -56,9 +63,9 @@ def masked_round(
     Args:
         request: of a masked plan.
         population: all users; participant i of P has the users from i n/P to (i+1) n/P.
-        source: for what users and sessions draw.
-        dropout: the share of participants that fall silent, at each stage in turn.
-        observe: told of every stage.
+        source: for the draws of users and sessions.
+        dropout: the share of participants that fall silent, dealt to the stages in turn.
+        observe: called with the events of every stage.
     """
     parts = request.plan.masks.participants
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
@@ -94,13 +101,13 @@ def masked_round(
 
     total = read(run.values)
     report = watch.report(run, users=total.users)
-    return MaskedRound(total=total, exact=read(exact), run=run, report=report)
+    return MaskedRound(total=total, exact=read(exact), bytes_sent=watch.mean_bytes_sent(), report=report)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:
-    """Exactly that share of the participants, drawn at random, dealt to stages in turn, by the server's names of them.
+    """Exactly this share of the participants, drawn at random and dealt to stages in turn, by stage.
 
-    One that falls silent at the last stage is in the sum all the same.
+    A participant that falls silent at the last stage is in the sum all the same.
     """
     order = np.argsort(source.words(participants), kind="stable")
     gone = order[: share_of(participants, share)].tolist()
@@ -108,14 +115,14 @@ def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str,
 
 
 def identities(participants: int, *, source: Source) -> dict[int, Identity]:
-    """Keys for signed masking, and the directory of them all; in a simulation nobody else has to make them."""
+    """Keys for signed masking, and the directory of them all, for a simulation."""
     secrets = [draw_bytes(KEY_BYTES, source=source) for _ in range(participants)]
     directory = {number: Identity(secret, {}).public for number, secret in enumerate(secrets)}
     return {number: Identity(secret, directory) for number, secret in enumerate(secrets)}
 
 
 def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
-    """The same for participants that are known by their keys, as on Flower."""
+    """The same for participants whose numbers follow from their keys, as on Flower."""
     publics = [Identity(secret, {}).public for secret in secrets]
     directory = {participant_number(public): public for public in publics}
     return [Identity(secret, directory) for secret in secrets]
@@ -123,7 +130,7 @@ def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some consecutive users, in as many pieces as the shards they lie in."""
+    """Consecutive users, one piece for each shard that they lie in."""
 
     pieces: Sequence[Histograms] = field(repr=False)
     domain_size: int
@@ -131,7 +138,7 @@ class _Part:
 
     @property
     def users(self) -> int:
-        """How many users these are."""
+        """The number of these users."""
         return sum(piece.users for piece in self.pieces)
 
     def shards(self) -> Iterator[Histograms]:
@@ -140,7 +147,7 @@ class _Part:
 
 
 def parts_of(population: Population, parts: int) -> Iterator[Population]:
-    """The users of each of so many participants, in one pass over the shards."""
+    """The users of each participant, `parts` in all, in one pass over the shards."""
     ends = [(number + 1) * population.users // parts for number in range(parts)]
     labels, pieces, seen, number = labels_of(population), list[Histograms](), 0, 0
     for shard in population.shards():
@@ -166,7 +173,7 @@ def _table(rows: int, columns: int) -> Iterator[Integers]:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Take the room for a file that is written through memory: without it, a full disk would end the process there."""
+    """Reserve room for a memory-mapped file: a disk that fills up later would end the process."""
     if not hasattr(os, "posix_fallocate"):
         return
     try:

@@ -1,4 +1,4 @@
-"""Tells an observer of a masked round in one process: stages, messages, who falls silent, one message's two sides."""
+"""The events of a masked round in one process: stages, messages, drop-outs, and both sides of one message."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from fedhist.protocol.events import (
     TO_DEVICE,
+    VALUES_SHOWN,
     DroppedOut,
     MessageSent,
     Observer,
@@ -18,23 +19,22 @@ from fedhist.protocol.events import (
 )
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.encoding import read_residues, to_integers
+from fedhist.protocol.masking.recovery import MaskedSum
+from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
-from fedhist.simulations.engines.masked_cohort import CohortRun
-
-VALUES_SHOWN = 12
 
 
 class MaskedWatch:
     """One masked round over participants 0 to P - 1.
 
     Args:
-        observe: who is told.
-        envelope: what is asked.
+        observe: called with the events.
+        envelope: the request.
         terms: of the masking session.
         participants: P.
     """
@@ -48,9 +48,10 @@ class MaskedWatch:
         self._answered: set[int] = set()
         self._size = 0
         self._participants = participants
+        self._bytes_sent = np.zeros(participants, dtype=np.int64)
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
-        self._enter("advertising")
+        self._enter(MaskingStage.ADVERTISING)
         for device in range(participants):
             self._sent(TO_DEVICE, device, envelope_size(envelope))
             self._asked.add(device)
@@ -64,12 +65,17 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            if stage == "masking" and self.sample is None:
+            self._bytes_sent[device] += len(data)
+            if stage == MaskingStage.MASKING and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
 
+    def mean_bytes_sent(self) -> int:
+        """The mean number of bytes that a participant sent in all stages, over those that sent something."""
+        return round(float(self._bytes_sent[self._bytes_sent > 0].mean()))
+
     def close(self) -> None:
-        """The last stage is over, well or not."""
+        """End the last stage, whether it succeeded or failed."""
         if (name := self._stage) is None:
             return
         for device in sorted(self._asked - self._answered) if self._observe is not ignore else ():
@@ -89,8 +95,8 @@ class MaskedWatch:
         )
         self._stage = None
 
-    def report(self, run: CohortRun, *, users: int) -> RoundReport:
-        """What happened in the whole round, which is told too."""
+    def report(self, run: MaskedSum, *, users: int) -> RoundReport:
+        """The report of the whole round, which the observer gets too."""
         names = {number: _name(number) for number in range(self._participants)}
         tell_left_out(self._observe, self._envelope, run.left_out, names)
         silent = sum(stage.asked - stage.answered for stage in self.stages.values())
@@ -110,7 +116,7 @@ class MaskedWatch:
         return report
 
     def view(self, vectors: Integers, labels: Labels) -> None:
-        """Tell what one participant had and what the server saw of it; with noise from devices, before the noise."""
+        """Show the observer what one participant had, without its noise, and what the server saw of it."""
         if self.sample is None or self._observe is ignore:
             return
         device, data = self.sample
@@ -146,7 +152,7 @@ def _name(device: int) -> str:
 
 
 def _place(place: int, labels: Labels | None) -> str:
-    """What a value of the masked vector is of; the first is the number of users."""
+    """The name of a value in the masked vector; the first is the number of users."""
     if place == 0:
         return "users"
     return f"value {place}" if labels is None else str(labels[place - 1])

@@ -40,7 +40,7 @@ FINE = 1.005
 def plan_for(mechanism: dict[str, object], *, epsilon: float = 1.0, scale: int = 1, **more: object) -> Plan:
     settings = {"users": USERS, "items": ITEMS, "epsilon": epsilon, "candidates": 1024}
     grid = {"min_threshold": 1.0 * scale, "max_threshold": 80.0 * scale}
-    return Plan(**(settings | grid | mechanism | more))  # type: ignore[arg-type]  # by name
+    return Plan(**(settings | grid | mechanism | more))
 
 
 def populations(number: int, *, seed: int = 5) -> Iterator[Counts]:

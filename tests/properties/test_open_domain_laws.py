@@ -31,7 +31,7 @@ EPSILON, DELTA = 2.0, 0.1
 def plan_for(release: str = "laplace-threshold-paper", **more: object) -> Plan:
     settings = {"users": USERS, "domain": "open", "epsilon": EPSILON, "delta": DELTA, "candidates": 8}
     settings |= {"min_threshold": 1.0, "max_threshold": float(LARGEST), "release": release}
-    return Plan(**(settings | more))  # type: ignore[arg-type]  # by name
+    return Plan(**(settings | more))
 
 
 def populations(number: int, *, seed: int = 5) -> Iterator[Counts]:
@@ -65,7 +65,7 @@ def bound_of(table: Counts, threshold: int, bar: int) -> float:
 
 
 def kept_distribution(column: Counts, totals: Counts, threshold: int) -> Floats:
-    """How likely it is that so many of an item are kept over all users."""
+    """The chance of each number of an item that is kept over all users."""
     chances = np.ones(1)
     for has, total in zip(column.tolist(), totals.tolist(), strict=True):
         keep = min(total, threshold)

@@ -17,7 +17,7 @@ CHOICES = 20_000
 PASSES = 1e-3  # seeds are fixed: a mechanism that is right passes always or never, and these pass
 REJECTS = 1e-6
 
-# One good candidate among many poor ones: the balance between them tells epsilon best.
+# One good candidate among many poor ones: the balance between them shows epsilon best.
 SCORES = [0, 1, 9, 0, 2, 0, 1]
 SENSITIVITY = 2
 EPSILON = 1.0

@@ -18,7 +18,6 @@ from fedhist.protocol.privacy.bars import (
     OpenNoise,
     OpenNoiseKind,
     bars_for,
-    laplace_threshold,
     truncated_laplace,
 )
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -54,9 +53,9 @@ def test_the_printed_algorithm_gives_a_user_of_a_million_items_a_delta_of_four_p
     assert -math.expm1(threshold * math.log1p(-passes(1))) < delta
 
 
-@pytest.mark.parametrize("tight", [True, False])
-def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(tight: bool) -> None:
-    noise = laplace_threshold(10, epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE, tight=tight)
+@pytest.mark.parametrize("kind", ["laplace-threshold", "laplace-threshold-paper"])
+def test_whole_noise_and_a_rounded_bar_do_not_help_the_printed_algorithm(kind: OpenNoiseKind) -> None:
+    (noise,) = bars_for(kind, [10], epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE)
     # A count of 0 is never noised here; the printed algorithm does, which is 1 below a count of 1.
     passes_with_one = chance_of_one(noise)
     chance_of_none = passes_with_one * math.exp(-1 / float(noise.scale))
@@ -96,8 +95,12 @@ def releases_with_a_key(noise: OpenNoise, *, literal: bool, trials: int, seed: i
 
 def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_often() -> None:
     delta, trials = 1e-3, 200
-    noise = laplace_threshold(
-        THRESHOLD, epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE, tight=False
+    (noise,) = bars_for(
+        "laplace-threshold-paper",
+        [THRESHOLD],
+        epsilon=EPSILON,
+        delta=delta,
+        neighbours=Neighbours.ADD_REMOVE,
     )
     hits = releases_with_a_key(noise, literal=True, trials=trials, seed=1)
     passes_with_one = chance_of_one(noise)
@@ -110,7 +113,7 @@ def test_end_to_end_the_printed_algorithm_shows_the_user_hundreds_of_times_too_o
 
 @pytest.mark.parametrize("kind", get_args(OpenNoiseKind))
 def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: OpenNoiseKind) -> None:
-    # A delta that so few releases can tell from half as much again.
+    # This few releases can distinguish such a delta from one and a half times as much.
     delta, trials = 0.2, 1200
     (noise,) = bars_for(
         kind, np.array([THRESHOLD]), epsilon=EPSILON, delta=delta, neighbours=Neighbours.ADD_REMOVE

@@ -49,7 +49,7 @@ def p_value(draws: Integers, reach: int, pmf: Floats) -> float:
 def running_sums(kind: str) -> list[Integers]:
     """The sums of 1, 2, ... participants' shares, each with a source of its own."""
     spread = Fraction(VARIANCE) if kind == "gaussian" else laplace_scale(Fraction(SCALE))
-    share = Share(f"discrete-{kind}-shares", spread, SHARES)  # type: ignore[arg-type]  # one of its two names
+    share = Share(f"discrete-{kind}-shares", spread, SHARES)
     source = SeededSource(21)
     drawn = (share.draw(DRAWS, source=source.fork("participant", n)) for n in range(SHARES + 1))
     return list(itertools.accumulate(drawn))
@@ -100,7 +100,7 @@ def test_a_share_is_negative_binomial(shares: int, scale: float) -> None:
     cells = np.searchsorted(edges, draws, side="left")
 
     def p(of: object) -> float:
-        expected = DRAWS * np.diff(np.concatenate([[0.0], of.cdf(edges), [1.0]]))  # type: ignore[attr-defined]  # scipy's frozen
+        expected = DRAWS * np.diff(np.concatenate([[0.0], of.cdf(edges), [1.0]]))
         observed = np.bincount(cells, minlength=len(edges) + 1)
         return float(stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(edges)))
 
@@ -149,7 +149,7 @@ def test_numbers_below_a_bound_are_equally_likely(bound: int) -> None:
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_no_sum_passes_its_reach(kind: str) -> None:
     share = Share(
-        f"discrete-{kind}-shares",  # type: ignore[arg-type]  # one of its two names
+        f"discrete-{kind}-shares",
         Fraction(VARIANCE) if kind == "gaussian" else laplace_scale(Fraction(SCALE)),
         SHARES,
     )

@@ -126,7 +126,7 @@ def first_change(good: Integers, bad: Integers, draws: Integers, since: Integers
 
 
 def test_a_giant_in_the_batch_changes_nobody_elses_draw_not_by_one_rounding() -> None:
-    """At the very uniform numbers where a draw turns, whoever else is in the batch."""
+    """At the very uniform numbers where a draw turns."""
     generator = np.random.default_rng(3)
     good, bad = generator.integers(2, 25_000, size=(2, 400))
     draws = generator.integers(1, good + bad)

@@ -85,24 +85,21 @@ class TestRoster:
         longer_or_shorter = message[:change] if change < 0 else message + bytes(change)
         assert_aborts(cohort, longer_or_shorter, AbortReason.MALFORMED)
 
-    def test_too_few_neighbours_or_too_many(self, play: Any) -> None:
+    @pytest.mark.parametrize(
+        ("edit", "reason"),
+        [
+            (lambda entries: entries[:-1], AbortReason.WRONG_NEIGHBOURS),
+            (lambda entries: [*entries, (999, bytearray(range(96)))], AbortReason.WRONG_NEIGHBOURS),
+            (lambda entries: [], AbortReason.WRONG_NEIGHBOURS),
+            (lambda entries: [(ME, entries[0][1]), *entries[1:]], AbortReason.WRONG_NEIGHBOURS),
+            (lambda entries: [entries[0], *entries[:-1]], AbortReason.MALFORMED),
+            (lambda entries: entries[::-1], AbortReason.MALFORMED),
+        ],
+        ids=["fewer", "more", "none", "itself", "one twice", "out of order"],
+    )
+    def test_a_wrong_list_of_neighbours(self, play: Any, edit: Any, reason: AbortReason) -> None:
         cohort = play(8).until("roster")
-        fewer = rewrite_roster(cohort, edit=lambda entries: entries[:-1])
-        more = rewrite_roster(cohort, edit=lambda entries: [*entries, (999, bytearray(range(96)))])
-        for message in (fewer, more, rewrite_roster(cohort, edit=lambda entries: [])):
-            assert_aborts(cohort, message, AbortReason.WRONG_NEIGHBOURS)
-
-    def test_itself_among_the_neighbours(self, play: Any) -> None:
-        cohort = play().until("roster")
-        message = rewrite_roster(cohort, edit=lambda entries: [(ME, entries[0][1]), *entries[1:]])
-        assert_aborts(cohort, message, AbortReason.WRONG_NEIGHBOURS)
-
-    def test_a_neighbour_twice_or_out_of_order(self, play: Any) -> None:
-        cohort = play().until("roster")
-        twice = rewrite_roster(cohort, edit=lambda entries: [entries[0], *entries[:-1]])
-        turned = rewrite_roster(cohort, edit=lambda entries: entries[::-1])
-        for message in (twice, turned):
-            assert_aborts(cohort, message, AbortReason.MALFORMED)
+        assert_aborts(cohort, rewrite_roster(cohort, edit=edit), reason)
 
     @pytest.mark.parametrize(
         "changes",
@@ -232,23 +229,11 @@ class TestPeers:
         assert_aborts(cohort, self.peers(cohort, *cohort.ids[1:]), AbortReason.STRANGER)
         assert isinstance(cohort.peek(ME, self.peers(cohort, *cohort.ids[2:]))[0], Masked)
 
-    @pytest.mark.parametrize("stored", [False, True])
-    def test_a_second_list(self, play: Any, stored: bool) -> None:
-        cohort = play(9).until("peers")
-        message = self.peers(cohort, *cohort.ids[2:])
-        state, reply = cohort.peek(ME, message)
-        assert reply
-        if stored:
-            state = restore(save(state))
-        following, reply = cohort.peek(ME, message, state)
-        assert isinstance(following, Aborted)
-        assert reply == b""
-
     def test_a_missing_vector_is_the_callers_mistake(self, play: Any) -> None:
         cohort = play().until("peers")
         for vector in (None, np.zeros(3, dtype=np.int64), np.zeros(4)):
             with pytest.raises(InvalidInput):
-                advance(cohort.states[ME], cohort.inbox[ME], source=SeededSource(1), vector=vector)  # type: ignore[arg-type]
+                advance(cohort.states[ME], cohort.inbox[ME], source=SeededSource(1), vector=vector)
 
 
 class TestUnmask:
@@ -282,28 +267,22 @@ class TestUnmask:
         cohort = play(9).advertise().answer(without=[13]).answer().answer()
         assert_aborts(cohort, self.request(cohort, 13), AbortReason.STRANGER)
 
-    @pytest.mark.parametrize("stored", [False, True])
-    def test_a_second_request(self, play: Any, stored: bool) -> None:
-        cohort = play(9).until("unmask")
-        state, _ = cohort.peek(ME, self.request(cohort, 13))
-        if stored:
-            state = restore(save(state))
-        for again in (self.request(cohort, 13), self.request(cohort, 16)):
-            following, reply = cohort.peek(ME, again, state)
-            assert isinstance(following, Aborted)
-            assert (following.reason, reply) == (AbortReason.UNEXPECTED, b"")
 
-    @pytest.mark.parametrize("stored", [False, True])
-    def test_a_second_set_of_boxes(self, play: Any, stored: bool) -> None:
-        cohort = play(9).until("boxes")
-        boxes = cohort.inbox[ME]
-        state, reply = cohort.peek(ME, boxes)
-        assert reply
-        if stored:
-            state = restore(save(state))
-        following, reply = cohort.peek(ME, boxes, state)
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("stage", ["boxes", "peers", "unmask"])
+def test_a_second_message_of_a_stage(play: Any, stage: str, stored: bool) -> None:
+    cohort = play(9).until(stage)
+    state, reply = cohort.peek(ME, cohort.inbox[ME])
+    assert reply
+    if stored:
+        state = restore(save(state))
+    others = [wire.encode_unmask([16], b"", cohort.terms)] if stage == "unmask" else []
+    for again in (cohort.inbox[ME], *others):
+        following, reply = cohort.peek(ME, again, state)
         assert isinstance(following, Aborted)
         assert reply == b""
+        if stage == "unmask":
+            assert following.reason is AbortReason.UNEXPECTED
 
 
 @pytest.mark.parametrize("stage", ["roster", "boxes", "peers", "unmask"])

@@ -48,10 +48,6 @@ def failures(n: int, k: int, t: int, corrupt: int, silent: int) -> tuple[mpmath.
 
 
 class TestParameters:
-    @pytest.mark.parametrize("devices", KNOWN)
-    def test_the_known_values(self, devices: int) -> None:
-        assert pair(devices) == KNOWN[devices]
-
     @pytest.mark.parametrize("shares", [(0.05, 0.10), (0.01, 0.30), (0.20, 0.05)])
     @pytest.mark.parametrize("devices", [100, 317, 1_000])
     def test_in_high_precision_they_hold_and_nothing_smaller_does(
@@ -87,8 +83,8 @@ class TestParameters:
             assert lost < mpmath.mpf(2) ** -20
 
     @pytest.mark.parametrize(("corrupt", "dropout"), [(0.05, 0.10), (0.2, 0.2), (0.3, 0.3)])
-    @pytest.mark.parametrize("asked", [30, 60, 240, 500])
-    def test_no_two_sets_of_survivors_can_be_confirmed_whoever_stays_away(
+    @pytest.mark.parametrize("asked", [30, 60, 240, 512])
+    def test_no_two_sets_of_survivors_can_be_confirmed_at_any_drop_out(
         self, asked: int, corrupt: float, dropout: float
     ) -> None:
         """t honest-or-corrupt devices confirm each of two sets: 2 (t - c) honest ones are more than there are."""
@@ -96,6 +92,7 @@ class TestParameters:
         bad = share_of(asked, corrupt)
         for devices in range(asked - share_of(asked, dropout), asked + 1):
             found = parameters_for(devices, settings)
+            assert found.complete
             assert 2 * (found.threshold - bad) > devices - bad
             # Those who may still stay can rebuild every secret.
             assert found.threshold <= asked - share_of(asked, dropout) - 1
@@ -103,12 +100,13 @@ class TestParameters:
     def test_nobody_who_was_not_asked_takes_part(self) -> None:
         settings = replace(terms(), participants=120)
         assert parameters_for(120, settings) == parameters_for(120, terms())
-        with pytest.raises(InvalidInput, match="121 devices where 120 were asked"):
+        with pytest.raises(InvalidInput, match="121 devices advertised where 120 were asked"):
             parameters_for(121, settings)
 
     @pytest.mark.parametrize("devices", KNOWN)
-    def test_the_known_values_in_high_precision(self, devices: int) -> None:
-        k, t = KNOWN[devices]
+    def test_the_known_values(self, devices: int) -> None:
+        k, t = pair(devices)
+        assert (k, t) == KNOWN[devices]
         corrupt, silent = share_of(devices, 0.05), share_of(devices, 0.10)
         with mpmath.workdps(60):
             shares, apart, lost = failures(devices, k, t, corrupt, silent)
@@ -119,12 +117,6 @@ class TestParameters:
     @pytest.mark.parametrize(("devices", "threshold"), [(3, 2), (4, 2), (10, 5), (50, 25), (99, 50)])
     def test_small_cohorts_are_complete_with_a_majority(self, devices: int, threshold: int) -> None:
         assert pair(devices) == (devices - 1, threshold)
-
-    @pytest.mark.parametrize("devices", [3, 10, 100, 512])
-    def test_two_confirmed_sets_share_an_honest_device_in_signed_mode(self, devices: int) -> None:
-        k, t = pair(devices, signed=True)
-        assert k == devices - 1
-        assert 2 * t > devices + share_of(devices, 0.05)
 
     def test_signed_mode_ends_at_512(self) -> None:
         with pytest.raises(
@@ -180,10 +172,6 @@ class TestGraph:
         assert (linked == linked.T).all()
         assert not linked.diagonal().any()
         assert (np.diff(rows, axis=1) > 0).all()
-
-    def test_one_device_s_neighbours_without_the_others(self) -> None:
-        graph = self.graph(100, 16)
-        assert [graph.neighbours(device).tolist() for device in range(100)] == graph.all_neighbours().tolist()
 
     def test_the_salt_decides(self) -> None:
         one, two = (self.graph(100, 16, salt).all_neighbours() for salt in (b"a" * 32, b"b" * 32))

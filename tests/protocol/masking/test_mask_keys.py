@@ -10,7 +10,7 @@ from fedhist.protocol.masking.keys import (
     LOW_ORDER,
     Identity,
     KeyPair,
-    check_public,
+    check_public_key,
     commit,
     derive,
     draw_bytes,
@@ -18,7 +18,7 @@ from fedhist.protocol.masking.keys import (
     survivors_text,
     verify,
 )
-from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+from fedhist.protocol.privacy.randomness import SeededSource
 
 CONTEXT = bytes(range(32))
 
@@ -64,7 +64,7 @@ def test_points_of_low_order_are_known_and_refused(point: bytes) -> None:
         with pytest.raises(ValueError, match="shared key"):
             X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
         with pytest.raises(BadKey):
-            check_public(key)
+            check_public_key(key)
         with pytest.raises(BadKey):
             list(pair(1).derive_for(b"mask", CONTEXT, 1, [(2, key)], 32))
 
@@ -72,18 +72,13 @@ def test_points_of_low_order_are_known_and_refused(point: bytes) -> None:
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_keys_have_32_bytes(length: int) -> None:
     with pytest.raises(BadKey):
-        check_public(b"\x09" * length)
+        check_public_key(b"\x09" * length)
     with pytest.raises(BadKey):
         list(pair(1).derive_for(b"mask", CONTEXT, 1, [(2, b"\x09" * length)], 32))
     with pytest.raises(InvalidInput):
         KeyPair.from_secret(b"\x09" * length)
     with pytest.raises(InvalidInput):
         Identity(b"\x09" * length, {}).sign(b"")
-
-
-def test_honest_keys_pass() -> None:
-    for _ in range(20):
-        check_public(KeyPair.draw(source=SystemSource()).public)
 
 
 def test_a_commitment_is_to_one_seed_of_one_device_in_one_session() -> None:
@@ -102,8 +97,8 @@ def test_signatures() -> None:
     signature = signer.sign(b"text")
     assert verify(directory, 1, signature, b"text")
     assert not verify(directory, 1, signature, b"texts")
-    for somebody in (2, 3, 4):
-        assert not verify(directory, somebody, signature, b"text")
+    for signer_id in (2, 3, 4):
+        assert not verify(directory, signer_id, signature, b"text")
     assert not verify(directory, 1, b"", b"text")
 
 

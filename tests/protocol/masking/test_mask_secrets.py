@@ -11,12 +11,10 @@ import pytest
 
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import start
 from fedhist.protocol.masking.device_states import Advertised, Checked, DeviceState, Masked, Shared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.privacy.randomness import SystemSource
 
 
 def secrets_of(state: DeviceState) -> list[bytes]:
@@ -75,20 +73,20 @@ def test_the_scan_sees_a_secret() -> None:
 def test_no_error_or_log_shows_a_secret(play: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     cohort = play(signed=True).advertise()
-    told: list[str] = []
+    printed: list[str] = []
     secrets: list[bytes] = []
     while cohort.inbox:
         for device, message in cohort.inbox.items():
             state = cohort.states[device]
             secrets += secrets_of(state)
             for wrong in (message[:-1], message[:40], bytes(300)):
-                told.append(repr(cohort.peek(device, wrong)))
+                printed.append(repr(cohort.peek(device, wrong)))
             with pytest.raises(FedhistError) as caught:
                 restore(save(state)[:-1])
-            told.append("".join(traceback.format_exception(caught.value)) + repr(caught.value.args))
+            printed.append("".join(traceback.format_exception(caught.value)) + repr(caught.value.args))
         cohort.answer()
-    told.append(repr(cohort.result))
-    assert not leaks(" ".join(told) + caplog.text, secrets)
+    printed.append(repr(cohort.result))
+    assert not leaks(" ".join(printed) + caplog.text, secrets)
 
 
 def test_no_secret_travels_in_the_clear(play: Any) -> None:
@@ -218,10 +216,3 @@ class TestUniformity:
 def test_an_identity_does_not_show_its_key() -> None:
     identity = Identity(bytes(range(100, 132)), {})
     assert not leaks(repr(identity), [identity.secret])
-
-
-def test_the_operating_system_gives_distinct_advertisements(play: Any) -> None:
-    terms = play().terms
-    messages = {start(terms, 1, source=SystemSource())[1] for _ in range(5)}
-    assert len(messages) == 5
-    assert all(message[3] == Kind.ADVERTISEMENT for message in messages)

@@ -117,7 +117,9 @@ def test_what_is_no_share(share: bytes) -> None:
 class TestRebuilding:
     """Of ten shares six are needed."""
 
-    SHARES = tuple(enumerate(split(b"r" * 32, 6, 10, source=SeededSource(6)), start=1))
+    SECRET = b"r" * 32
+    RIGHT = SECRET.__eq__
+    SHARES = tuple(enumerate(split(SECRET, 6, 10, source=SeededSource(6)), start=1))
 
     def with_lies(self, liars: tuple[int, ...]) -> list[tuple[int, bytes]]:
         return [(point, bytes(33) if point in liars else share) for point, share in self.SHARES]
@@ -125,21 +127,21 @@ class TestRebuilding:
     @pytest.mark.parametrize("count", [0, 1, 2, 4])
     def test_as_long_as_enough_are_honest(self, count: int) -> None:
         for liars in list(combinations(range(1, 11), count))[::7]:
-            assert searched(self.with_lies(liars), 6, b"r".__mul__(32).__eq__) == b"r" * 32
+            assert searched(self.with_lies(liars), 6, self.RIGHT) == self.SECRET
 
     def test_not_with_one_honest_share_too_few(self) -> None:
-        assert searched(self.with_lies((1, 2, 3, 4, 5)), 6, b"r".__mul__(32).__eq__) is None
-        assert searched(self.with_lies(())[:5], 6, b"r".__mul__(32).__eq__) is None
-        assert decoded(self.with_lies((1, 2, 3, 4, 5)), 6, b"r".__mul__(32).__eq__) is None
+        assert searched(self.with_lies((1, 2, 3, 4, 5)), 6, self.RIGHT) is None
+        assert searched(self.with_lies(())[:5], 6, self.RIGHT) is None
+        assert decoded(self.with_lies((1, 2, 3, 4, 5)), 6, self.RIGHT) is None
 
     def test_decoding_finds_two_liars_of_ten_and_more_if_they_are_doubted(self) -> None:
         for liars in combinations(range(1, 11), 2):
-            found = decoded(self.with_lies(liars), 6, b"r".__mul__(32).__eq__)
+            found = decoded(self.with_lies(liars), 6, self.RIGHT)
             # When the first six are right, nobody looks at the others.
-            assert found in ((b"r" * 32, frozenset(liars)), (b"r" * 32, frozenset()))
+            assert found in ((self.SECRET, frozenset(liars)), (self.SECRET, frozenset()))
         lies = self.with_lies((1, 9, 10))
-        assert decoded(lies, 6, b"r".__mul__(32).__eq__) is None
-        assert decoded(lies, 6, b"r".__mul__(32).__eq__, doubted=2) == (b"r" * 32, frozenset({1}))
+        assert decoded(lies, 6, self.RIGHT) is None
+        assert decoded(lies, 6, self.RIGHT, doubted=2) == (self.SECRET, frozenset({1}))
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,7 +153,7 @@ def test_wrong_shares_up_to_half_of_the_spare_ones_are_corrected(
     shares = split(secret, threshold, holders, source=SeededSource(holders))
     wrong = data.draw(st.sets(st.integers(1, holders), max_size=spare // 2))
     values = st.integers(0, PRIME - 1)
-    told = [
+    received = [
         data.draw(values.filter(lambda value, right=right: value != int.from_bytes(right, "little")))
         if point in wrong
         else int.from_bytes(right, "little")
@@ -160,7 +162,7 @@ def test_wrong_shares_up_to_half_of_the_spare_ones_are_corrected(
     order = data.draw(st.permutations(range(holders)))
     found = correct(
         [place + 1 for place in order],
-        [told[place].to_bytes(SHARE_BYTES, "little") for place in order],
+        [received[place].to_bytes(SHARE_BYTES, "little") for place in order],
         threshold,
     )
     assert found == (secret, wrong)

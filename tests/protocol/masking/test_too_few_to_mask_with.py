@@ -9,7 +9,7 @@ import pytest
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_session import start
 from fedhist.protocol.masking.device_states import (
     Aborted,
     AbortReason,
@@ -19,10 +19,8 @@ from fedhist.protocol.masking.device_states import (
     Masked,
     Shared,
 )
-from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.state_codec import restore, save
-from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
+from fedhist.protocol.masking.terms import MAX_DEVICES
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.privacy.randomness import SeededSource
 
@@ -48,40 +46,34 @@ def survivors(cohort: Any, count: int) -> bytes:
     return wire.encode_ids(Kind.SURVIVORS, cohort.ids[: 1 + count], cohort.terms)
 
 
-def dead(cohort: Any, count: int) -> bytes:
-    return wire.encode_unmask(cohort.ids[1 : 1 + count], b"", cohort.terms)
+def unmask(cohort: Any, count: int) -> bytes:
+    return wire.encode_unmask(cohort.ids[1 + count :], b"", cohort.terms)
 
 
 @pytest.mark.parametrize("limit", ["minimum", "fewest"])
 class TestACompleteGraph:
-    """Nine devices, five shares rebuild a secret, and eight must be there: by the terms, or by the device's floor."""
+    """Nine devices, five shares rebuild a secret, and eight must be there: by the terms, or by the device's floor.
 
-    @pytest.mark.parametrize("signed", [False, True])
-    def test_too_few_boxes(self, play: Any, limit: str, signed: bool) -> None:
-        cohort = play(9, signed=signed, **{limit: 8}).until("boxes")
-        assert isinstance(cohort.peek(ME, first_boxes(cohort, 7))[0], Checked)
-        assert_too_few(cohort.peek(ME, first_boxes(cohort, 6)))
+    With noise from devices fewer survivors have less noise together than was charged for.
+    """
 
-    @pytest.mark.parametrize("signed", [False, True])
-    def test_too_few_to_mask_with(self, play: Any, limit: str, signed: bool) -> None:
-        cohort = play(9, signed=signed, **{limit: 8}).until("peers")
-        assert isinstance(cohort.peek(ME, peers(cohort, 7))[0], Masked)
-        assert_too_few(cohort.peek(ME, peers(cohort, 6)))
-
-    def test_too_few_survivors_open_nothing(self, play: Any, limit: str) -> None:
-        """With noise from devices fewer survivors have less noise together than was charged for."""
-        cohort = play(9, **{limit: 8}).until("unmask")
-        assert isinstance(cohort.peek(ME, dead(cohort, 1))[0], Finished)
-        assert_too_few(cohort.peek(ME, dead(cohort, 2)))
-
-    def test_too_few_survivors_are_not_signed(self, play: Any, limit: str) -> None:
-        cohort = play(9, signed=True, **{limit: 8}).until("survivors")
-        assert isinstance(cohort.peek(ME, survivors(cohort, 7))[0], Confirmed)
-        assert_too_few(cohort.peek(ME, survivors(cohort, 6)))
-
-    def test_a_state_that_was_stored_remembers(self, play: Any, limit: str) -> None:
-        cohort = play(9, **{limit: 8}).until("peers")
-        assert_too_few(cohort.peek(ME, peers(cohort, 6), restore(save(cohort.states[ME]))))
+    @pytest.mark.parametrize(
+        ("stage", "signed", "message", "following"),
+        [
+            ("boxes", False, first_boxes, Checked),
+            ("boxes", True, first_boxes, Checked),
+            ("peers", False, peers, Masked),
+            ("peers", True, peers, Masked),
+            ("survivors", True, survivors, Confirmed),
+            ("unmask", False, unmask, Finished),
+        ],
+    )
+    def test_one_neighbour_too_few(
+        self, play: Any, limit: str, stage: str, *, signed: bool, message: Any, following: type
+    ) -> None:
+        cohort = play(9, signed=signed, **{limit: 8}).until(stage)
+        assert isinstance(cohort.peek(ME, message(cohort, 7))[0], following)
+        assert_too_few(cohort.peek(ME, message(cohort, 6)))
 
 
 class TestASparseGraph:
@@ -99,23 +91,18 @@ class TestASparseGraph:
 
 
 class TestALyingServer:
-    def test_a_cohort_of_three_out_of_a_directory_of_a_hundred(self) -> None:
-        secrets = {device: bytes([device]) * 32 for device in range(100)}
-        directory = {device: Identity(secret, {}).public for device, secret in secrets.items()}
-        terms = MaskingTerms(session=bytes(32), length=1, width=32, corrupt_share=0.0, signed=True)
-        for fewest, expected in ((0, Shared), (3, Shared), (4, Aborted), (50, Aborted)):
-            server = CollectingAdvertisements(terms, source=SeededSource(1), directory=directory)
-            states = {}
-            for device in range(3):
-                identity = Identity(secrets[device], directory)
-                states[device], message = start(
-                    terms, device, source=SeededSource(device), identity=identity, fewest=fewest
-                )
-                server.add(device, message)
-            for device, roster in server.close()[1]:
-                state, answer = advance(states[device], roster, source=SeededSource(device))
-                assert isinstance(state, expected)
-                assert bool(answer) == (expected is Shared)
+    @pytest.mark.parametrize(
+        ("fewest", "expected"), [(0, Shared), (3, Shared), (4, Aborted), (50, Aborted)], ids=str
+    )
+    def test_a_cohort_of_three_out_of_a_directory_of_a_hundred(
+        self, play: Any, fewest: int, expected: type
+    ) -> None:
+        cohort = play(100, signed=True, fewest=fewest)
+        cohort.advertise(without=cohort.ids[3:])
+        for device, roster in cohort.inbox.items():
+            state, answer = cohort.peek(device, roster)
+            assert isinstance(state, expected)
+            assert bool(answer) == (expected is Shared)
 
     @pytest.mark.parametrize("claimed", [4, 8])
     def test_a_roster_below_the_floor(self, play: Any, claimed: int) -> None:
@@ -137,5 +124,5 @@ def test_the_floor_is_in_every_state_and_changes_no_sum(play: Any, signed: bool)
 
 @pytest.mark.parametrize("fewest", [-1, MAX_DEVICES + 1])
 def test_floors_that_are_none(play: Any, fewest: int) -> None:
-    with pytest.raises(InvalidInput, match="a floor of"):
+    with pytest.raises(InvalidInput, match="the device's floor is"):
         start(play().terms, ME, source=SeededSource(1), fewest=fewest)

@@ -22,7 +22,6 @@ from fedhist.protocol.privacy.bars import (
     OpenNoise,
     OpenNoiseKind,
     bars_for,
-    laplace_threshold,
     truncated_laplace,
 )
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -39,10 +38,8 @@ Atoms = tuple[Floats, Floats]
 def made(
     kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
 ) -> OpenNoise:
-    if kind == "truncated-laplace":
-        return truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=neighbours)
-    tight = kind == "laplace-threshold"
-    return laplace_threshold(threshold, epsilon=epsilon, delta=delta, neighbours=neighbours, tight=tight)
+    (noise,) = bars_for(kind, [threshold], epsilon=epsilon, delta=delta, neighbours=neighbours)
+    return noise
 
 
 def passing_chance(noise: OpenNoise, count: int) -> float:
@@ -150,7 +147,7 @@ def bases_of(bar: int, how_many: str) -> list[int]:
     return sorted({0, 1, bar - 1, bar, bar + 1, 2 * bar, 2 * bar + 1})
 
 
-# The last has a delta far above epsilon: there also the *absence* of a key tells something.
+# The last has a delta far above epsilon: there also the *absence* of a key reveals something.
 BUDGETS = [(1.0, 0.05), (3.0, 0.01), (0.05, 0.3)]
 EXHAUSTIVE: list[Any] = [
     *((Neighbours.ADD_REMOVE, threshold, "many") for threshold in (1, 2, 3, 4)),
@@ -362,6 +359,9 @@ def test_candidates_get_what_each_would_get_alone() -> None:
         together = bars_for(kind, thresholds, epsilon=1.5, delta=1e-5, neighbours=neighbours)
         assert together == [made(kind, int(c), 1.5, 1e-5, neighbours) for c in thresholds]
         assert [noise.kind for noise in together] == [kind] * 5
+    assert made("truncated-laplace", 7, 1.5, 1e-5, Neighbours.REPLACE) == truncated_laplace(
+        7, epsilon=1.5, delta=1e-5, neighbours=Neighbours.REPLACE
+    )
 
 
 # --- The distribution of the noise.
@@ -435,16 +435,13 @@ def test_noise_too_wide_to_draw_is_refused(kind: OpenNoiseKind) -> None:
 
 @each_kind
 def test_a_relation_may_be_written_out_and_never_weakens_silently(kind: OpenNoiseKind) -> None:
-    written: Any = "replace"
-    noise = made(kind, 11, 1.0, 1e-6, written)
+    noise = made(kind, 11, 1.0, 1e-6, "replace")
     assert noise.scale == 22
     assert noise == made(kind, 11, 1.0, 1e-6, Neighbours.REPLACE)
-    unknown: Any = "swap"
     with pytest.raises(InvalidPlan, match="'add-remove' or 'replace'"):
-        made(kind, 10, 1.0, 1e-6, unknown)
+        made(kind, 10, 1.0, 1e-6, "swap")
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    unknown: Any = "gaussian"
     with pytest.raises(InvalidPlan, match="'truncated-laplace' or"):
-        bars_for(unknown, np.array([1]), epsilon=1.0, delta=1e-6, neighbours=Neighbours.ADD_REMOVE)
+        made("gaussian", 1, 1.0, 1e-6, Neighbours.ADD_REMOVE)

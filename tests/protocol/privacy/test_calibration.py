@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
 
-EPSILONS = (0.001, 0.1, 1.0, 5.0, 50.0)
-DELTAS = (1e-12, 1e-9, 1e-6, 1e-3, 0.1)
+EPSILONS = (0.001, 0.01, 0.1, 1.0, 5.0, 20.0, 50.0)
+DELTAS = (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.4)
 
 
 def exact_delta(multiplier: float, epsilon: float) -> mpmath.mpf:
@@ -35,7 +35,7 @@ def test_known_answers() -> None:
 def test_analytic_noise_is_the_least_that_suffices(epsilon: float, delta: float) -> None:
     multiplier = noise_multiplier(epsilon, delta)
     assert exact_delta(multiplier, epsilon) <= delta
-    assert exact_delta(multiplier * (1 - 1e-8), epsilon) > delta
+    assert exact_delta(multiplier * (1 - 1e-9), epsilon) > delta
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -62,10 +62,10 @@ def test_classic_refuses_an_epsilon_above_one_because_its_proof_stops_there() ->
 
 def test_an_unknown_calibration_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidPlan, match="'analytic' or 'classic'"):
-        noise_multiplier(1.0, 1e-6, calibration="exact")  # type: ignore[arg-type]  # what a user may write
+        noise_multiplier(1.0, 1e-6, calibration="exact")
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, "1", None, True])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan, 10**400, "1", None, True])
 def test_a_bad_epsilon_is_refused_by_name(value: float) -> None:
     with pytest.raises(InvalidPlan, match=r"select_epsilon is .*above 0"):
         check_epsilon(value, "select_epsilon")

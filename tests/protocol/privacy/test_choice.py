@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.privacy.choice import exponential_mechanism
+from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
-
-
-def exponential_probabilities(scores: Sequence[int], epsilon: float) -> list[float]:
-    weights = [math.exp(epsilon * score / 2) for score in scores]
-    return [weight / sum(weights) for weight in weights]
 
 
 @pytest.mark.parametrize("sensitivity", [0, -1])
@@ -109,9 +105,11 @@ def log_ratios(epsilon: float) -> list[list[float]]:
     pairs = []
     for scores in itertools.product(range(-2, 3), repeat=3):
         for change in itertools.product((-1, 0, 1), repeat=3):
-            one = exponential_probabilities(scores, epsilon)
-            other = exponential_probabilities([a + b for a, b in zip(scores, change, strict=True)], epsilon)
-            pairs.append([math.log(a / b) for a, b in zip(one, other, strict=True)])
+            one, other = (
+                exponential_probabilities(np.array(scores) + moved, sensitivity=1, epsilon=epsilon)
+                for moved in (0, change)
+            )
+            pairs.append(np.log(one / other).tolist())
     return pairs
 
 
@@ -121,3 +119,25 @@ def test_the_probabilities_are_as_private_as_documented(epsilon: float) -> None:
     ratios = log_ratios(epsilon)
     assert max(max(map(abs, pair)) for pair in ratios) <= epsilon * (1 + 1e-12)
     assert max(max(pair) - min(pair) for pair in ratios) == pytest.approx(epsilon)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-50, 50), st.floats(-3, 3)), min_size=1, max_size=8),
+    st.integers(1, 20),
+    st.floats(0.01, 5),
+)
+def test_probabilities_are_the_weights_over_their_sum(
+    candidates: list[tuple[int, float]], sensitivity: int, epsilon: float
+) -> None:
+    scores, bases = (np.array(column) for column in zip(*candidates, strict=True))
+    weights = [math.exp(b + epsilon * s / (2 * sensitivity)) for s, b in candidates]
+    found = exponential_probabilities(
+        scores, sensitivity=sensitivity, epsilon=epsilon, log_base_measure=bases
+    )
+    assert found == pytest.approx(np.array(weights) / math.fsum(weights))
+
+
+def test_large_scores_keep_their_digits_and_hopeless_ones_get_nothing() -> None:
+    scores = np.array([2**60, 2**60 - 2, -(2**60)])
+    found = exponential_probabilities(scores, sensitivity=1, epsilon=1.0)
+    assert found == pytest.approx([1 / (1 + math.exp(-1)), math.exp(-1) / (1 + math.exp(-1)), 0.0])

@@ -1,7 +1,7 @@
 """Deterministic quantities against their formulas, evaluated here in high precision and by other means.
 
-Bars and their deltas are in test_bars.py, the masking graph in test_mask_graph.py, V(C) in test_open_statistics.py and
-h in test_poisson.py, each against exact sums of their own.
+Bars and their deltas are in test_bars.py, the analytic multiplier in test_calibration.py, the masking graph in
+test_mask_graph.py, V(C) in test_open_statistics.py and h in test_poisson.py, each against exact sums of their own.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import math
 from fractions import Fraction
 
 import mpmath
-import numpy as np
 import pytest
 
-from fedhist.protocol.clips.poisson import inverse_clipped_mean
 from fedhist.protocol.measurements.noisy_tail import running_sum_root, toeplitz_sensitivity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import growth_of_mean
@@ -23,8 +21,6 @@ from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLos
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.shares import Share
 from fedhist.server.releases.contract import release_noise
-
-GRID = [(epsilon, delta) for epsilon in (0.01, 0.1, 1.0, 4.0, 20.0) for delta in (1e-12, 1e-6, 1e-2, 0.4)]
 
 
 def gaussian_delta(multiplier: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:
@@ -38,37 +34,16 @@ def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mp
     """Where a falling function meets the target, by halving."""
     for _ in range(160):
         middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) > target else (low, middle)  # type: ignore[operator]  # a function
+        low, high = (middle, high) if function(middle) > target else (low, middle)
     return high
 
 
 def entry(epsilon: float, delta: float, loss: PrivacyLoss) -> Charge:
-    return Charge(
-        round="release",
-        name="known",
-        parameters={},
-        sensitivity=1.0,
-        norm="l2",
-        neighbours="add-remove",
-        epsilon=epsilon,
-        delta=delta,
-        loss=loss,
-    )
+    return Charge("release", "known", {}, 1.0, "l2", "add-remove", epsilon, delta, loss)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), GRID)
-def test_the_analytic_multiplier_is_the_root(epsilon: float, delta: float) -> None:
-    with mpmath.workdps(60):
-        root = falling_root(
-            lambda z: gaussian_delta(z, mpmath.mpf(epsilon)),
-            mpmath.mpf("1e-3"),
-            mpmath.mpf(10000),
-            mpmath.mpf(delta),
-        )
-        assert root <= noise_multiplier(epsilon, delta) <= root * (1 + mpmath.mpf("1e-9"))
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [pair for pair in GRID if pair[0] <= 1])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 0.4])
 def test_the_classic_multiplier_is_the_paper_s(epsilon: float, delta: float) -> None:
     with mpmath.workdps(40):
         exact = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.32") / mpmath.mpf(delta))) / mpmath.mpf(epsilon)
@@ -131,27 +106,6 @@ def test_approximate_mechanisms_compose_as_kairouz_oh_and_viswanath_have_it(
         assert exact_delta(mpmath.mpf(total.epsilon)) <= count * delta * (1 + 1e-9)
         if total.epsilon < count * epsilon:
             assert exact_delta(mpmath.mpf(total.epsilon) * (1 - mpmath.mpf("0.01"))) > count * delta
-
-
-@pytest.mark.parametrize("threshold", [1.0, 3.0, 10.5, 60.0])
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
-def test_the_inverse_of_the_clipped_poisson_mean_is_the_root(threshold: float, share: float) -> None:
-    mean = share * threshold
-    with mpmath.workdps(40):
-
-        def clipped(rate: mpmath.mpf) -> mpmath.mpf:
-            lost = mpmath.fsum(
-                (mpmath.mpf(threshold) - count) * mpmath.exp(-rate) * rate**count / mpmath.factorial(count)
-                for count in range(math.floor(threshold) + 1)
-            )
-            return threshold - lost
-
-        low, high = mpmath.mpf(0), mpmath.mpf(2000)
-        for _ in range(120):
-            middle = (low + high) / 2
-            low, high = (middle, high) if clipped(middle) < mean else (low, middle)
-    found = inverse_clipped_mean(np.array([mean]), threshold, largest_rate=1e4)
-    assert found[0] == pytest.approx(float(high), rel=1e-9)
 
 
 @pytest.mark.parametrize("participants", [3, 10, 57, 1000, 99_999])

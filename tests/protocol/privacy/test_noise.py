@@ -55,20 +55,15 @@ class OneByOne(SeededSource):
         )
 
 
-@given(positive)
-def test_a_laplace_scale_is_rounded_up_by_almost_nothing(wanted: Fraction) -> None:
-    scale = laplace_scale(wanted)
-    assert wanted <= scale <= wanted + max(wanted / 2**40, Fraction(1, 2**62))
-    assert laplace_scale(scale) == scale
-    assert Fraction(float(scale)) == scale
-
-
-@given(positive)
-def test_a_gaussian_variance_is_rounded_up_by_almost_nothing(wanted: Fraction) -> None:
-    variance = gaussian_variance(wanted)
-    assert wanted <= variance <= wanted + max(wanted / 2**26, Fraction(1, 2**27))
-    assert gaussian_variance(variance) == variance
-    assert Fraction(float(variance)) == variance
+@each_sampler
+@given(wanted=positive)
+def test_a_width_is_rounded_up_by_almost_nothing(kind: str, wanted: Fraction) -> None:
+    _, rounding, _ = SAMPLERS[kind]
+    relative, least = (40, 62) if kind == "laplace" else (26, 27)
+    width = rounding(wanted)
+    assert wanted <= width <= wanted + max(wanted / 2**relative, Fraction(1, 2**least))
+    assert rounding(width) == width
+    assert Fraction(float(width)) == width
 
 
 @each_sampler

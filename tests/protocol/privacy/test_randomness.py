@@ -152,8 +152,8 @@ def test_each_draw_of_a_user_is_another_word_and_draw_zero_is_the_default() -> N
 
 
 def test_numpy_integers_name_the_same_streams() -> None:
-    assert SeededSource(np.int64(4)).words(2).tolist() == SeededSource(4).words(2).tolist()  # type: ignore[arg-type]
-    again = SeededSource(4).fork(np.int64(3)).words(2)  # type: ignore[arg-type]
+    assert SeededSource(np.int64(4)).words(2).tolist() == SeededSource(4).words(2).tolist()
+    again = SeededSource(4).fork(np.int64(3)).words(2)
     assert again.tolist() == SeededSource(4).fork(3).words(2).tolist()
 
 

@@ -33,9 +33,17 @@ def changes(neighbours: Neighbours, items: int) -> list[tuple[list[list[int]], l
     return [([*others, a], [*others, b]) for a, b in itertools.product(users(items), repeat=2)]
 
 
-def summed(make_histograms, request, rows):
-    """Each user draws by their place, so the unchanged users send the same in both."""
-    return answer(request, make_histograms(rows), source=SeededSource(4)).values
+def sums(make_histograms, request):
+    """Sums over rows of users, remembered. Users draw by their place, so unchanged ones send the same in both."""
+    found = {}
+
+    def summed(rows):
+        key = str(rows)
+        if key not in found:
+            found[key] = answer(request, make_histograms(rows), source=SeededSource(4)).values
+        return found[key]
+
+    return summed
 
 
 @relations
@@ -44,14 +52,7 @@ def summed(make_histograms, request, rows):
 def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, mechanism, items, neighbours):
     plan = Plan(users=4, items=items, mechanism=mechanism, neighbours=neighbours)
     request = release_at(plan=plan, threshold=plan.at_steps(5 * 2**plan.grid_bits))
-    cache = {}
-
-    def total(rows):
-        key = str(rows)
-        if key not in cache:
-            cache[key] = summed(make_histograms, request, rows)
-        return cache[key]
-
+    total = sums(make_histograms, request)
     moved = [total(a) - total(b) for a, b in changes(neighbours, items)]
     order = 2 if mechanism == "gaussian" else 1
     largest = max(np.linalg.norm(m.astype(float), ord=order) for m in moved)
@@ -65,14 +66,10 @@ def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, m
 @pytest.mark.parametrize("sparsity", [1, 2, 3])
 def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_histograms, sparsity, neighbours):
     plan = Plan(users=4, items=3, sparsity=sparsity, neighbours=neighbours, candidates=9, max_threshold=60)
-    request = select_request(plan=plan)
-    cache = {}
+    summed = sums(make_histograms, select_request(plan=plan))
 
     def tail(rows):
-        key = str(rows)
-        if key not in cache:
-            cache[key] = read_tail(summed(make_histograms, request, rows), users=len(rows))
-        return cache[key]
+        return read_tail(summed(rows), users=len(rows))
 
     pairs = [(tail(a), tail(b)) for a, b in changes(neighbours, 3)]
     weight = max(int(np.abs(a.weights - b.weights).max()) for a, b in pairs)
@@ -86,10 +83,10 @@ def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_hist
 @relations
 def test_the_weighted_score_moves_by_at_most_its_sensitivity(make_histograms, neighbours):
     plan = Plan(users=4, items=3, neighbours=neighbours, candidates=9, max_threshold=60)
-    request = select_request(plan=plan)
+    summed = sums(make_histograms, select_request(plan=plan))
 
     def score(rows):
-        tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
+        tail = read_tail(summed(rows), users=len(rows))
         return -np.abs(tail.weights - price_in_weights(plan))
 
     moved = max(int(np.abs(score(a) - score(b)).max()) for a, b in changes(neighbours, 3))
@@ -107,16 +104,14 @@ def test_the_regularised_minimiser_moves_by_at_most_its_sensitivity(make_histogr
         epsilon=50.0,
         epsilon_select=8.0,
     )
-    request = select_request(plan=plan)
     claimed = minimiser_sensitivity(plan)
-    cache = {}
+    summed, found = sums(make_histograms, select_request(plan=plan)), {}
 
     def chosen(rows):
-        key = str(rows)
-        if key not in cache:
-            tail = read_tail(summed(make_histograms, request, rows), users=len(rows))
-            cache[key] = plan.at_steps(minimiser(plan, tail.weights / 1024) * 2**plan.grid_bits).steps
-        return cache[key]
+        weights = read_tail(summed(rows), users=len(rows)).weights
+        if (key := weights.tobytes()) not in found:
+            found[key] = plan.at_steps(minimiser(plan, weights / 1024) * 2**plan.grid_bits).steps
+        return found[key]
 
     moved = [abs(chosen(a) - chosen(b)) for a, b in changes(neighbours, 3)]
     assert max(moved) <= claimed.whole

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -51,40 +48,15 @@ def test_the_hash_by_hand(buckets, salt):
     salt=st.binary(max_size=40),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_label_has_its_bucket_whoever_else_is_in_the_batch(labels, buckets, salt):
+def test_the_bucket_of_a_label_does_not_depend_on_the_batch(labels, buckets, salt):
     assert bucket_numbers(labels, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in labels]
 
 
 def test_known_answers():
-    """Pinned: devices of different versions must agree."""
+    """Pinned: devices of different versions, in processes of their own, must agree."""
     assert bucket_numbers(LABELS, 4096, salt=SALT).tolist() == [
-        491,
-        1308,
-        3004,
-        620,
-        3183,
-        1629,
-        1148,
-        3697,
-        215,
-        1256,
-        1976,
-        796,
-        3417,
-        295,
-    ]
-
-
-def test_another_process_finds_the_same():
-    code = (
-        "import json, sys; from fedhist.protocol.sketch.buckets import bucket_numbers; "
-        "labels = json.load(sys.stdin); "
-        "print(json.dumps(bucket_numbers(labels, 4096, salt=bytes(range(32))).tolist()))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(LABELS), capture_output=True, text=True, check=True
-    )
-    assert json.loads(found.stdout) == bucket_numbers(LABELS, 4096, salt=SALT).tolist()
+        491, 1308, 3004, 620, 3183, 1629, 1148, 3697, 215, 1256, 1976, 796, 3417, 295,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -126,7 +98,7 @@ def test_half_a_character_is_a_label_like_any_other():
     assert len({item_bytes(label) for label in ("\ud800", "\udc00", "\ud800x", "?")}) == 4
 
 
-def test_the_salt_changes_who_meets_whom():
+def test_the_salt_changes_which_labels_meet():
     labels = [f"word {i}" for i in range(3000)]
     first, second = (bucket_numbers(labels, 64, salt=salt) for salt in (b"one", b"two"))
     assert 10 < (first == second).sum() < 100

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedhist.protocol.sketch.decoding_bound import _block_logs, _exact_term, _partitions, failure_bound
-from fedhist.protocol.sketch.iblt import MAX_FAILURE, MAX_LENGTH, TableShape
+from fedhist.protocol.sketch.iblt import MAX_FAILURE, MAX_TABLE_LENGTH, TableShape
 from fedhist.protocol.sketch.table_hash import HASHES
 
 LARGEST = 2**22
@@ -87,7 +87,7 @@ def test_sizes_taken_in_blocks_are_bounded_by_more_than_they_add(items, cells):
 )
 def test_it_is_below_one_in_a_billion_for_every_size_of_table(items):
     shape = TableShape(items, 1)
-    assert shape.length <= MAX_LENGTH
+    assert shape.length <= MAX_TABLE_LENGTH
     assert 0 < shape.failure_bound < MAX_FAILURE == 1e-9
 
 

@@ -8,7 +8,6 @@ import json
 import math
 import struct
 from collections import Counter
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from fedhist.protocol.sketch.iblt import (
     HASHES,
     MAX_COUNT,
     MAX_INSERTIONS,
-    MAX_LENGTH,
+    MAX_TABLE_LENGTH,
     TableNotDecoded,
     TableShape,
     decode_table,
@@ -77,6 +76,11 @@ def merged(devices):
 def cells(values, shape):
     """A view of a flat table by sub-table, cell and column."""
     return values.reshape(HASHES, -1, shape.columns)
+
+
+def assert_refused(values, shape, salt=SALT):
+    with pytest.raises(TableNotDecoded):
+        decode_table(values, shape, salt=salt)
 
 
 class TestRoundTrip:
@@ -143,7 +147,7 @@ class TestRoundTrip:
         values.flags.writeable = False
         assert read(values, shape) == read(values, shape)
 
-    def test_the_order_is_that_of_the_bytes_whoever_came_first(self):
+    def test_the_order_is_that_of_the_bytes(self):
         shape = TableShape(capacity=len(STRANGE), label_bytes=64)
 
         ordered = sorted(set(map(str, STRANGE)), key=lambda text: text.encode("utf-8", "surrogatepass"))
@@ -165,12 +169,12 @@ class TestExactness:
 
     def test_one_more_is_refused(self):
         shape = TableShape(capacity=3, label_bytes=8)
-        total = table_of({self.LARGEST: 1}, shape).view(np.uint64) * np.uint64(MAX_INSERTIONS + 1)
-        with pytest.raises(TableNotDecoded):
-            decode_table(total, shape, salt=SALT)
+        assert_refused(
+            table_of({self.LARGEST: 1}, shape).view(np.uint64) * np.uint64(MAX_INSERTIONS + 1), shape
+        )
 
     def test_a_value_is_a_residue_and_may_be_anything(self):
-        """Somebody who lies about a count changes that count modulo 2^64, and nothing else."""
+        """A device that lies about a count changes that count modulo 2^64, and nothing else."""
         shape = TableShape(capacity=3, label_bytes=8)
         table = table_of({"a": 1, "b": 2}, shape)
         for claimed in (-5, 2**62, -(2**63)):
@@ -217,23 +221,17 @@ class TestShape:
         assert found.fun == pytest.approx(0.7018, abs=1e-4)
 
     @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
-    def test_a_capacity_that_is_none(self, wrong):
-        with pytest.raises(InvalidPlan, match="capacity is"):
-            TableShape(wrong, 8)
-
-    @pytest.mark.parametrize("wrong", [0, -1, MAX_LABEL_BYTES + 1, 2.0, "9", None, False])
-    def test_a_label_length_that_is_none(self, wrong):
-        with pytest.raises(InvalidPlan, match="label_bytes is"):
-            TableShape(10, wrong)
+    @pytest.mark.parametrize("name", ["capacity", "label_bytes"])
+    def test_a_size_that_is_none(self, name, wrong):
+        with pytest.raises(InvalidPlan, match=f"{name} is"):
+            TableShape(**({"capacity": 10, "label_bytes": 8} | {name: wrong}))
 
     def test_a_table_that_nobody_could_send(self):
         with pytest.raises(InvalidPlan, match="lower capacity or label_bytes"):
             TableShape(1_000_000, MAX_LABEL_BYTES)
-        assert TableShape(1_000_000, 64).length <= MAX_LENGTH
-
-    def test_it_does_not_change(self):
-        with pytest.raises(FrozenInstanceError):
-            TableShape(10, 8).capacity = 11
+        with pytest.raises(InvalidPlan, match="label_bytes is"):
+            TableShape(1, MAX_LABEL_BYTES + 1)
+        assert TableShape(1_000_000, 64).length <= MAX_TABLE_LENGTH
 
 
 class TestRefusedItems:
@@ -241,14 +239,11 @@ class TestRefusedItems:
 
     @pytest.mark.parametrize("label", ["secret-ab", "secré-ab", 123456789, -12345678, "secret-" * 500])
     def test_a_long_label_is_refused_without_showing_it(self, label):
-        with pytest.raises(InvalidPopulation) as caught:
+        limit = "raise label_bytes in the plan" if len(str(label)) < 1000 else "up to 1024 bytes"
+        with pytest.raises(InvalidPopulation, match=limit) as caught:
             table_of({"fine": 1, label: 1}, self.SHAPE)
         assert str(label) not in str(caught.value)
         assert "secr" not in str(caught.value)
-
-    def test_the_error_names_the_limit_and_what_to_change(self):
-        with pytest.raises(InvalidPopulation, match=r"up to 8 bytes.*raise label_bytes in the plan"):
-            table_of({"nine byte": 1}, self.SHAPE)
 
     @pytest.mark.parametrize("labels", [["a", "b", "a"], [7, 7], [7, np.int64(7)], ["7", 7]])
     def test_counts_of_an_item_that_stands_twice_are_added_up(self, labels):
@@ -303,14 +298,12 @@ class TestOverload:
         labels = [f"key {n:03}" for n in range(0, 998, 2)]
         for seed in range(100):
             salt = struct.pack("<q", seed)
-            with pytest.raises(TableNotDecoded):
-                read(table_of(dict.fromkeys(labels, 1), shape, salt), shape, salt)
+            assert_refused(table_of(dict.fromkeys(labels, 1), shape, salt), shape, salt)
 
     def test_one_item_too_many_for_the_smallest_table(self):
         shape = TableShape(capacity=1, label_bytes=8)
         assert read(table_of({"a": 4}, shape), shape) == {"a": 4}
-        with pytest.raises(TableNotDecoded):
-            read(table_of({"a": 4, "b": 4}, shape), shape)
+        assert_refused(table_of({"a": 4, "b": 4}, shape), shape)
 
     def test_the_error_says_nothing_of_how_full_the_table_is_or_what_is_wrong(self):
         shape = TableShape(capacity=20, label_bytes=8)
@@ -355,8 +348,7 @@ class TestCorruption:
     def test_any_single_changed_number_is_refused(self, place, change):
         values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE).view(np.uint64)
         values[place : place + 1] += np.uint64(change)
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, self.SHAPE, salt=SALT)
+        assert_refused(values, self.SHAPE)
 
     @given(
         column=st.integers(0, SHAPE.columns - 1),
@@ -369,46 +361,34 @@ class TestCorruption:
         values = table_of({f"word {n}": n + 1 for n in range(30)}, self.SHAPE)
         for part, place in zip(cells(values, self.SHAPE), places, strict=True):
             part[place, column] += change
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, self.SHAPE, salt=SALT)
+        assert_refused(values, self.SHAPE)
 
     def test_an_item_that_lies_in_a_wrong_cell(self, values):
         part = cells(values, self.SHAPE)[0]
         alone = np.flatnonzero(part[:, 0] == 1)[0]
         empty = np.flatnonzero(part[:, 0] == 0)[0]
         part[[alone, empty]] = part[[empty, alone]]
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, self.SHAPE, salt=SALT)
+        assert_refused(values, self.SHAPE)
 
     def test_a_row_that_stands_in_one_sub_table_alone(self, values):
         part = cells(values, self.SHAPE)[0]
         part[np.flatnonzero(part[:, 0] == 0)[0]] = 1
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, self.SHAPE, salt=SALT)
+        assert_refused(values, self.SHAPE)
 
     def test_a_mask_that_was_not_removed(self, values):
         mask = np.random.default_rng(1).integers(0, 2**64, size=self.SHAPE.length, dtype=np.uint64)
-        with pytest.raises(TableNotDecoded):
-            decode_table(values.view(np.uint64) + mask, self.SHAPE, salt=SALT)
+        assert_refused(values.view(np.uint64) + mask, self.SHAPE)
 
     def test_a_device_that_used_another_salt(self, values):
         other = table_of({"word 3": 1, "more": 2}, self.SHAPE, salt=b"another")
-        with pytest.raises(TableNotDecoded):
-            decode_table(values + other, self.SHAPE, salt=SALT)
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, self.SHAPE, salt=b"another")
+        assert_refused(values + other, self.SHAPE)
+        assert_refused(values, self.SHAPE, salt=b"another")
 
     def test_a_table_taken_away_twice(self, values):
-        with pytest.raises(TableNotDecoded):
-            decode_table(values - 2 * table_of({"word 3": 1}, self.SHAPE), self.SHAPE, salt=SALT)
-        with pytest.raises(TableNotDecoded):
-            decode_table(-values, self.SHAPE, salt=SALT)
+        assert_refused(values - 2 * table_of({"word 3": 1}, self.SHAPE), self.SHAPE)
+        assert_refused(-values, self.SHAPE)
 
-    def test_no_error_shows_an_item(self, values):
-        values[1] += 1
-        with pytest.raises(TableNotDecoded) as caught:
-            decode_table(values, self.SHAPE, salt=SALT)
-        assert "word" not in str(caught.value)
+    def test_no_item_is_printed(self):
         assert "word" not in repr(decode_table(table_of({"word": 1}, self.SHAPE), self.SHAPE, salt=SALT))
 
     @pytest.mark.parametrize(
@@ -506,8 +486,7 @@ class TestKnownAnswers:
         values = np.zeros(shape.length, dtype=np.int64)
         for place, value in vector["nonzero"].items():
             values[int(place)] = value
-        with pytest.raises(TableNotDecoded):
-            decode_table(values, shape, salt=salt)
+        assert_refused(values, shape, salt)
 
     def test_the_hash_by_hand(self):
         shape = TableShape(capacity=40, label_bytes=9)
