@@ -2,11 +2,11 @@
 
 | file | of | a line |
 |---|---|---|
-| ratings.csv | ml-latest, 25m, 32m | userId,movieId,rating,timestamp, and a first line that says so |
+| ratings.csv | ml-latest, 25m, 32m | userId,movieId,rating,timestamp, below a header with these names |
 | ratings.dat | ml-1m, 10m | user::movie::rating::timestamp |
 | u.data | ml-100k | user, movie, rating and timestamp between tabs |
 
-A user's items are the movies that they rated, by number; a rating is one observation, whatever it is.
+A user's items are the numbers of the movies that they rated; every rating is one observation, high or low.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.simulations.importing.contract import LineReader, Parsed, observations
@@ -39,8 +38,8 @@ class MovieLens:
     )
     encoding: Encoding = "utf-8"
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file with the header of ratings.csv, or with a rating in some line."""
+    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+        """Recognises the header of ratings.csv, or a rating in some line."""
         import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
         if beginning and beginning[0].strip().lower() == _HEADER:
@@ -53,7 +52,7 @@ class MovieLens:
 
 
 def ratings(lines: pl.Series, *, separator: str) -> Parsed:
-    """The users and movies of many ratings."""
+    """The users and movies of these ratings."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     fields = split_fields(lines, separator=separator, columns=_COLUMNS)
