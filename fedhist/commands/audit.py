@@ -1,4 +1,4 @@
-"""`fedhist audit`: run the installed mechanisms against worst-case neighbours and compare with what they claim."""
+"""`fedhist audit`: runs the installed mechanisms against worst-case neighbours and compares with their claims."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 @click.command("audit", context_settings={"show_default": True})
-@click.option("--deep", is_flag=True, help="Draw about thirty times as much: an hour on two cores.")
+@click.option("--deep", is_flag=True, help="Draw about thirty times as much; takes an hour on two cores.")
 @click.option("--only", metavar="TEXT", help="Run the checks whose names contain this text.")
 @click.option(
-    "--seed", type=int, help="Repeatable; without it the mechanisms draw from the operating system."
+    "--seed", type=int, help="Make it repeatable; without it the mechanisms draw from the operating system."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """Run the installed mechanisms end to end against worst-case neighbours.
 
-    Each check gives a lower confidence bound of epsilon, at the delta that the ledger claims, and fails when the bound
-    is above the claimed epsilon. An audit of mechanisms that keep their promises fails once in a thousand times. It can
+    Each check computes a lower confidence bound of epsilon, at the delta that the ledger claims, and fails if the bound
+    is above the claimed epsilon. If all mechanisms keep their promises, an audit fails once in a thousand times. It can
     show that a promise is broken, never that it is kept.
     """
     from fedhist.simulations.audit.findings import DEEP, QUICK  # noqa: PLC0415 - loads numpy

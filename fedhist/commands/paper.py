@@ -1,9 +1,9 @@
-"""`fedhist paper`: the paper's tables and figures beside ours, and what we have beyond them."""
+"""`fedhist paper`: the paper's tables and figures beside ours, and our methods beyond them."""
 
 from __future__ import annotations
 
 import json
-import resource
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -19,14 +19,13 @@ from fedhist.commands.progress import counting_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.experiments.beyond import beyond
-from fedhist.simulations.experiments.comparison import NOT_PRIVATE
 from fedhist.simulations.experiments.figure_bounded import figure_bounded
 from fedhist.simulations.experiments.figure_debias import figure_debias
 from fedhist.simulations.experiments.figure_open import figure_open
 from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
 from fedhist.simulations.experiments.journal import make_folder
 from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
-from fedhist.simulations.experiments.running import mark_not_private
+from fedhist.simulations.experiments.running import NOT_PRIVATE, mark_not_private
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
@@ -69,23 +68,23 @@ EXPERIMENTS: dict[str, tuple[Callable[[Setup], Report], str, str]] = {
         "a minute, and another with four files",
     ),
 }
-"""Each command's function, what its help says, and how long the full one took."""
+"""For each command its function, its help text, and the duration of the full version."""
 
 OPTIONS = (
-    click.option("--quick", is_flag=True, help="A minute's version: fewer trials, users and settings."),
+    click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
     click.option(
         "--data", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-        help="A population of yours, as for 'fedhist run'; may be given several times.",
+        help="A population to use, as for 'fedhist run'; may be given several times.",
     ),
     click.option(
         "--vocabulary", type=click.Path(path_type=Path), metavar="FILE",
-        help="What the columns of a .npz are called, one a line.",
+        help="The names of the columns of a .npz, one per line.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="All trials follow from it."),
-    click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]"),
+    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Determines all trials."),
+    click.option("--workers", type=int, metavar="N", help="Number of processes. [default: one per core]"),
     click.option(
         "--out", type=click.Path(path_type=Path), default=Path("fedhist-paper"), show_default=True, metavar="DIR",
-        help="Folder of tables, figures and journals; the same command goes on where it was stopped.",
+        help="Folder of tables, figures and journals; the same command resumes where it was stopped.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
 )  # fmt: skip
@@ -95,8 +94,8 @@ OPTIONS = (
 def paper() -> None:
     """Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.
 
-    Each prints what the paper prints beside our mean and its 95 % interval, and draws SVG and PNG figures. The data is
-    read in full, and nothing here is private.
+    Each command prints the paper's numbers beside our means with their 95 % intervals, and draws SVG and PNG figures.
+    The data is read in full, and nothing here is private.
     """
 
 
@@ -133,7 +132,7 @@ def run_reports(
 ) -> None:
     """Read the data, then run, write and print one experiment after the other."""
     if vocabulary is not None and not data:
-        raise InvalidInput("--vocabulary without --data", allowed="--vocabulary with a .npz")
+        raise InvalidInput("--vocabulary needs --data", allowed="--vocabulary with a .npz")
     count = check_workers(workers)
     files = tuple(read_file(path, vocabulary) for path in data)
     if names == ("table-words",):
@@ -161,9 +160,8 @@ def run_reports(
 
 
 def cpu_seconds() -> float:
-    """What this process and its finished workers have used of all cores."""
-    of = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in of)
+    """The processor time of this process and its finished workers."""
+    return sum(os.times()[:4])
 
 
 def _write(report: Report, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""`compare` as a function: the cells of every combination, and one tidy row for each."""
+"""The comparison behind `fedhist compare`: a cell for every combination, and a tidy row for each cell."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from fedhist.server.coordinator import check_runnable, planned_charges
 from fedhist.server.selection import SELECTORS
 from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.experiments.running import Results
+from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 
-NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 MAX_CELLS = 10_000
 _TAG = b"fedhist/1/experiment/drawn-once/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """What is varied, each a list; every combination is a cell.
+    """The lists of values to compare; every combination is a cell.
 
     Args:
         selectors: names of SELECTORS.
@@ -45,14 +44,14 @@ class Lists:
 
 
 def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, str]:
-    """What tables call each population: the shortest of its names that no other has.
+    """The name of each population in tables: the shortest that no other population has.
 
     A file is called `visits`, else `visits.csv`, else `x/visits.csv` and so on up to the whole path; a synthetic
-    population `zipf?users=5`, else with `synthetic:` before it. Different paths differ at the latest when whole.
+    population `zipf?users=5`, else with `synthetic:` before it. Whole paths differ, so the search ends.
 
     Args:
         paths: different paths.
-        taken: names that other populations of the same table have.
+        taken: names of other populations in the same table.
     """
     choices = {path: _names(path) for path in paths}
     length = dict.fromkeys(paths, 0)
@@ -71,7 +70,7 @@ def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, 
 
 
 def _names(path: Path) -> list[str]:
-    """From the shortest to the longest."""
+    """The possible names, from the shortest to the longest."""
     if is_synthetic(str(path)):
         return [str(path).removeprefix(PREFIX), str(path)]
     parts = path.absolute().parts
@@ -79,18 +78,18 @@ def _names(path: Path) -> list[str]:
 
 
 def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
-    """The users of `synthetic:NAME?...`, the same in every trial as a file's are: those of `fedhist run`."""
+    """The users of `synthetic:NAME?...`, the same in every trial, like a file's: those of `fedhist run`."""
     return materialise(make_population(text, seed=seed, **sizes))
 
 
 def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
-    """What stands for the bytes of `drawn_once`, which are a function of the same arguments alone."""
+    """The digest of `drawn_once`, whose users are a function of these arguments alone."""
     content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
     return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 
 def check_different(contents: Mapping[Path, str]) -> None:
-    """Refuse two files with the same bytes: they would be one row, under one of the names."""
+    """Refuse two populations with the same content: they would share one row, under one of their names."""
     seen: dict[str, Path] = {}
     for path, content in contents.items():
         if content in seen:
@@ -101,7 +100,7 @@ def check_different(contents: Mapping[Path, str]) -> None:
 
 
 def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
-    """Refuse a selector that does not exist or is not of this domain, before any data is read."""
+    """Refuse an unknown selector, or one for another domain or mechanism, before any data is read."""
     fitting = [name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes]
     for name in names:
         if name not in SELECTORS:
@@ -114,14 +113,14 @@ def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> Non
 
 
 def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
-    """All that need nothing else: every one of this kind but fixed."""
+    """Every selector for this domain and mechanism except fixed, which needs a threshold."""
     return tuple(
         name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes and name != "fixed"
     )
 
 
 def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
-    """Every combination; a threshold goes with the selector fixed alone."""
+    """A cell for every combination; only the selector fixed has a threshold."""
     cells: dict[str, Cell] = {}
     names = list(lists.varied)
     for users, selector, *values in product(sets, lists.selectors, *lists.varied.values()):
@@ -132,12 +131,12 @@ def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
         cell = Cell(users=users, settings=settings)
         cells[cell.key] = cell
     if len(cells) > MAX_CELLS:
-        raise InvalidInput(f"{len(cells):,} combinations", allowed=f"up to {MAX_CELLS:,}")
+        raise InvalidInput(f"there are {len(cells):,} combinations", allowed=f"up to {MAX_CELLS:,}")
     return tuple(cells.values())
 
 
 def checked_plans(cells: Sequence[Cell], sizes: Mapping[str, tuple[int, int]]) -> dict[str, Plan]:
-    """The plan of each cell, all checked before anything runs; `sizes` are users and items by the set's key."""
+    """The plan of each cell, checked before anything runs; `sizes` has the users and items of a set by its key."""
     plans = {}
     for cell in cells:
         users, items = sizes[cell.users.key]
@@ -148,7 +147,7 @@ def checked_plans(cells: Sequence[Cell], sizes: Mapping[str, tuple[int, int]]) -
 
 
 def cost_of(charges: Sequence[Charge]) -> Row:
-    """The total by basic and by tight composition; None where something was not private."""
+    """The total by basic and by tight composition; None if something was not private."""
     if not all(charge.private for charge in charges):
         return dict.fromkeys(("epsilon_total", "delta_total", "epsilon_tight", "delta_tight"))
     basic, tight = basic_total(charges), tight_total(charges)

@@ -151,7 +151,7 @@ class TestFolder:
                 (tmp_path / "mine" / name).write_text("dear")
             refused = fedhist("compare", *SMALL, "--out", "mine")
             assert (refused.code, refused.err.count("\n")) == (2, 1)
-            assert "holds something else than an experiment" in refused.err
+            assert "holds something other than an experiment" in refused.err
             assert journal.read_text() == '{"mine": "notes"}'
             assert {path.name for path in (tmp_path / "mine").iterdir()} == {"journal.jsonl", *others}
 

@@ -261,7 +261,7 @@ class TestCommand:
         (tmp_path / "v.txt").write_text("the\nyou\ntoday\n")
         refused = fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt")
         assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "--vocabulary is for a .npz without names, and words.csv is none" in refused.err
+        assert "--vocabulary is for a .npz file without names, and words.csv is not one" in refused.err
 
     def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
         from scipy.sparse import csr_array, save_npz

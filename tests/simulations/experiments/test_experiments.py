@@ -308,7 +308,7 @@ class TestJournal:
         path.write_text(text)
         if beside:
             (tmp_path / "letter.txt").write_text("dear")
-        with pytest.raises(InvalidFile, match="something else than an experiment"):
+        with pytest.raises(InvalidFile, match="something other than an experiment"):
             open_journal(tmp_path, {"a": 1}).__enter__()
         assert path.read_text() == text
         assert len(list(tmp_path.iterdir())) == 1 + beside
@@ -338,7 +338,7 @@ class TestJournal:
         """We write the first line before any other file, so this one is not the rest of a killed run."""
         (tmp_path / "journal.jsonl").touch()
         (tmp_path / "letter.txt").write_text("dear")
-        with pytest.raises(InvalidFile, match="something else than an experiment"):
+        with pytest.raises(InvalidFile, match="something other than an experiment"):
             open_journal(tmp_path, {"a": 1}).__enter__()
         assert (tmp_path / "journal.jsonl").read_text() == ""
 
