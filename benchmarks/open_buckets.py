@@ -1,9 +1,9 @@
 """How far V(C) by buckets is from V(C) by items: `python benchmarks/open_buckets.py`.
 
 For each number of buckets: the largest relative error of V over the candidates and the one at the best candidate by
-items; the best candidate by buckets, and what V by items loses there; how often exponential-v chooses another candidate
-than it would by items, at the least (the total variation between the two choices); and the bytes that a user sends in
-round 1. epsilon = 1, epsilon' = 0.1, delta = 1/(2n). Real sets are left out if their folder does not have them.
+items; the best candidate by buckets, and what V by items loses there; a lower bound of how often exponential-v chooses
+another candidate than it would by items (the total variation between the two choices); and the bytes that a user sends
+in round 1. epsilon = 1, epsilon' = 0.1, delta = 1/(2n). Real sets are left out if their folder does not have them.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 ITEMS_NOTE = (
     "the items were read off the data, which is not private: run with a public --items-file or --domain open"
 )
-IMPORT_HELP = """Turn a published file into a population for 'fedhist run --data'.
+IMPORT_HELP = """Turn a published file into a population.
 
-These are the formats; text files may be compressed with gzip:
+'fedhist run --data' reads the result. These are the formats; text files may be compressed with gzip:
 
 \b
 sentiment140  CSV: polarity,id,date,query,user,text. Items are words.
