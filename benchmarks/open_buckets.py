@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from open_selectors import found_in
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.histograms import Floats, Population
@@ -32,12 +33,8 @@ REAL = ("gowalla_counts_19k", "sentiment140_by_author_subset", "sentiment140_by_
 
 def sets(data: Path, *, quick: bool) -> Iterator[tuple[str, Population]]:
     yield "zipf, 20,000 items", materialise(ZipfPopulation(50_000, 20_000, seed=1))
-    for name in REAL:
-        path = data / f"{name}.npz"
-        if not path.exists():
-            print(f"{name}: not here: {path}")
-        elif not (quick and name == REAL[-1]):
-            yield name, read_population(path)
+    for name, path in found_in(data, REAL[:-1] if quick else REAL):
+        yield name, read_population(path)
 
 
 def read(population: Population, plan: Plan) -> tuple[OpenTail, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,16 @@ def plan_of(population: SparsePopulation, settings: dict[str, Any]) -> Plan:
 
 def synthetic(kind: Kind, items: int) -> Callable[[int], SparsePopulation]:
     return lambda trial: materialise(PaperPopulation(USERS, items, seed=trial, kind=kind))
+
+
+def found_in(data: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """The real sets that the folder has; the others are named."""
+    for name in names:
+        path = data / f"{name}.npz"
+        if path.exists():
+            yield name, path
+        else:
+            print(f"{name}: not here: {path}")
 
 
 def real(path: Path, top_items: int | None) -> Callable[[int], SparsePopulation]:

@@ -31,44 +31,16 @@ from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
 from fedhist.simulations.experiments.workers import check_workers
 
-EXPERIMENTS: dict[str, tuple[Callable[[Setup], Report], str, str]] = {
-    "table-open": (
-        table_open,
-        "Table of unbounded domains: best, private, median and 90 % thresholds.",
-        "six minutes",
-    ),
-    "figure-open": (
-        figure_open,
-        "Figure of unbounded domains: the error against its bound V(C).",
-        "10 seconds",
-    ),
-    "figure-bounded": (
-        figure_bounded,
-        "Figures of bounded domains: loss of every method by the number of items.",
-        "25 seconds",
-    ),
-    "figure-sparsity": (
-        figure_sparsity,
-        "Figures on sparsity: distinct items of users, and what s = d costs.",
-        "16 seconds",
-    ),
-    "figure-debias": (
-        figure_debias,
-        "Figure of debiased counts: one item, users more and less alike.",
-        "50 seconds",
-    ),
-    "table-words": (
-        table_words,
-        "Table of single words of Sentiment140; needs --data.",
-        "no time without --data, and seconds with it",
-    ),
-    "beyond": (
-        beyond,
-        "Our selectors and releases against the paper's at the same total privacy.",
-        "a minute, and another with four files",
-    ),
+EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
+    "table-open": table_open,
+    "figure-open": figure_open,
+    "figure-bounded": figure_bounded,
+    "figure-sparsity": figure_sparsity,
+    "figure-debias": figure_debias,
+    "table-words": table_words,
+    "beyond": beyond,
 }
-"""For each command its function, its help text, and the duration of the full version."""
+"""The experiments by the names of their commands, whose help is the docstring."""
 
 OPTIONS = (
     click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
@@ -99,19 +71,17 @@ def paper() -> None:
     """
 
 
-def _register(name: str, text: str, names: tuple[str, ...]) -> None:
+def _register(name: str, text: str | None, names: tuple[str, ...]) -> None:
     def command(**flags: Any) -> None:
         run_reports(names, **flags)
 
-    command.__doc__ = text
-    decorated: Any = command
     for option in reversed(OPTIONS):
-        decorated = option(decorated)
-    paper.command(name)(decorated)
+        option(command)
+    paper.command(name, help=text)(command)
 
 
-for _name, (_, _text, _time) in EXPERIMENTS.items():
-    _register(_name, f"{_text}\n\nThe full version took {_time} on two cores.", (_name,))
+for _name, _experiment in EXPERIMENTS.items():
+    _register(_name, _experiment.__doc__, (_name,))
 _register(
     "all",
     "All of them.\n\nThe full version took eight minutes on two cores, and thirteen with four files.",
@@ -145,7 +115,7 @@ def run_reports(
     for name in names:
         start, before = perf_counter(), cpu_seconds()
         with resumable(out), counting_on(sys.stderr, name) as counting:
-            report = EXPERIMENTS[name][0](replace(setup, counting=counting))
+            report = EXPERIMENTS[name](replace(setup, counting=counting))
             mark_not_private(out)
             _write(report, out)
         spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}

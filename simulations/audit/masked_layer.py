@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -198,15 +199,12 @@ def bad_boxes(setting: Setting) -> Finding:
     for bad in range(DEVICES):
         for number, stage in enumerate(("sharing", "checking"), start=1):
             terms = _terms(number, bad)
-
-            def sends(device: int, at: str, message: bytes, *, liar: tuple[int, str] = (bad, stage),
-                      terms: MaskingTerms = terms) -> bytes:  # fmt: skip
-                return _spoilt(message, at, device, terms) if (device, at) == liar else message
-
             cases += 1
             try:
                 source = setting.auditor().fork("bad", number, bad)
-                result = run_session(terms, _POWERS, source_of=source.fork, sends=sends).result
+                result = run_session(
+                    terms, _POWERS, source_of=source.fork, sends=partial(_spoilt, (bad, stage), terms)
+                ).result
             except FedhistError:
                 wrong += 1
                 continue
@@ -217,7 +215,10 @@ def bad_boxes(setting: Setting) -> Finding:
     return none_wrong(setting, wrong, cases, "sums with one bad device stopped or wrong")
 
 
-def _spoilt(message: bytes, stage: str, device: int, terms: MaskingTerms) -> bytes:
+def _spoilt(liar: tuple[int, str], terms: MaskingTerms, device: int, stage: str, message: bytes) -> bytes:
+    """The message, made bad if it is the liar's: a device and a stage."""
+    if (device, stage) != liar:
+        return message
     if stage == "sharing":
         boxes = wire.decode_boxes(message, wire.Kind.SHARES, terms)
         return wire.encode_boxes(

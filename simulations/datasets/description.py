@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +111,8 @@ def describe(population: Population, *, name: str, head: int = 10) -> Descriptio
         np.add.at(item_users, entry_items(shard)[has_some].astype(np.intp), 1)
         largest = max(largest, int(counts.max(initial=0)))
     order = np.argsort(-item_totals, kind="stable")
+    labels = labels_of(population)
+    frequent = [number for number in order[:head].tolist() if item_totals[number]]
     return Description(
         name=name,
         users=population.users,
@@ -126,7 +127,14 @@ def describe(population: Population, *, name: str, head: int = 10) -> Descriptio
         norms=_quantiles(np.sqrt(squares)),
         rates=_quantiles(tail_weights(totals, squares)),
         bins=tuple(_bins(totals)),
-        head=_head(order[:head], item_totals, item_users, labels_of(population)),
+        head=tuple(
+            HeadItem(
+                number if labels is None else labels[number],
+                int(item_totals[number]),
+                int(item_users[number]),
+            )
+            for number in frequent
+        ),
         item_totals=item_totals[order],
     )
 
@@ -148,17 +156,3 @@ def _bins(totals: Integers) -> list[Bin]:
         Bin(low=(1 << k) >> 1, high=(1 << k) - 1, users=int(users[k]), counts=int(counts[k]))
         for k in range(len(users))
     ]
-
-
-def _head(
-    chosen: Integers, totals: Integers, users: Integers, labels: Sequence[str | int] | None
-) -> tuple[HeadItem, ...]:
-    return tuple(
-        HeadItem(
-            item=number if labels is None else labels[number],
-            total=int(totals[number]),
-            users=int(users[number]),
-        )
-        for number in chosen.tolist()
-        if totals[number]
-    )

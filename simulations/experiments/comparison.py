@@ -25,6 +25,10 @@ from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 
 MAX_CELLS = 10_000
+PLAN_COLUMNS = (
+    "domain", "mechanism", "release", "epsilon", "delta", "epsilon_select", "delta_select", "neighbours",
+    "min_threshold", "max_threshold", "candidates", "threshold",
+)  # fmt: skip
 _TAG = b"fedhist/1/experiment/drawn-once/"
 
 
@@ -176,26 +180,10 @@ def rows_of(
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: Row) -> Row:
     assert plan.selector is not None  # noqa: S101 - filled in by Plan
-    row: Row = {
-        "data": cell.users.name,
-        "users": size[0],
-        "items": size[1],
-        "selector": plan.selector,
-        "private": SELECTORS[plan.selector].private,
-        "domain": plan.domain,
-        "mechanism": plan.mechanism,
-        "release": plan.release,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "epsilon_select": plan.epsilon_select,
-        "delta_select": plan.delta_select,
-        "neighbours": plan.neighbours.value,
-        "min_threshold": plan.min_threshold,
-        "max_threshold": plan.max_threshold,
-        "candidates": plan.candidates,
-        "threshold": plan.threshold,
-        "trials": len(results.values(cell, "loss")),
-    }
+    row: Row = {"data": cell.users.name, "users": size[0], "items": size[1]}
+    row |= {"selector": plan.selector, "private": SELECTORS[plan.selector].private}
+    row |= {name: getattr(plan, name) for name in PLAN_COLUMNS} | {"neighbours": plan.neighbours.value}
+    row["trials"] = len(results.values(cell, "loss"))
     for name in ("loss", "threshold", "released", "seconds"):
         found = results.summary(cell, name)
         row |= {

@@ -74,7 +74,10 @@ def notes_on(setup: Setup, sizes: tuple[int, ...], *, standing_in: bool) -> list
 
 
 def figure_bounded(setup: Setup) -> Report:
-    """All methods on the user's files, or on a synthetic stand-in if no file is large enough."""
+    """Figures of bounded domains: loss of every method by the number of items.
+
+    The full version took 25 seconds on two cores.
+    """
     sizes = QUICK_SIZES if setup.quick else SIZES
     files = setup.needed_tops(sizes)
     sets = list(files) or stand_in(setup, sizes)

@@ -95,7 +95,14 @@ def import_population(
         max_malformed: the largest share of malformed lines with which a file is imported.
         chunk_bytes: the size of the pieces in which text is read.
     """
-    _check(format_name, max_malformed)
+    if format_name not in ("auto", *FORMATS):
+        raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
+    if not 0 <= max_malformed <= 1:
+        raise InvalidInput(
+            f"--max-malformed is {max_malformed}",
+            allowed="a share from 0 to 1",
+            advice="0.001 is 0.1 percent",
+        )
     if path.is_file() and (path.suffix.lower() == ".parquet" or _starts_with(path, _PARQUET)):
         chosen, tally, tables = _read_rows(path, format_name)
     else:
@@ -117,17 +124,6 @@ def import_population(
             advice="correct them, name another --format or --encoding, or raise --max-malformed",
         )
     return Imported(_populated(path, tables), chosen, tally)
-
-
-def _check(format_name: str, max_malformed: float) -> None:
-    if format_name not in ("auto", *FORMATS):
-        raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
-    if not 0 <= max_malformed <= 1:
-        raise InvalidInput(
-            f"--max-malformed is {max_malformed}",
-            allowed="a share from 0 to 1",
-            advice="0.001 is 0.1 percent",
-        )
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:
