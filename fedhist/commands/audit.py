@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -42,28 +42,25 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
         DEEP if deep else QUICK,
         seed=seed,
         checks=checks,
-        on_finding=lambda finding: click.echo(_progress(finding), err=True),
+        on_finding=_print_progress,
     )
     if as_json:
-        click.echo(json.dumps(audit_document(result, seed=seed), indent=2))
+        document = {
+            "passed": result.passed,
+            "false_alarm_level": result.level,
+            "seed": seed,
+            "seconds": round(result.seconds, 1),
+            "checks": [finding.to_json() for finding in result.findings],
+        }
+        click.echo(json.dumps(document, indent=2))
     else:
         _print(result)
     return 0 if result.passed else EXIT_AUDIT_FAILED
 
 
-def audit_document(result: Audit, *, seed: int | None) -> dict[str, Any]:
-    """The audit as one JSON document."""
-    return {
-        "passed": result.passed,
-        "false_alarm_level": result.level,
-        "seed": seed,
-        "seconds": round(result.seconds, 1),
-        "checks": [finding.to_json() for finding in result.findings],
-    }
-
-
-def _progress(finding: Finding) -> str:
-    return f"{'passed' if finding.passed else 'FAILED'}  {finding.name} ({finding.seconds:.1f} s)"
+def _print_progress(finding: Finding) -> None:
+    verdict = "passed" if finding.passed else "FAILED"
+    click.echo(f"{verdict}  {finding.name} ({finding.seconds:.1f} s)", err=True)
 
 
 def _print(result: Audit) -> None:

@@ -117,7 +117,9 @@ def run_reports(
         with resumable(out), counting_on(sys.stderr, name) as counting:
             report = EXPERIMENTS[name](replace(setup, counting=counting))
             mark_not_private(out)
-            _write(report, out)
+            write_csv(out / f"{name}.csv", report.rows)
+            if report.claims:
+                write_csv(out / f"{name}-claims.csv", [claim.row() for claim in report.claims])
         spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
         if as_json:
             documents.append(_document(report, spent))
@@ -132,12 +134,6 @@ def run_reports(
 def cpu_seconds() -> float:
     """The processor time of this process and its finished workers."""
     return sum(os.times()[:4])
-
-
-def _write(report: Report, out: Path) -> None:
-    write_csv(out / f"{report.name}.csv", report.rows)
-    if report.claims:
-        write_csv(out / f"{report.name}-claims.csv", [claim.row() for claim in report.claims])
 
 
 def _document(report: Report, spent: dict[str, float]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
 from fedhist.simulations.audit.findings import Check, Finding, Setting, none_wrong
-from fedhist.simulations.audit.worlds import crafted
+from fedhist.simulations.audit.worlds import crafted, requests_of
 
 NODES = 6
 _ASKED = 5
@@ -49,10 +49,6 @@ def _plans() -> dict[str, Plan]:
         "masked": Plan(**masked),
         "masked, noise from devices": Plan(noise_from="devices", **masked),
     }
-
-
-def _requests(plan: Plan) -> tuple[Request, Request]:
-    return SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(plan.candidate_steps[-1]))
 
 
 def _collected(request: Request, twice: Collection[int], *, source: Source) -> Total | None:
@@ -89,7 +85,7 @@ def counted_once(setting: Setting) -> Finding:
     for name, plan in _plans().items():
         if plan.is_masked:
             continue
-        for request in _requests(plan):
+        for request in requests_of(plan):
             source = setting.auditor().fork(name, request.round.value)
             once = _parts(_collected(request, (), source=source))
             for twice in ((0,), (NODES - 1,), range(NODES)):
@@ -110,7 +106,7 @@ def one_view(setting: Setting) -> Finding:
         memory = Memory()
         other = replace(plan, epsilon=plan.epsilon / 2)
         lower: Request = ReleaseRequest(plan, plan.at_steps(plan.candidate_steps[0]))
-        for request, changed in zip(_requests(plan), _requests(other), strict=True):
+        for request, changed in zip(requests_of(plan), requests_of(other), strict=True):
             memory = admit(Policy(), memory, Envelope(run=run, request=request))
             forbidden = [changed, *([request] if plan.is_masked else [])]
             forbidden += [lower] if request.round is Round.RELEASE else []

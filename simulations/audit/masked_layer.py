@@ -7,13 +7,12 @@ break the promise under any assumptions: reused keystream, arithmetic that wraps
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from fedhist.protocol.errors import FedhistError
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_states import Advertised
@@ -24,11 +23,11 @@ from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import ReleaseRequest, Request, SelectRequest
+from fedhist.protocol.rounds import ReleaseRequest
 from fedhist.protocol.wire.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.server.masked_round import masked_sum
 from fedhist.simulations.audit.findings import Check, Finding, Setting, exact, none_wrong
-from fedhist.simulations.audit.worlds import crafted
+from fedhist.simulations.audit.worlds import crafted, requests_of
 from fedhist.simulations.engines.masked_cohort import LocalDevices
 from fedhist.simulations.engines.masked_in_process import masked_round
 
@@ -95,40 +94,20 @@ def _terms(number: int, device: int) -> MaskingTerms:
     return MaskingTerms(session=session, length=8, width=64, corrupt_share=0.0, dropout_share=0.2)
 
 
-def _plan() -> Plan:
-    return Plan(
-        users=DEVICES,
-        items=64,
-        candidates=16,
-        masking="secagg",
-        participants=DEVICES,
-        corrupt_share=0.0,
-        dropout_share=0.2,
-    )
-
-
 def _two_rounds(setting: Setting, *, repeat: bool) -> list[tuple[Session, list[Integers]]]:
     """The sessions of both rounds of one run, and the devices' inputs.
 
     With `repeat` every device starts both rounds from the same random state, like a device restored from a copy.
     """
-    plan, auditor = _plan(), setting.auditor()
-    requests: list[Request] = [
-        SelectRequest(plan),
-        ReleaseRequest(plan, Threshold(steps=1 << plan.grid_bits, bits=plan.grid_bits)),
-    ]
+    auditor = setting.auditor()
+    plan = Plan(
+        users=DEVICES, items=64, candidates=16, masking="secagg", participants=DEVICES, corrupt_share=0.0,
+        dropout_share=0.2,
+    )  # fmt: skip
     run = new_run_name(source=auditor.fork("run"))
     sessions = []
-    for number, request in enumerate(requests):
-        terms = terms_of(Envelope(run=run, request=request))
-        wide = MaskingTerms(
-            session=terms.session,
-            length=64,
-            width=64,
-            corrupt_share=0.0,
-            dropout_share=0.2,
-            minimum_survivors=2,
-        )
+    for number, request in enumerate(requests_of(plan)):
+        wide = replace(terms_of(Envelope(run=run, request=request)), length=64, width=64)
         vectors = [
             np.full(64, _CONSTANT * (device + 1) + number, dtype=np.int64) for device in range(DEVICES)
         ]

@@ -160,28 +160,28 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     )
 
 
+def _fixed_plan(mechanism: str, **settings: Any) -> Plan:
+    usual: dict[str, Any] = {
+        "users": 2,
+        "items": 2,
+        "selector": "fixed",
+        "threshold": LOW,
+        "max_threshold": HIGH,
+    }
+    return Plan(mechanism=mechanism, **(usual | settings))
+
+
 def fixed_items() -> Worlds:
     """Items clipped one by one at public bounds, and a user with much of every item."""
     items = 16
-    plan = Plan(
-        users=2,
-        items=items,
-        mechanism="laplace",
-        selector="fixed",
-        threshold=HIGH,
-        max_threshold=HIGH,
-        epsilon=2.0,
-        debias="poisson",
-    )
+    plan = _fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
     user = [(item, HUGE) for item in range(items)]
     return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:
     """No round 1: the mechanism of the release alone."""
-    plan = Plan(
-        users=2, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=HIGH, **settings
-    )
+    plan = _fixed_plan(mechanism, **settings)
     worlds = closed_worlds(plan, [(0, HUGE)], [[]])
     if plan.neighbours == "replace":
         return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)

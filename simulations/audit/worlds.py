@@ -15,7 +15,7 @@ from fedhist.protocol.masking.masked_vector import to_total, vector_width
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import ReleaseRequest, Request, Round, SelectRequest, Total
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.release import Release
 from fedhist.simulations.engines.in_process import exact_total
@@ -31,6 +31,11 @@ def crafted(users: Sequence[User], domain_size: int, labels: Sequence[str] | Non
     items, counts = (np.array([entry[i] for entry in entries], dtype=np.int64) for i in range(2))
     histograms = Histograms(offsets=offsets, items=items, counts=counts, domain_size=domain_size)
     return SparsePopulation(histograms, labels=None if labels is None else tuple(labels))
+
+
+def requests_of(plan: Plan) -> tuple[Request, Request]:
+    """The requests of both rounds, the second with the largest candidate."""
+    return SelectRequest(plan), ReleaseRequest(plan, plan.at_steps(plan.candidate_steps[-1]))
 
 
 Lie = Callable[[Request], Integers]
@@ -55,7 +60,7 @@ class Replay:
 
     def total(self, request: Request) -> Total:
         """The exact sum."""
-        steps = None if request.round is Round.SELECT else request.threshold.steps  # type: ignore[union-attr]  # round 2
+        steps = request.threshold.steps if isinstance(request, ReleaseRequest) else None
         per_item = getattr(request, "item_thresholds", None)
         key = (request.round, steps, None if per_item is None else per_item.tobytes())
         if key not in self._known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,13 +99,10 @@ class GuessedPopulation(SyntheticPopulation):
         """Every user's total, at least 1, in an order that spreads the large ones over the blocks."""
         beyond = (np.arange(self.users) + 0.5) / self.users
         tail = beyond ** (-1 / self.tail_index)
-        low, high = 0.0, float(self.mean_total)
-        # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale, so the scale is found by bisection.
-        for _ in range(60):
-            middle = (low + high) / 2
-            too_low = float(_cut(middle * tail).mean()) < self.mean_total
-            low, high = (middle, high) if too_low else (low, middle)
-        whole = np.floor(np.cumsum(_cut(high * tail)) + 0.5)
+        # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale.
+        mean = self.mean_total
+        scale = _bisected(lambda middle: float(_cut(middle * tail).mean()) < mean, high=float(mean), steps=60)
+        whole = np.floor(np.cumsum(_cut(scale * tail)) + 0.5)
         totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
         return block_generator("guessed/order", self.seed, 0).permutation(totals)
 
@@ -117,11 +114,9 @@ class GuessedPopulation(SyntheticPopulation):
         def mean_items(factor: float) -> float:
             return self._block(totals, factor, 0).nonzeros / len(totals)
 
-        low, high = 0.0, float(max(self.items, self.mean_total))
-        for _ in range(_SEARCH_STEPS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if mean_items(middle) < self.wanted_items else (low, middle)
-        reached = mean_items(high)
+        highest = float(max(self.items, self.mean_total))
+        factor = _bisected(lambda one: mean_items(one) < self.wanted_items, high=highest, steps=_SEARCH_STEPS)
+        reached = mean_items(factor)
         if reached < (1 - _TOLERANCE) * self.wanted_items:
             raise InvalidInput(
                 f"{self.wanted_items:g} distinct items per user can't be reached with {self.items:,} items and these "
@@ -130,7 +125,7 @@ class GuessedPopulation(SyntheticPopulation):
                 advice="many users have fewer counts than the mean: lower --distinct-items, or raise --mean-total, "
                 "--tail-index or --items",
             )
-        return high
+        return factor
 
     def _block(self, totals: Integers, factor: float, number: int) -> Histograms:
         generator = block_generator("guessed", self.seed, number)
@@ -150,6 +145,15 @@ class GuessedPopulation(SyntheticPopulation):
             first_user=number * BLOCK_USERS,
         )
         return without_repeats(drawn)
+
+
+def _bisected(too_low: Callable[[float], bool], *, high: float, steps: int) -> float:
+    """The smallest number from 0 to `high` that is not too low, up to the precision of these steps."""
+    low = 0.0
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return high
 
 
 def _cut(totals: Floats) -> Floats:

@@ -105,7 +105,7 @@ def check_different(contents: Mapping[Path, str]) -> None:
 
 def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
     """Refuse an unknown selector, or one for another domain or mechanism, before any data is read."""
-    fitting = [name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes]
+    fitting = _fitting(domain, mechanism)
     for name in names:
         if name not in SELECTORS:
             raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting))
@@ -118,9 +118,11 @@ def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> Non
 
 def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
     """Every selector for this domain and mechanism except fixed, which needs a threshold."""
-    return tuple(
-        name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes and name != "fixed"
-    )
+    return tuple(name for name in _fitting(domain, mechanism) if name != "fixed")
+
+
+def _fitting(domain: str, mechanism: str) -> list[str]:
+    return [name for name, one in SELECTORS.items() if (domain, mechanism) in one.modes]
 
 
 def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:

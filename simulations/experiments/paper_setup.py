@@ -116,13 +116,8 @@ class Setup:
                 part = Experiment(seed=self.seed, groups=chosen)
                 keys = sorted({cell.users.key for group in chosen for cell in group.cells})
                 place = f"{base}-{fingerprint({'sets': keys})[:8]}" if of_files else base
-                found = run_experiment(
-                    part,
-                    self.out / "journals" / place,
-                    populations or {},
-                    workers=self.workers,
-                    counting=self.counting,
-                )
+                folder, files = self.out / "journals" / place, populations or {}
+                found = run_experiment(part, folder, files, workers=self.workers, counting=self.counting)
                 done |= found.done
         return Results(done, Experiment(seed=self.seed, groups=tuple(groups)))
 

@@ -68,32 +68,31 @@ def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]
     waiting.reverse()
     busy = set()
     for pipe in pipes:
-        _send(pipe, waiting.pop())
+        with _alive():
+            pipe.send(waiting.pop())
         busy.add(pipe)
     while busy:
         for ready in wait(list(busy)):
             pipe = cast(Connection, ready)
-            match _receive(pipe):
+            with _alive():
+                received = pipe.recv()
+            match received:
                 case Measured() as measured:
                     yield measured
                 case None if waiting:
-                    _send(pipe, waiting.pop())
+                    with _alive():
+                        pipe.send(waiting.pop())
                 case None:
                     busy.remove(pipe)
                 case str() as problem:
                     raise FedhistError(f"a worker failed: {problem}")
 
 
-def _send(pipe: Connection, task: Task) -> None:
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Talk to a worker, which must not have ended."""
     try:
-        pipe.send(task)
-    except ConnectionError:
-        raise FedhistError(_ENDED) from None
-
-
-def _receive(pipe: Connection) -> object:
-    try:
-        return pipe.recv()
+        yield
     except (EOFError, ConnectionError):
         raise FedhistError(_ENDED) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,16 +54,19 @@ class Format(Protocol):
     def encoding(self) -> Encoding:
         """The encoding of the text, unless the user names another."""
 
-    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
         """How to read a file that begins with these lines; None for a file of another format."""
 
 
-def observations(users: pl.Series, items: pl.Series, good: pl.Series) -> Parsed:
-    """One observation per good line."""
+def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) -> Parsed:
+    """One observation per line for which `right` holds; `user` and `item` are columns."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
-    table = pl.DataFrame({"user": users, "item": items}).filter(good)
-    return Parsed(records=table.with_columns(pl.lit(1, dtype=pl.Int64).alias("count")), good=good)
+    good = fields.select(right.fill_null(value=False)).to_series()
+    one = pl.lit(1, dtype=pl.Int64).alias("count")
+    return Parsed(
+        fields.filter(good).select(pl.col(user).alias("user"), pl.col(item).alias("item"), one), good
+    )
 
 
 def counted(users: pl.Series, items: pl.Series, counts: pl.Series) -> Parsed:

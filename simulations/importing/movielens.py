@@ -11,7 +11,6 @@ A user's items are the numbers of the movies that they rated; every rating is on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,15 +37,12 @@ class MovieLens:
     )
     encoding: Encoding = "utf-8"
 
-    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises the header of ratings.csv, or a rating in some line."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        if beginning and beginning[0].strip().lower() == _HEADER:
+        if len(beginning) and beginning[0].strip().lower() == _HEADER:
             return LineReader(partial(ratings, separator=","), header=True)
-        lines = pl.Series(beginning, dtype=pl.String)
         for separator in ("::", "\t"):
-            if ratings(lines, separator=separator).good.any():
+            if ratings(beginning, separator=separator).good.any():
                 return LineReader(partial(ratings, separator=separator))
         return None
 
@@ -59,5 +55,4 @@ def ratings(lines: pl.Series, *, separator: str) -> Parsed:
     right = pl.all_horizontal(pl.col("0", "1", "3").str.contains("^[0-9]+$")) & pl.col("2").cast(
         pl.Float64, strict=False
     ).is_between(0.5, 5)
-    good = fields.select(right.fill_null(value=False).alias("good")).to_series()
-    return observations(fields["0"], fields["1"], good)
+    return observations(fields, user="0", item="1", right=right)

@@ -7,7 +7,6 @@ from 0, or if a field continues in the next line. A JSON line without a count is
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,9 +33,9 @@ class PlainRecords:
     )
     encoding: Encoding = "utf-8"
 
-    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises JSON objects, or a first line that names the columns."""
-        header = beginning[0] if beginning else ""
+        header = beginning[0] if len(beginning) else ""
         if header.lstrip().startswith("{"):
             return LineReader(parse_json)
         separator = "\t" if "\t" in header else ","

@@ -156,11 +156,14 @@ def _recognised(
     )
 
 
-def _beginning(path: Path, encoding: Encoding) -> list[str]:
+def _beginning(path: Path, encoding: Encoding) -> pl.Series:
     """The first lines, without blank lines and lines in another encoding."""
-    first = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
-    lines = [] if first is None else first.text.drop_nulls().head(2 * _LOOK_LINES).to_list()
-    return [line for line in lines if line.strip()][:_LOOK_LINES]
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    # A file may have nothing after its byte order mark.
+    chunk = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
+    lines = pl.Series(dtype=pl.String) if chunk is None else chunk.text.drop_nulls().head(2 * _LOOK_LINES)
+    return lines.filter(lines.str.strip_chars() != "").head(_LOOK_LINES)
 
 
 def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:

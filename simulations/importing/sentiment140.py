@@ -15,7 +15,6 @@ nobody have no addressee and are left out. A user without words stays, as a user
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html.entities import html5
 from typing import TYPE_CHECKING, Literal
@@ -46,12 +45,9 @@ class Sentiment140:
     shape: str = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
     encoding: Encoding = "latin-1"
 
-    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises a line with the six columns."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        lines = pl.Series(beginning, dtype=pl.String)
-        return LineReader(self.parse) if _tweets(lines)["5"].is_not_null().any() else None
+        return LineReader(self.parse) if _tweets(beginning)["5"].is_not_null().any() else None
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The words of these tweets."""

@@ -6,7 +6,6 @@ an unknown place, is an id like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,12 +28,9 @@ class SnapCheckins:
     shape: str = "user, time (2010-07-03T23:55:27Z), latitude, longitude and location id between tabs"
     encoding: Encoding = "utf-8"
 
-    def reader(self, beginning: Sequence[str]) -> LineReader | None:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises a line with a check-in."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        found = self.parse(pl.Series(beginning, dtype=pl.String)).good
-        return LineReader(self.parse) if found.any() else None
+        return LineReader(self.parse) if self.parse(beginning).good.any() else None
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The users and locations of these check-ins."""
@@ -48,5 +44,4 @@ class SnapCheckins:
             & pl.all_horizontal(place.is_finite())
             & pl.col("4").str.contains(r"^\S+$")
         )
-        good = fields.select(right.fill_null(value=False).alias("good")).to_series()
-        return observations(fields["0"], fields["4"], good)
+        return observations(fields, user="0", item="4", right=right)

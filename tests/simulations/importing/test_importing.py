@@ -275,6 +275,7 @@ class TestRefusals:
             (b"\x1f\x8bjunkjunk", "a.gz", "cut short or damaged"),
             (b"PAR1junk", "a.parquet", "is damaged"),
             (b"user;item\na;b\n", "a.csv", "of no known format"),
+            (b"\xef\xbb\xbf", "a.csv", "of no known format"),
             (b"who,what\na,b\n", "a.csv", "the columns user, item and optionally count"),
             (b"user,item\n", "a.csv", "has no records"),
             (b"user,item\n\n\n", "a.csv", "has no records"),
