@@ -24,7 +24,8 @@ from fedhist.simulations.audit.findings import Check, Finding, Setting, none_wro
 from fedhist.simulations.audit.worlds import crafted, requests_of
 
 NODES = 6
-_ASKED = 5
+_ASKED = 20
+"""How often a device is asked again. One of four items is kept, so that this many equal answers are no coincidence."""
 _LABELS = ("a", "b", "c", "d")
 
 
