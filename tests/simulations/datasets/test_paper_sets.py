@@ -76,15 +76,15 @@ class TestNumberedLabels:
         names = NumberedLabels(101)
         assert list(names) == [names[number] for number in range(101)]
         assert len(set(names)) == len(names) == 101
+        assert sorted(names) == list(names)
         assert names[7] == "item-007"
         assert names[-1] == "item-100"
         assert names[2:4] == ["item-002", "item-003"]
         assert names.index("item-042") == 42
         assert "item-101" not in names
         assert names.count("item-042") == 1
-
-    def test_names_are_in_order_of_their_numbers(self) -> None:
-        assert sorted(NumberedLabels(1_200)) == list(NumberedLabels(1_200))
+        assert list(NumberedLabels(1)) == ["item-0"]
+        assert list(NumberedLabels(0)) == []
 
     @pytest.mark.parametrize("number", [3, -4])
     def test_there_is_no_name_beyond_the_end(self, number: int) -> None:
@@ -95,10 +95,6 @@ class TestNumberedLabels:
         population = ZipfPopulation(users=5, items=1_000_000, seed=1)
         assert len(population.labels) == population.domain_size == 1_000_000
         assert population.labels[123] == "item-000123"
-
-    def test_one_name_and_none(self) -> None:
-        assert list(NumberedLabels(1)) == ["item-0"]
-        assert list(NumberedLabels(0)) == []
 
 
 class TestRatesOfOneItem:

@@ -207,10 +207,8 @@ class TestLines:
         assert users_of(found.population) == users_of(alone.population)
 
     def test_small_chunks_blank_lines_and_carriage_returns_change_nothing(self, write: Write) -> None:
-        content = (
-            "\ufeffuser,item\r\n\r\n" + "".join(f"u{n % 40},i{n % 9}\r\n" for n in range(500)) + "\r\nu1,i1"
-        )
-        path = write(content)
+        lines = "".join(f"u{n % 40},i{n % 9}\r\n" for n in range(500))
+        path = write(f"\ufeffuser,item\r\n\r\n{lines}\r\nu1,i1")
         whole, pieces = (import_population(path, chunk_bytes=size) for size in (1 << 26, 37))
         assert users_of(whole.population) == users_of(pieces.population)
         assert whole.tally == pieces.tally
@@ -224,8 +222,7 @@ class TestLines:
         assert found.tally.named == [5, 77, 300]
 
     def test_only_the_first_ten_are_named(self, write: Write) -> None:
-        path = write("user,item\n" + "".join(f"u,i\nbroken{n}\n" for n in range(40)))
-        found = import_population(path, max_malformed=0.5)
+        found = import_population(write("user,item\n" + "u,i\nbroken\n" * 40), max_malformed=0.5)
         assert (found.tally.malformed, len(found.tally.named)) == (40, 10)
         assert "40 of 80 lines are malformed (line 3, 5," in found.tally.in_words()
 
@@ -240,12 +237,8 @@ class TestLines:
     @given(data=st.binary(max_size=300))
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_bytes_are_read_or_refused_in_one_sentence(self, write: Write, data: bytes) -> None:
-        for name, beginning in (
-            ("a.csv", b"user,item\n"),
-            ("a.txt", b""),
-            ("a.gz", b"\x1f\x8b"),
-            ("a.parquet", b"PAR1"),
-        ):
+        beginnings = {"a.csv": b"user,item\n", "a.txt": b"", "a.gz": b"\x1f\x8b", "a.parquet": b"PAR1"}
+        for name, beginning in beginnings.items():
             try:
                 import_population(write(beginning + data, name), max_malformed=1.0)
             except FedhistError as error:
