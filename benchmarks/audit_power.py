@@ -5,8 +5,8 @@
 A bug is a change of one or two lines of the installed package's source, made in a process that ends with the audit, so
 nothing in the package can switch one on. The audit is the command's: all checks, at the command's level and effort. It
 stops at the first check that fails. What a check draws depends on the seed and its name alone, so the order of the
-checks does not change the verdict, only the time: the table FIRST says with which to begin. An audit that fails nowhere
-has run them all. With --false-alarms no bug is seeded, the level is 0.2, and the audits that fail are counted.
+checks does not change the verdict, only the time: the table FIRST names the check to begin with. An audit that fails
+nowhere has run them all. With --false-alarms no bug is seeded, the level is 0.2, and the audits that fail are counted.
 """
 
 from __future__ import annotations
@@ -30,23 +30,14 @@ from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
 ORDER = (
-    "one run",
-    "lattice",
-    "masks",
-    "answers",
-    "others",
-    "tables",
-    "shares, one",
-    "fresh",
-    "two worlds, w",
-    "two worlds",
-    "shares, two",
-)
+    "one run", "lattice", "masks", "answers", "others", "tables", "shares, one", "fresh", "two worlds, w",
+    "two worlds", "shares, two",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One place of the source, `module:function` or `module:Class.method`, and what stands there instead."""
+    """One place of the source, `module:function` or `module:Class.method`, and its old and new text."""
 
     place: str
     old: str
@@ -480,7 +471,7 @@ def print_false_alarms(audits: int, factor: float, seed: int, pool: Pool) -> Non
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the table of bugs, or the count of false alarms."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
 """How much of the cores `fedhist compare` uses: `python benchmarks/compare_cores.py`.
 
 CPU seconds of the command and its workers over wall seconds times workers, and the same with the time in which a worker
-was ready to run but another program had the core (Linux's run delay): on an idle machine the two are equal, on a busy
-one the second tells what the command would use if it were alone.
+was ready to run but another program had the core (Linux's run delay). On an idle machine the two are equal; on a busy
+one the second shows what the command would use if it were alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 
 def family(pid: int) -> list[int]:
-    """A process and its children, as far as they are alive."""
+    """The ids of a process and its children that are alive."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -30,7 +30,7 @@ def family(pid: int) -> list[int]:
 
 
 def run_delay(pid: int) -> float:
-    """Seconds in which the process was ready to run and did not; 0 when it is gone."""
+    """The seconds in which the process was ready but did not run; 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

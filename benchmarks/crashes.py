@@ -55,7 +55,7 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materi
 from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 
 DEVICES, USERS, ITEMS = 3, 30, 40
-# Where a line may be the last one: all that touches a disk.
+# The files whose lines may be the last one: everything that touches a disk.
 STORAGE = ("charged_run.py", "budget_file.py", "ledger_database.py", "result_folder.py", "memory_file.py")
 MOST_VISITS = 3
 LIMIT_SECONDS = 120.0
@@ -76,24 +76,15 @@ class Tally:
         self.counts.setdefault(kind, Counter()).update(what)
 
     def wrong(self, kind: str, faults: Sequence[str]) -> None:
-        """Count and keep what should not have been."""
+        """Count and keep faults."""
         self.note(kind, *["wrong"] * len(faults))
         self.faults += [f"{kind}: {fault}" for fault in faults]
 
     def print(self) -> None:
         """The table, and each fault in a line."""
         names = (
-            "runs",
-            "killed",
-            "no entry",
-            "open",
-            "released",
-            "failed",
-            "folder",
-            "announced",
-            "partial",
-            "wrong",
-        )
+            "runs", "killed", "no entry", "open", "released", "failed", "folder", "announced", "partial", "wrong",
+        )  # fmt: skip
         print("".join([f"{'victim':<22}", *(f"{name:>10}" for name in names)]))
         for kind, counts in self.counts.items():
             print("".join([f"{kind:<22}", *(f"{counts[name]:>10}" for name in names)]))
@@ -103,7 +94,7 @@ class Tally:
 
 @dataclass
 class Victim:
-    """A fork and how far it came: what it said, and whether it died of the kill."""
+    """A fork: what it printed, whether the kill ended it, and the lines that it visited."""
 
     said: str
     died: bool
@@ -122,7 +113,7 @@ class Lines:
         self.visits: Counter[Place] = Counter()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Lines | None:
-        """What Python calls for every function and line."""
+        """The trace function: Python calls it for every function and line."""
         name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - once for every call
         if name not in STORAGE:
             return None
@@ -162,7 +153,7 @@ def fork(work: Callable[[], None], *, lines: Lines | None = None, seconds: float
 
 
 def _work_and_exit(work: Callable[[], None], out: int, lines: Lines | None) -> None:
-    """The child's life. It never returns into the parent's code."""
+    """Run in the child, which never returns into the parent's code."""
     signal.alarm(int(LIMIT_SECONDS))
     os.dup2(out, 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -197,12 +188,12 @@ class Scene:
 
     @property
     def ledger(self) -> Path:
-        """The one of all victims."""
+        """The ledger of all victims."""
         return self.folder / "ledger.db"
 
     @property
     def out(self) -> Path:
-        """Where this victim's result goes."""
+        """The result folder of this victim."""
         return self.folder / f"result-{self.number}"
 
     def begin(self) -> None:
@@ -211,11 +202,11 @@ class Scene:
         BudgetFile.open(self.ledger, create=True).set_limit(Cost(1e5, 0.5))
 
     def runs(self) -> list[RunRecord]:
-        """What the ledger knows."""
+        """The runs in the ledger."""
         return BudgetFile.open(self.ledger, create=False).runs()
 
     def look(self, known: int, victim: Victim) -> RunRecord | None:
-        """Check what a victim left, as a restart finds it; its entry in the ledger."""
+        """Check what a victim left, as a restart finds it, and return its entry in the ledger."""
         faults = ledger_faults(self.ledger)
         new = [] if faults else self.runs()[known:]
         record = new[0] if new else None
@@ -238,7 +229,7 @@ class Scene:
         return record
 
     def _close(self, record: RunRecord) -> None:
-        """Closing gives back what was reserved and not charged, and nothing else."""
+        """Check that closing returns the part of the reservation that was not charged, and nothing else."""
         ledger = BudgetFile.open(self.ledger, create=False)
         before = ledger.reserved().epsilon
         ledger.close(record.id)
@@ -252,7 +243,7 @@ class Scene:
         return Lines(place, self.chance.randint(1, min(visits[place], MOST_VISITS)))
 
     def kill_many(self, kills: int, work: Callable[[], None], look: Callable[[Victim], None]) -> None:
-        """One run that lives, to know how long one is; then the kills, by line and by clock in turn."""
+        """Let a run live, to learn its duration and lines; then kill runs, by line and by clock in turn."""
         whole = fork(work, lines=Lines())
         look(whole)
         if whole.died or ANNOUNCED not in whole.said:
@@ -300,7 +291,7 @@ class Devices:
     simulated: bool = False
 
     def total(self, request: Request) -> Total:
-        """Ask each device in turn. What it sent is said before the server has it."""
+        """Ask each device in turn. An answer is printed before the server gets it."""
         envelope = Envelope(run=self.run, request=request)
         collector = Collector(envelope, LabelTable())
         for number, (memory, population) in enumerate(zip(self.memories, self.populations, strict=True)):
@@ -315,13 +306,13 @@ class Devices:
         try:
             return collector.total()
         except RoundFailed:
-            # Said before the ledger is: a kill that comes later finds a run that failed by itself.
+            # Printed before the ledger is written: after a later kill it is clear that the run failed by itself.
             say(REFUSED)
             raise
 
 
 def kill_coordinator(scene: Scene, kills: int) -> None:
-    """The server's side with devices that remember, and whose limit is reached before the end."""
+    """The server's side, with devices that have memories and reach their limits before the end."""
     scene.begin()
     plan = Plan(users=DEVICES * USERS, items=ITEMS)
     policy = Policy(max_epsilon=0.6 * (kills + 2) * (plan.epsilon + plan.epsilon_select))
@@ -378,7 +369,7 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
 
 
 def second_request_faults(memory: Path, plan: Plan, policy: Policy) -> list[str]:
-    """Ask a device again what it was asked last: the same is not charged again, and anything else is refused."""
+    """Repeat a device's last request: the same is not charged again, and anything else is refused."""
     if not memory.exists() or not (before := read_memory(memory)).requests:
         return []
     run, _, name = list(before.requests)[-1].rpartition("/")
@@ -446,7 +437,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=100, help="in all; who survives by luck is not counted")
+    parser.add_argument(
+        "--kills", type=int, default=100, help="in all; a run that survives by luck is not counted"
+    )
     parser.add_argument("--flower", type=int, default=2, help="of them in Flower simulations")
     parser.add_argument("--deployment", type=int, default=8, help="of them in a deployment")
     parser.add_argument("--only", choices=STORAGE, help="kill at lines of this file, and not by the clock")

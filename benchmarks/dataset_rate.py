@@ -2,7 +2,7 @@
 
 Ten million users of each entry of the registry, each in a process of its own. The yardstick is numpy itself: the time
 that the same run spends inside numpy's generator, drawing the very same raw values (uniform, normal, gamma, Poisson).
-All else is turning them into histograms. Peak memory stays the same however many users there are.
+The rest of the time turns them into histograms. Peak memory does not depend on the number of users.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from two_rounds import peak_memory
 
 from fedhist.simulations.datasets import paper_sets, synthetic
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
@@ -24,7 +24,7 @@ MEGA = 1e6
 
 
 class Timed:
-    """A generator that keeps the time and counts what it draws."""
+    """A generator that measures its time and counts the values that it draws."""
 
     seconds = 0.0
     values = 0
@@ -45,14 +45,6 @@ class Timed:
         return timed
 
 
-def peak() -> float:
-    """The most memory that this process ever held, in bytes (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return float(line.split()[1]) * 1024
-    raise RuntimeError("no VmHWM in /proc/self/status")
-
-
 def measure(name: str, users: int) -> dict[str, float]:
     bare = synthetic.block_generator
 
@@ -62,7 +54,7 @@ def measure(name: str, users: int) -> dict[str, float]:
     for module in (synthetic, paper_sets):
         module.block_generator = timed  # type: ignore[assignment]  # a stopwatch in its place
     population = make_population(PREFIX + name, seed=1, users=users)
-    before = peak()
+    before = peak_memory()
     begin = time.perf_counter()
     entries = sum(shard.nonzeros for shard in population.shards())
     spent = time.perf_counter() - begin
@@ -73,7 +65,7 @@ def measure(name: str, users: int) -> dict[str, float]:
         "values": Timed.values,
         "entries": entries,
         "before": before,
-        "peak": peak(),
+        "peak": peak_memory(),
     }
 
 

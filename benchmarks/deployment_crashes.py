@@ -1,4 +1,4 @@
-"""Kill parts of a real deployment in the middle of runs, and look at what is left.
+"""Kill parts of a real deployment in the middle of runs, and check what is left.
 
     python benchmarks/deployment_crashes.py             # 8 kills: ServerApps, SuperNodes, and a SuperLink
 
@@ -35,7 +35,7 @@ from fedhist.simulations.deployment.processes import descendants, free_ports, wa
 NODES, USERS = 2, 20
 ROUND_SECONDS = 30.0
 LIMIT_SECONDS = 180.0
-# The ServerApp first, most often: its moments matter most. The SuperLink last: it takes the others along.
+# The ServerApp most often, because its moments matter most. The SuperLink last, because it takes the others along.
 TURNS = ("ServerApp", "SuperNode", "ServerApp")
 
 
@@ -59,10 +59,9 @@ class Deployment:
             programs=federation.programs,
         )
         time.sleep(self.chance.uniform(0, 10))
-        died = {"ServerApp": self.kill_server, "SuperNode": self.kill_node, "SuperLink": self.kill_link}[
-            kind
-        ](federation)
-        # What was killed is the run's own process only in the first case; else it ends by itself, and may say so.
+        kills = {"ServerApp": self.kill_server, "SuperNode": self.kill_node, "SuperLink": self.kill_link}
+        died = kills[kind](federation)
+        # Only in the first case the run's own process was killed; else it ends by itself and may print so.
         self.look(Victim(said="", died=died and kind == "ServerApp", seconds=0), killed=died)
 
     def look(self, victim: Victim, *, killed: bool) -> None:
@@ -77,20 +76,19 @@ class Deployment:
             self.scene.tally.wrong(self.scene.kind, memory_faults(memory, self.load.plan, policy))
 
     def kill_server(self, federation: Federation) -> bool:
-        """The ServerApp's process, with the one that started it left alone; whether it was still there."""
+        """Kill the ServerApp's process but not its parent; True if it was still there."""
         return kill_all(
             pid for pid, line in started_by(federation.programs.started[0].pid) if "serverapp" in line
         )
 
     def kill_node(self, federation: Federation) -> bool:
-        """A SuperNode and its answers, as a power cut would; it comes back once the run has ended.
+        """Kill a SuperNode and its answers, as a power cut would; it comes back when the run has ended.
 
-        A SuperLink lets nobody in with the key of a node that it still believes to be there.
+        A SuperLink refuses the key of a node that it still believes to be online.
         """
         number = self.chance.randrange(NODES)
-        node = [one for one in federation.programs.started if one.name == f"node-{number}" and one.running][
-            -1
-        ]
+        started = federation.programs.started
+        node = [one for one in started if one.name == f"node-{number}" and one.running][-1]
         running = [pid for pid, _ in started_by(node.pid)]
         federation.programs.kill(node)
         kill_all(running)
@@ -103,7 +101,7 @@ class Deployment:
         return True
 
     def wait_for_nodes(self, federation: Federation, enough: Callable[[int], bool], what: str) -> None:
-        """Until so many SuperNodes are online as the SuperLink sees it."""
+        """Wait until enough SuperNodes are online according to the SuperLink."""
         wait_until(
             lambda: enough(federation.online()),
             seconds=LIMIT_SECONDS,
@@ -113,7 +111,7 @@ class Deployment:
         )
 
     def kill_link(self, federation: Federation) -> bool:
-        """The SuperLink. Its ServerApp lives on, for as long as it likes or the limit allows."""
+        """Kill the SuperLink. Its ServerApp may live on, up to a limit."""
         federation.programs.kill(federation.programs.started[0])
         until = time.monotonic() + LIMIT_SECONDS / 3
         while self.scene.runs()[-1].status == "open" and time.monotonic() < until:
@@ -121,7 +119,7 @@ class Deployment:
         return True
 
     def wait_for_end(self, federation: Federation) -> None:
-        """Until the ledger knows how the run ended."""
+        """Wait until the ledger knows how the run ended."""
         with suppress(RoundFailed):
             wait_until(
                 lambda: self.scene.runs()[-1].status != "open",
@@ -142,7 +140,7 @@ def started_by(pid: int) -> list[tuple[int, str]]:
 
 
 def kill_all(pids: Iterable[int]) -> bool:
-    """SIGKILL; whether there was anybody."""
+    """Send SIGKILL; True if any process was there."""
     hit = False
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -152,7 +150,7 @@ def kill_all(pids: Iterable[int]) -> bool:
 
 
 def kill_deployment(folder: Path, kills: int, chance: random.Random, tally: Tally) -> None:
-    """So many kills; the last one, and every ninth, is a SuperLink's, after which a new deployment is started."""
+    """Kill this number of times; the last one, and every ninth, is a SuperLink, after which a new deployment starts."""
     folder.mkdir()
     load = prepare(folder, nodes=NODES, users=USERS, limit=10.0 * kills)
     load.settings = {

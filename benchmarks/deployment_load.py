@@ -1,11 +1,11 @@
-"""Many runs in a row, several at a time, on one deployment: what is released, what it leaves, and what grows.
+"""Many runs on one deployment, several at a time: what is released, what is left behind, and what grows.
 
     python benchmarks/deployment_load.py                # 200 runs on one node, two at a time
     python benchmarks/deployment_load.py --runs 10 --nodes 2 --at-once 3
 
 A SuperLink with TLS and SuperNodes with registered keys, tiny data and memory files, all on the loopback interface. All
-runs charge one ledger file. A process for every answer is what costs: on one node a run is a `flwr run`, a ServerApp
-and two answers, and each of these loads Flower anew.
+runs charge one ledger file. The cost is the process for every answer: on one node a run is a `flwr run`, a ServerApp
+and two answers, and each of these loads Flower again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Load:
     """A deployment under runs.
 
     Args:
-        folder: everything.
+        folder: the folder of all files.
         nodes: the nodes' own configurations.
         settings: the run-config that all runs share.
     """
@@ -60,12 +60,12 @@ class Load:
 
     @property
     def ledger(self) -> Path:
-        """The one of all runs."""
+        """The ledger of all runs."""
         return self.folder / "ledger.db"
 
     @property
     def plan(self) -> Plan:
-        """What all runs run."""
+        """The plan of all runs."""
         return read_settings(self.settings).plan
 
 
@@ -89,7 +89,7 @@ def memory_of(federation: Federation) -> dict[str, int]:
 
 
 def run_all(load: Load, federation: Federation, *, runs: int, at_once: int, until: float) -> None:
-    """Keep so many runs going until all were submitted or the time is up, and wait for the rest."""
+    """Keep `at_once` runs going until all are submitted or the time is up, and wait for the rest."""
     app = write_app(load.folder / "app", {**load.settings, "out": ""})
     going: set[str] = set()
 
@@ -121,7 +121,7 @@ def run_all(load: Load, federation: Federation, *, runs: int, at_once: int, unti
 
 
 def processes_with(folder: Path) -> list[str]:
-    """What still runs with a Flower home in this folder, by its environment."""
+    """The processes that still run with a Flower home in this folder, according to their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -133,7 +133,7 @@ def processes_with(folder: Path) -> list[str]:
 
 
 def faults_of(load: Load) -> list[str]:
-    """What does not agree between Flower, the ledger, the folders and the nodes' memories."""
+    """The disagreements between Flower, the ledger, the folders and the nodes' memories."""
     faults = ledger_faults(load.ledger)
     records = BudgetFile.open(load.ledger, create=False).runs()
     completed = [run for run, status in load.statuses.items() if status == "finished:completed"]
@@ -155,7 +155,7 @@ def faults_of(load: Load) -> list[str]:
 
 
 def report(load: Load, *, wall: float) -> list[str]:
-    """Print the counts; what is wrong."""
+    """Print the counts and return the faults."""
     ledger = BudgetFile.open(load.ledger, create=False)
     records = ledger.runs()
     by_status = Counter(record.status for record in records)

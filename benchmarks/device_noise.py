@@ -1,10 +1,10 @@
 """Noise from devices against noise from the server: `python benchmarks/device_noise.py [--users N] [--trials T]`.
 
-First, how long one participant's share takes to draw, as a multiple of the server's own draw. Then what the choice of
-the threshold loses: the expected l1 error of the release (clipping and noise) at the chosen candidate, over that at the
-best one, less 1. "server" chooses from the exact tail, "devices" from the noisy one at the same budget; "isotonic" is
-what devices would lose if the noisy tail were read by isotonic regression instead. Each is measured with its own noise
-in the release, so the last column is about the choice alone.
+First, the time to draw one participant's share, as a multiple of the server's own draw. Then the loss by the choice of
+the threshold: the expected l1 error of the release (clipping and noise) at the chosen candidate, over that at the best
+one, less 1. "server" chooses from the exact tail, "devices" from the noisy one at the same budget; "isotonic" is what
+devices would lose if the noisy tail were read by isotonic regression instead. Each is measured with its own noise in
+the release, so the last column is about the choice alone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from fractions import Fraction
-from time import perf_counter
 
 import numpy as np
+from two_rounds import best_of
 
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Histograms, Integers
@@ -40,7 +40,7 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, Poisso
 WIDTHS = (1e3, 1e6)
 SHARES = (10, 100, 10_000)
 PARTICIPANTS = 100
-# The rules of selection were made while looking at users of seeds 1 and 2.
+# The rules of selection were developed on users of seeds 1 and 2.
 DEFAULT_SEED = 7
 POPULATIONS = {"heavy-tailed": HeavyTailedPopulation, "poisson": PoissonPopulation}
 SELECTORS = (
@@ -54,12 +54,8 @@ SELECTORS = (
 
 
 def microseconds(draw: Callable[[], object], size: int, repeats: int) -> float:
-    best = np.inf
-    for _ in range(repeats):
-        start = perf_counter()
-        draw()
-        best = min(best, perf_counter() - start)
-    return 1e6 * best / size
+    """Microseconds per value."""
+    return 1e6 * best_of(draw, repeats) / size
 
 
 def speeds(size: int, repeats: int) -> None:
@@ -88,7 +84,7 @@ def speeds(size: int, repeats: int) -> None:
 
 
 def measurements() -> None:
-    """The standard deviation on the sum over so many bins from the top, for noise of deviation 1 at sensitivity 1."""
+    """The standard deviation on the sum over the top bins, for noise of deviation 1 at sensitivity 1."""
     bins = (1, 10, 30, 128)
     print("\nnoise on the sum over the top bins, times the sensitivity of a bin, 128 candidates")
     print(f"{'norm':<6}{'neighbours':<12}{'measured':<10}", *(f"{count:>7}" for count in bins), sep="")
@@ -103,15 +99,15 @@ def measurements() -> None:
 
 
 def errors_by_candidate(plan: Plan, shards: list[Histograms]) -> Floats:
-    """The expected l1 error at each candidate: what clipping takes off, and M C."""
+    """The expected l1 error at each candidate: the mass lost to clipping, and M C."""
     bounds = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
     lost = np.zeros(len(bounds))
     for shard in shards:
         totals = user_totals(shard).astype(np.float64)
         norms = totals if plan.norm is Norm.L1 else np.sqrt(user_squares(shard).astype(np.float64))
-        some = norms > 0
+        totals, norms = totals[norms > 0], norms[norms > 0]
         for place, bound in enumerate(bounds):
-            lost[place] += (totals[some] * np.maximum(1 - bound / norms[some], 0)).sum()
+            lost[place] += (totals * np.maximum(1 - bound / norms, 0)).sum()
     return lost + plan.noise_price * bounds
 
 

@@ -3,15 +3,15 @@
     python benchmarks/flower_rounds.py            # minutes: up to 1,000 nodes and a million users
     python benchmarks/flower_rounds.py --quick    # small sizes
 
-An echo node is sent what our nodes are sent and returns as many bytes as they do, without looking at anything: what
-Flower and Ray take by themselves. Ours is everything that `run_on_grid` does, from the plan to the release. The two
-alternate on the same nodes, so a busy machine hurts both alike. Shown are the best of each and their ratio, and the
-medians of the ratios of neighbours: of time, and of CPU time (the driver's and Ray's workers' together), which is the
-one to trust when others use the machine.
+An echo node gets the messages of our nodes and returns as many bytes as they do, without any work: the cost of Flower
+and Ray by themselves. Ours is everything that `run_on_grid` does, from the plan to the release. The two alternate on
+the same nodes, so a busy machine slows both down alike. The table shows the best of each and their ratio, and the
+medians of the ratios of neighbours: of time, and of CPU time (the driver's and Ray's workers' together), which is more
+reliable on a shared machine.
 
 Flower looks for replies every tenth of a second: no round is faster, and on few nodes ratios come in such steps.
 
-Users lie in files that are written block by block before the clock starts; a node maps its own part of them.
+Users are in files that are written block by block before the clock starts; a node maps its own part of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ QUICK: Cases = ((5, (1_000,)), (10, (1_000, 10_000)))
 
 @dataclass
 class Pair:
-    """The best echo and the best of ours, in seconds; medians of ratios, of time and of CPU time; and so on."""
+    """The best echo and the best of ours in seconds, medians of the ratios of time and CPU time, and more."""
 
     echo: float
     ours: float
@@ -84,7 +84,7 @@ def load(folder: Path, context: Context) -> SparsePopulation:
 
 
 def echo(message: Message, context: Context) -> Message:
-    """As many bytes as one of our nodes would return, and its fields; the worker's own costs stand for a reason."""
+    """As many bytes as one of our nodes would return, with its fields; the worker's costs are in the reason."""
     asked = message.content.config_records[RECORD]
     fields = {name: asked[name] for name in ("version", "run", "round", "plan-digest")}
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -102,7 +102,7 @@ def echo(message: Message, context: Context) -> Message:
 
 @dataclass
 class Workers:
-    """What Ray's workers told in a round of echoes: CPU seconds of all at its first and last replies; peak memory."""
+    """The costs of Ray's workers in a round of echoes: CPU seconds at the first and last replies; peak memory."""
 
     first: float
     last: float
@@ -136,10 +136,15 @@ def echo_round(grid: Grid, request: Request, size: int) -> Workers:
     )
 
 
-def rounds(grid: Grid, plan: Plan, nodes: int) -> tuple[float, list[RoundReport]]:
+def rounds(
+    grid: Grid, plan: Plan, nodes: int, directory: Mapping[int, bytes] | None = None
+) -> tuple[float, list[RoundReport]]:
+    """The seconds of a run in which everybody answers."""
     reports: list[RoundReport] = []
     start = time.perf_counter()
-    run_on_grid(grid, plan, timeout=TIMEOUT, minimum_nodes=nodes, on_report=reports.append)
+    run_on_grid(
+        grid, plan, timeout=TIMEOUT, minimum_nodes=nodes, on_report=reports.append, directory=directory
+    )
     seconds = time.perf_counter() - start
     if any(report.users != plan.users for report in reports):
         raise RuntimeError("not all users answered, so the time says little")
@@ -177,7 +182,7 @@ def measure(grid: Grid, plan: Plan, nodes: int, repeats: int) -> Pair:
 
 
 def write_users(folder: Path, users: int) -> tuple[Path, float]:
-    """A population's own folder, and the seconds that it took to make."""
+    """The folder of a population, and the seconds that it took to write."""
     own = folder / str(users)
     start = time.perf_counter()
     if not own.exists():
@@ -208,11 +213,16 @@ def serve(
 
 
 def run_nodes(folder: Path, nodes: int, sizes: Sequence[int], repeats: int) -> None:
-    """One start of Flower and Ray."""
+    """Measure every number of users on this number of nodes."""
     client = mount(ClientApp(), partial(load, folder), simulated=lambda context: True)
     client.query("echo")(echo)
     server = ServerApp()
     server.main()(partial(serve, folder=folder, nodes=nodes, sizes=sizes, repeats=repeats))
+    start_flower(server, client, nodes)
+
+
+def start_flower(server: ServerApp, client: ClientApp, nodes: int) -> None:
+    """One start of Flower and Ray, which are shut down when the ServerApp ends."""
     try:
         run_simulation(
             server_app=server,

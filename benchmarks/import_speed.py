@@ -2,8 +2,8 @@
 
 Files of each format with invented content, read by polars (or, where polars has no reader, as bytes by Python and
 split into lines by polars) and imported by us, which checks every line, finds words, numbers users and items and builds
-the sorted rows of a population. Reads and imports alternate, and the best of each is shown, in
-CPU seconds of all threads: others on the machine change these less than the time on the wall.
+the sorted rows of a population. Reads and imports alternate, and the best of each is shown, in CPU seconds of all
+threads, which other programs on the machine disturb less than the time by the clock.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/masked_flower.py            # 50 nodes
     python benchmarks/masked_flower.py --nodes 20 --repeats 2
 
-A masked run has five exchanges a round (six when signed), so it is compared with as many plain ones: unmasked runs
-of the same plan, of two exchanges each. The two alternate on the same nodes. Shown are the best of each, the ratio of
-the bests, and the median of the ratios of neighbours.
+A masked run has five exchanges per round (six when signed), so it is compared with as many plain ones: unmasked runs
+of the same plan, with two exchanges each. The two alternate on the same nodes. The table shows the best of each, the
+ratio of the bests, and the median of the ratios of neighbours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import logging
 import statistics
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +21,10 @@ from fedhist.simulations.engines.quiet import quieten
 
 quieten()  # before Flower is imported
 
-import ray  # noqa: E402
+from flower_rounds import rounds, start_flower  # noqa: E402
 from flwr.app import Context  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
 
 from fedhist.client.app import mount  # noqa: E402
 from fedhist.client.policy import Policy  # noqa: E402
@@ -34,7 +32,6 @@ from fedhist.client.populations import SparsePopulation  # noqa: E402
 from fedhist.protocol.masking.keys import Identity  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
-from fedhist.server.app import run_on_grid  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
 from fedhist.simulations.engines.node_files import (  # noqa: E402
@@ -46,7 +43,6 @@ from fedhist.simulations.engines.node_files import (  # noqa: E402
 
 ITEMS = 1_000
 USERS = 10_000
-TIMEOUT = 3_600.0
 TARGET_RATIO = 2.5
 
 
@@ -62,17 +58,9 @@ def identity(folder: Path, context: Context) -> Identity:
 
 
 def run(grid: Grid, plan: Plan, folder: Path, nodes: int) -> tuple[float, list[RoundReport]]:
-    """The seconds of a run in which everybody answers."""
-    reports: list[RoundReport] = []
+    """The seconds of a run in which everybody answers, with the nodes' keys if it is signed."""
     directory = read_identities(folder)[0].directory if plan.is_signed else None
-    start = time.perf_counter()
-    run_on_grid(
-        grid, plan, timeout=TIMEOUT, minimum_nodes=nodes, on_report=reports.append, directory=directory
-    )
-    seconds = time.perf_counter() - start
-    if any(report.users != plan.users for report in reports):
-        raise RuntimeError("not all users answered, so the time says little")
-    return seconds, reports
+    return rounds(grid, plan, nodes, directory)
 
 
 def serve(grid: Grid, context: Context, *, folder: Path, nodes: int, repeats: int) -> None:
@@ -119,28 +107,14 @@ def main() -> None:
         write_secrets(folder, arguments.nodes, source=SystemSource())
         server = ServerApp()
         server.main()(partial(serve, folder=folder, nodes=arguments.nodes, repeats=arguments.repeats))
-        try:
-            run_simulation(
-                server_app=server,
-                client_app=mount(
-                    ClientApp(),
-                    partial(load, folder),
-                    policy=Policy(minimum_masking="none"),
-                    identity=partial(identity, folder),
-                    simulated=lambda context: True,
-                ),
-                num_supernodes=arguments.nodes,
-                backend_config={
-                    "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                    "init_args": {
-                        "include_dashboard": False,
-                        "log_to_driver": False,
-                        "logging_level": "error",
-                    },
-                },
-            )
-        finally:
-            ray.shutdown()
+        client = mount(
+            ClientApp(),
+            partial(load, folder),
+            policy=Policy(minimum_masking="none"),
+            identity=partial(identity, folder),
+            simulated=lambda context: True,
+        )
+        start_flower(server, client, arguments.nodes)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Masked sums: beside Flower's SecAgg+, beside the keystream that no protocol can do without, and as they grow.
+"""Masked sums compared with Flower's SecAgg+, with the keystream that every protocol needs, and as they grow.
 
     python benchmarks/masking.py            # minutes: up to 10,000 devices, on two cores
     python benchmarks/masking.py --quick    # without the 10,000
 
-A tenth of the devices fall silent between sharing keys and sending their input, which is the dearest moment. Ratios
-are of CPU time within this run, so that others on the machine disturb them little; where worker processes take part,
-seconds are by the clock. The load of the machine is printed first.
+A tenth of the devices drop out between sharing keys and sending their input, which is the most expensive moment.
+Ratios are of CPU time within this run, so that other programs disturb them little; with worker processes, seconds are
+by the clock. The load of the machine is printed first.
 
 Flower's SecAgg+ is its own workflow and client mod as installed, on a grid that calls the mod in this process: same
 number of neighbours, threshold, length and drop-outs, all of its stages, and no transport on either side. It runs as
 often as ours.
 
-The floor is AES-256-CTR keystream and numpy additions for as many masks as the protocol adds or takes off, in one
+The floor is AES-256-CTR keystream and numpy additions for as many masks as the protocol adds or removes, in one
 buffer.
 """
 
@@ -43,7 +43,7 @@ WIDTH = 32
 
 @dataclass
 class Measured:
-    """CPU seconds of all processes, seconds by the clock, and what came out."""
+    """CPU seconds of all processes, seconds by the clock, and the result."""
 
     cpu: float
     wall: float
@@ -112,7 +112,7 @@ def ours(devices: int, length: int, *, cores: int = 1) -> Meter:
 
 
 def masks_of(devices: int) -> int:
-    """Masks that are added or taken off, when a tenth falls silent after sharing."""
+    """The number of masks that are added or removed if a tenth of the devices drop out after sharing."""
     parameters = parameters_for(devices, terms_for(1))
     dead = devices // 10
     alive = devices - dead

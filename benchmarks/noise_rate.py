@@ -1,13 +1,13 @@
-"""Microseconds a draw of our noise and of OpenDP's, in one run: `python benchmarks/noise_rate.py`."""
+"""Microseconds per draw of our noise and of OpenDP's, in one run: `python benchmarks/noise_rate.py`."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from fractions import Fraction
 
 import opendp.prelude as dp
+from two_rounds import best_of
 
 from fedhist.protocol.privacy.noise import (
     discrete_gaussian,
@@ -39,19 +39,14 @@ def theirs(kind: str, width: float, size: int) -> Callable[[], object]:
 
 
 def microseconds(draw: Callable[[], object], size: int, repeats: int) -> float:
-    """The best of a few repeats: the others were disturbed."""
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        draw()
-        best = min(best, time.perf_counter() - start)
-    return 1e6 * best / size
+    """Microseconds per value."""
+    return 1e6 * best_of(draw, repeats) / size
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=1_000_000, help="of ours a measurement")
-    parser.add_argument("--opendp-draws", type=int, default=50_000, help="of OpenDP's a measurement")
+    parser.add_argument("--draws", type=int, default=1_000_000, help="of ours per measurement")
+    parser.add_argument("--opendp-draws", type=int, default=50_000, help="of OpenDP's per measurement")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     dp.enable_features("contrib")

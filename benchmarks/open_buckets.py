@@ -1,9 +1,9 @@
 """How far V(C) by buckets is from V(C) by items: `python benchmarks/open_buckets.py`.
 
 For each number of buckets: the largest relative error of V over the candidates and the one at the best candidate by
-items; the best candidate by buckets, and what V by items loses there; how often exponential-v chooses another candidate
-than it would by items, at the least (the total variation between the two choices); and the bytes that a user sends in
-round 1. epsilon = 1, epsilon' = 0.1, delta = 1/(2n). Real sets are left out if their folder does not have them.
+items; the best candidate by buckets, and what V by items loses there; a lower bound of how often exponential-v chooses
+another candidate than it would by items (the total variation between the two choices); and the bytes that a user sends
+in round 1. epsilon = 1, epsilon' = 0.1, delta = 1/(2n). Real sets are left out if their folder does not have them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from open_selectors import found_in
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.histograms import Floats, Population
@@ -33,12 +34,8 @@ REAL = ("gowalla_counts_19k", "sentiment140_by_author_subset", "sentiment140_by_
 
 def sets(data: Path, *, quick: bool) -> Iterator[tuple[str, Population]]:
     yield "zipf, 20,000 items", materialise(ZipfPopulation(50_000, 20_000, seed=1))
-    for name in REAL:
-        path = data / f"{name}.npz"
-        if not path.exists():
-            print(f"{name}: not here: {path}")
-        elif not (quick and name == REAL[-1]):
-            yield name, read_population(path)
+    for name, path in found_in(data, REAL[:-1] if quick else REAL):
+        yield name, read_population(path)
 
 
 def read(population: Population, plan: Plan) -> tuple[OpenTail, int]:

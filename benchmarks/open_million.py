@@ -1,7 +1,7 @@
 """One million users over a domain of one million names: `python benchmarks/open_million.py`.
 
-Users are made block by block and names when they are asked for, so that the peak of memory is that of the two rounds.
-Each form of round 1 is measured in a process of its own.
+Users are made block by block and names when they are needed, so that the peak memory is that of the two rounds. Each
+form of round 1 is measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+from two_rounds import peak_memory
 
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
@@ -26,20 +27,12 @@ GIGA = 1e9
 STATISTICS = FIELDS["statistic"].choices
 
 
-def peak() -> float:
-    """The most memory that this process ever held, in bytes (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return float(line.split()[1]) * 1024
-    raise RuntimeError("no VmHWM in /proc/self/status")
-
-
 def measure(users: int, items: int, statistic: str) -> dict[str, float | str]:
     population = ZipfPopulation(users=users, items=items, seed=1)
     start = time.perf_counter()
     entries = sum(shard.nonzeros for shard in population.shards())
     made = time.perf_counter() - start
-    before = peak()
+    before = peak_memory()
     plan = Plan(users=users, domain="open", delta=1 / (2 * users), statistic=statistic)
     start = time.perf_counter()
     result = simulate(population, plan, seed=1, truth=False)
@@ -53,7 +46,7 @@ def measure(users: int, items: int, statistic: str) -> dict[str, float | str]:
         "select": result.seconds["select"],
         "release": result.seconds["release"],
         "before": before,
-        "peak": peak(),
+        "peak": peak_memory(),
         "keys": len(release.labels),
         "bar": release.bar,
         "threshold": release.threshold,
@@ -77,16 +70,8 @@ def main() -> None:
         f"{users:,} users, Zipf over {arguments.items:,} names; seconds include making the users once a round"
     )
     for statistic in STATISTICS:
-        child = [
-            sys.executable,
-            __file__,
-            "--only",
-            statistic,
-            "--users",
-            str(users),
-            "--items",
-            str(arguments.items),
-        ]
+        sizes = ["--users", str(users), "--items", str(arguments.items)]
+        child = [sys.executable, __file__, "--only", statistic, *sizes]
         found = json.loads(subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout)
         print(
             f"\n{statistic}: {found['entries']:,} non-zeros, made in {found['made']:.1f} s\n"

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from open_selectors import outcomes, real, synthetic
+from open_selectors import found_in, outcomes, real, synthetic
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
@@ -38,12 +38,8 @@ def sets(data: Path, *, quick: bool) -> Iterator[tuple[str, Callable[[int], Spar
         for items in (50,) if quick else (50, 100, 200):
             yield f"{kind} {items}", synthetic(kind, items)
     yield "zipf, 100,000 items", lambda trial: materialise(ZipfPopulation(100_000, 100_000, seed=trial))
-    for name in REAL:
-        path = data / f"{name}.npz"
-        if not path.exists():
-            print(f"{name}: not here: {path}")
-        elif not (quick and name == REAL[-1]):
-            yield name, real(path, None)
+    for name, path in found_in(data, REAL[:-1] if quick else REAL):
+        yield name, real(path, None)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Mean relative loss of every selector of the open domain: `python benchmarks/open_selectors.py`.
 
-The default selector stands on this table. epsilon = 1, epsilon' = 0.1, delta = 1/(2n), release truncated-laplace. The
+This table decided the default selector. epsilon = 1, epsilon' = 0.1, delta = 1/(2n), release truncated-laplace. The
 synthetic sets are drawn anew in every trial and stand beside an independent run of the paper's table (best, private,
 median, 90 %), which used the paper's sensitivity and bar. The real sets are read from a folder and left out if it does
-not have them. oracle, median and p90 look at the exact data: they are not private.
+not have them. oracle, median and p90 read the exact data: they are not private.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource, Source
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.coordinator import run_rounds
 from fedhist.simulations.datasets.paper_sets import Kind, PaperPopulation
 from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.experiments.trials import RoundOnes, SharedRoundOne, relative_loss
 
 USERS = 50_000
 PRIVATE = {
@@ -53,27 +50,9 @@ REAL = (
 )
 
 
-@dataclass
-class SharedRoundOne:
-    """A transport that asks for round 1 once: its sum is the same for every selector and seed."""
-
-    population: SparsePopulation
-    source: Source
-    simulated: bool = True
-    first: dict[Round, Total] = field(default_factory=dict)
-
-    def total(self, request: Request) -> Total:
-        """The sum, for round 1 from memory."""
-        if request.round is Round.RELEASE:
-            return InProcess(self.population, self.source).total(request)
-        if not self.first:
-            self.first[Round.SELECT] = InProcess(self.population, self.source).total(request)
-        return self.first[Round.SELECT]
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What one run came to."""
+    """The results of one run."""
 
     threshold: float
     bar: int
@@ -85,23 +64,20 @@ def outcome(plan: Plan, transport: SharedRoundOne, truth: Integers) -> Outcome:
     """One run, and its l1 error over the true total."""
     release = run_rounds(plan, transport, ledger=Ledger(), source=transport.source)
     assert release.bar is not None and release.keys is not None  # noqa: S101 - an open domain has both
-    released = np.zeros(len(truth))
-    released[release.keys] = release.histogram
-    error = float(np.abs(released - truth).sum() / truth.sum())
-    return Outcome(release.threshold, release.bar, len(release.keys), error)
+    return Outcome(release.threshold, release.bar, len(release.keys), relative_loss(release, truth))
 
 
 def outcomes(
     draw: Callable[[int], SparsePopulation], settings: dict[str, dict[str, str]], trials: int
 ) -> Iterator[dict[str, Outcome]]:
-    """What every setting comes to, trial by trial; all of them see the same users and the same clipping."""
+    """The results of every setting, trial by trial; all of them see the same users and the same clipping."""
     known: tuple[SparsePopulation, Integers] | None = None
-    first: dict[Round, Total] = {}
+    first: RoundOnes = {}
     for trial in range(trials):
         population = draw(trial)
         if known is None or known[0] is not population:
             known, first = (population, population.totals()), {}
-        transport = SharedRoundOne(population, SeededSource(trial), first=first)
+        transport = SharedRoundOne(population, SeededSource(trial), first)
         yield {name: outcome(plan_of(population, one), transport, known[1]) for name, one in settings.items()}
 
 
@@ -115,6 +91,16 @@ def synthetic(kind: Kind, items: int) -> Callable[[int], SparsePopulation]:
     return lambda trial: materialise(PaperPopulation(USERS, items, seed=trial, kind=kind))
 
 
+def found_in(data: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """The real sets that the folder has; the others are named."""
+    for name in names:
+        path = data / f"{name}.npz"
+        if path.exists():
+            yield name, path
+        else:
+            print(f"{name}: not here: {path}")
+
+
 def real(path: Path, top_items: int | None) -> Callable[[int], SparsePopulation]:
     population = read_population(path, top_items=top_items)
     return lambda trial: population
@@ -123,7 +109,7 @@ def real(path: Path, top_items: int | None) -> Callable[[int], SparsePopulation]
 def print_row(name: str, found: list[dict[str, Outcome]], beside: tuple[float, ...] = ()) -> None:
     means = {column: statistics.fmean(one[column].loss for one in found) for column in COLUMNS}
     best = min(PRIVATE, key=lambda column: means[column])
-    # The others may differ by chance only: pairs of the same trial tell more than the means alone.
+    # The others may differ by chance only; differences paired by trial show more than the means.
     gaps = {column: [one[column].loss - one[best].loss for one in found] for column in PRIVATE}
     tied = [
         column

@@ -7,10 +7,9 @@ select and release, noise and all. The rows differ in the number of users: secon
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 import numpy as np
+from two_rounds import best_of
 
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.paper_sets import PaperPopulation
@@ -23,19 +22,13 @@ SIZES = (5_000, 50_000, TARGET_USERS, 2_000_000)
 QUICK_SIZES = SIZES[:3]
 
 
-def seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def measure(users: int, items: int, candidates: int, repeats: int) -> dict[str, float]:
     """The best of a few repeats of each, by turns: the others were disturbed."""
     population = materialise(PaperPopulation(users, items, seed=1, kind="non-iid"))
     plan = Plan(users=users, domain="open", candidates=candidates, delta=1 / (2 * users))
     numbers, counts = population.histograms.items, population.histograms.counts
     wide_numbers, wide_counts = numbers.astype(np.int64), counts.astype(np.float64)
-    result = simulate(population, plan, seed=0, truth=False)  # loads what loads when used
+    result = simulate(population, plan, seed=0, truth=False)  # first use, which also loads libraries
     found = dict.fromkeys(("select", "release", "rounds", "bincount", "converted"), float("inf"))
     for seed in range(repeats):
         took = simulate(population, plan, seed=seed, truth=False).seconds
@@ -43,8 +36,8 @@ def measure(users: int, items: int, candidates: int, repeats: int) -> dict[str, 
             "select": took["select"],
             "release": took["release"],
             "rounds": took["select"] + took["release"],
-            "bincount": seconds(lambda: np.bincount(numbers, weights=counts, minlength=items)),
-            "converted": seconds(lambda: np.bincount(wide_numbers, weights=wide_counts, minlength=items)),
+            "bincount": best_of(lambda: np.bincount(numbers, weights=counts, minlength=items), 1),
+            "converted": best_of(lambda: np.bincount(wide_numbers, weights=wide_counts, minlength=items), 1),
         }
         found = {name: min(now[name], found[name]) for name in found}
     return found | {

@@ -3,7 +3,7 @@
 For each kind of release and each epsilon: the error that `fedhist plan` predicts, the mean over seeded runs on the same
 population with its standard error, and their ratio; at the end the ratio that is furthest from 1, and the largest
 number of standard errors between the two. Many runs are needed: now and then one chooses a threshold that is far too
-high, and a few dozen runs may have none of these, and so a mean and a standard error that are both too small.
+high. A few dozen runs may miss these, and then both their mean and their standard error are too small.
 
 Then, for a population of its own, the seconds of one prediction after the first, and of a whole curve with the best of
 ten splits at each of twenty totals, against those of one simulated run.
@@ -99,7 +99,7 @@ def compare_seconds(population: SparsePopulation) -> None:
     for kind, settings in KINDS.items():
         fields = fields_of(population, settings)
         plan, other = Plan(**fields), Plan(**fields, epsilon=1.1)
-        # What loads with the first use of a library is nobody's time here.
+        # The first use loads libraries, which is not measured.
         simulate(population, plan, seed=0)
         predictor, outlook = Predictor(population), Outlook(Predictor(population), fields)
         run = seconds(partial(simulate, population, plan, seed=1))
@@ -117,7 +117,7 @@ def fields_of(population: SparsePopulation, settings: dict[str, Any]) -> dict[st
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Of this process: what others do on the machine meanwhile is left out."""
+    """CPU seconds of this process, which other programs on the machine hardly change."""
     start = process_time()
     call()
     return process_time() - start

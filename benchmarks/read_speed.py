@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import scipy.sparse
+from two_rounds import best_of
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
-
-
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def write_files(folder: Path, rows: int) -> Iterator[tuple[str, Path, Callable[[Path], object]]]:
@@ -68,7 +62,7 @@ def compare_reads(rows: int, repeats: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, path, bare in write_files(Path(folder), rows):
             pairs = [
-                (seconds(lambda: bare(path)), seconds(lambda: read_population(path)))  # noqa: B023 - called at once
+                (best_of(lambda: bare(path), 1), best_of(lambda: read_population(path), 1))  # noqa: B023 - called at once
                 for _ in range(repeats)
             ]
             theirs, ours = (min(times) for times in zip(*pairs, strict=True))
@@ -78,11 +72,11 @@ def compare_reads(rows: int, repeats: int) -> None:
 def time_generated(repeats: int) -> None:
     print(f"\n50,000 users x 1,000 items made from a seed, best of {repeats}")
     for population in (HeavyTailedPopulation(50_000, 1_000, 1), PoissonPopulation(50_000, 1_000, 1)):
-        one_pass = min(seconds(lambda: sum(s.nonzeros for s in population.shards())) for _ in range(repeats))  # noqa: B023 - called at once
+        one_pass = best_of(lambda: sum(s.nonzeros for s in population.shards()), repeats)  # noqa: B023 - called at once
         rows = materialise(population).histograms
-        check = min(
-            seconds(lambda: checked(rows.offsets, rows.items, rows.counts, domain_size=1_000))  # noqa: B023 - called at once
-            for _ in range(repeats)
+        check = best_of(
+            lambda: checked(rows.offsets, rows.items, rows.counts, domain_size=1_000),  # noqa: B023 - called at once
+            repeats,
         )
         print(
             f"{type(population).__name__:<22}{one_pass:>7.2f} s a pass, {rows.nonzeros:>9,} entries, "

@@ -1,16 +1,17 @@
 """What a report adds to the default run of 50,000 users, as a ratio to the run itself: `python benchmarks/report.py`.
 
-The clock runs over both rounds with the truth, as `fedhist run` has them, then over each thing that is written beside
-the release. The best of a few repeats: the others were disturbed.
+The clock runs over both rounds with the truth, as in `fedhist run`, then over each file that is written beside the
+release. The best of a few repeats counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from two_rounds import best_of
 
 from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
@@ -23,15 +24,6 @@ from fedhist.simulations.simulation_file import SIMULATION_FILE, simulation_docu
 
 TARGET_SECONDS = 1.0
 TARGET_BYTES = 2_000_000
-
-
-def best_of(run: Callable[[], object], repeats: int) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Both rounds for ever more users: the time for each non-zero should not grow. `python benchmarks/scaling.py`."""
+"""Both rounds for more and more users: the time per non-zero should not grow. `python benchmarks/scaling.py`."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
-"""Tables of items, how fast they are made and read and how often they fail: `python benchmarks/sketch.py`.
+"""Tables of items: how fast they are encoded and decoded, and how often they fail: `python benchmarks/sketch.py`.
 
-A device with as many items as the table is made for, texts of up to 32 bytes: rates of `encode_table` and
+A device with as many items as the table's capacity, texts of up to 32 bytes: rates of `encode_table` and
 `decode_table`, the decoder's time as a ratio to `numpy.unique` over the same texts in the same run, and the bytes of
-the table for each item. Then how many tables do not decode, each under a salt of its own, with as many items as the
-capacity and with more; beside it how many pairs of items that share all five cells are expected in them. Such a pair
-is what stops a table whose load is well below 0.701. Last, the proven bound for one table within its capacity.
+the table per item. Then the number of tables that do not decode, each with its own salt, with as many items as the
+capacity and with more, and the expected number of pairs of items that share all five cells. Such a pair makes a table
+fail whose load is well below 0.701. Last, the proven bound for one table within its capacity.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 import numpy as np
+from two_rounds import best_of
 
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_room, table_shape
@@ -21,7 +20,7 @@ from fedhist.protocol.sketch.iblt import HASHES, TableNotDecoded, TableShape, de
 
 SIZES = (16_384, 200_000)
 LABEL_BYTES = 32
-# Capacity, items as a multiple of it, and how many tables for each thousand asked for.
+# Capacity, items as a multiple of it, and the number of tables per thousand of --tables.
 FAILURES = (
     (2, 30.0, 1000),
     (100, 1.0, 1000),
@@ -33,16 +32,6 @@ FAILURES = (
 )
 
 
-def seconds(run: Callable[[], object], repeats: int) -> float:
-    """The best of a few repeats: the others were disturbed."""
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def measure(items: int, repeats: int) -> None:
     shape = TableShape(capacity=items, label_bytes=LABEL_BYTES)
     order = np.random.default_rng(1).permutation(items)
@@ -51,9 +40,9 @@ def measure(items: int, repeats: int) -> None:
     counts = order + 1
     salt = bytes(32)
     table = encode_table(labels, counts, shape, salt=salt)
-    encoding = seconds(lambda: encode_table(labels, counts, shape, salt=salt), repeats)
-    decoding = seconds(lambda: decode_table(table, shape, salt=salt), repeats)
-    sorting = seconds(lambda: np.unique(texts), repeats)
+    encoding = best_of(lambda: encode_table(labels, counts, shape, salt=salt), repeats)
+    decoding = best_of(lambda: decode_table(table, shape, salt=salt), repeats)
+    sorting = best_of(lambda: np.unique(texts), repeats)
     print(
         f"{items:>9,}{items / shape.cells:>7.3f}{encoding:>10.3f}{items / encoding:>12,.0f}"
         f"{decoding:>10.3f}{items / decoding:>12,.0f}{decoding / sorting:>8.1f}{8 * shape.length / items:>8.0f}"
@@ -78,7 +67,7 @@ def failures(capacity: int, items: int, tables: int) -> None:
 
 
 def rooms() -> None:
-    """How long tables get by the private test for room, at a plan's defaults."""
+    """The length that the private test for room adds to tables, at a plan's defaults."""
     plan = Plan(users=50_000, domain="open", masking="secagg", participants=100)
     print(f"\n{'threshold':>9}{'2A':>10}{'MB':>8}")
     for steps in (5, 20, 100, 1_500):

@@ -1,4 +1,4 @@
-"""How long the command and the import take, beside an empty Python: `python benchmarks/startup.py`."""
+"""The seconds of the command and of the import, beside an empty Python: `python benchmarks/startup.py`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SEED = 1
 
 
 def build(users: int, items: int) -> SparsePopulation:
-    """The population in two arrays filled shard by shard, so that making it does not set the peak."""
+    """The population, built shard by shard in place, so that making it does not set the peak."""
     made = PoissonPopulation(users=users, items=items, seed=1)
     room = int(users * min(items, 100) * 1.05) + 100_000
     offsets = np.zeros(users + 1, dtype=np.int64)
@@ -44,12 +44,12 @@ def build(users: int, items: int) -> SparsePopulation:
         first = shard.first_user
         offsets[first + 1 : first + shard.users + 1] = filled + shard.offsets[1:] - shard.offsets[0]
         filled = end
-    # Pages that were never filled were never given out.
+    # The system hands out a page when it is filled, so the rest of the room costs nothing.
     return SparsePopulation(Histograms(offsets, numbers[:filled], counts[:filled], domain_size=items))
 
 
 def best_of(run: Callable[[], object], repeats: int) -> float:
-    """The best of a few repeats: the others were disturbed."""
+    """The seconds of the best of a few repeats: the others were disturbed."""
     best = float("inf")
     for _ in range(repeats):
         start = time.perf_counter()
@@ -59,7 +59,7 @@ def best_of(run: Callable[[], object], repeats: int) -> float:
 
 
 def naive(histograms: Histograms, mechanism: str, threshold: float, scale: float) -> npt.NDArray[np.float64]:
-    """What a plain numpy script does: norms, a tail, clipped floats, bincount, floating-point noise. Not safe."""
+    """The work of a plain numpy script: norms, a tail, clipped floats, bincount, floating-point noise. Not safe."""
     users = np.repeat(np.arange(histograms.users), np.diff(histograms.offsets))
     counts = histograms.counts.astype(np.float64)
     totals = np.bincount(users, weights=counts, minlength=histograms.users)
@@ -74,16 +74,13 @@ def naive(histograms: Histograms, mechanism: str, threshold: float, scale: float
     return clipped + noise(scale=scale, size=histograms.domain_size)
 
 
-def memory(field: str) -> float:
-    """A field of /proc/self/status in bytes: VmHWM is the peak, VmRSS what is held now."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return float(line.split()[1]) * 1024
-    raise RuntimeError(f"no {field} in /proc/self/status")
+def peak_memory() -> float:
+    """The peak memory of this process so far, in bytes (Linux)."""
+    return float(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 
 def reset_peak() -> None:
-    """Make VmHWM begin again from what is held now (Linux)."""
+    """Make the peak start again from the memory in use now (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -92,7 +89,7 @@ def measure(mechanism: str, users: int, items: int, repeats: int) -> dict[str, f
     histograms = population.histograms
     data = float(histograms.offsets.nbytes + histograms.items.nbytes + histograms.counts.nbytes)
     plan = Plan(users=users, items=items, mechanism=mechanism)
-    result = simulate(population, plan, seed=SEED)  # loads what loads when used
+    result = simulate(population, plan, seed=SEED)  # first use, which also loads libraries
     assert result.diagnostics is not None  # noqa: S101 - the truth was asked for
     reset_peak()
     rounds, phases = float("inf"), {}
@@ -100,7 +97,7 @@ def measure(mechanism: str, users: int, items: int, repeats: int) -> dict[str, f
         seconds = simulate(population, plan, seed=SEED, truth=False).seconds
         if seconds["select"] + seconds["release"] < rounds:
             rounds, phases = seconds["select"] + seconds["release"], seconds
-    peak = memory("VmHWM")
+    peak = peak_memory()
     scale = result.release.standard_error
     numbers, counts = histograms.items, histograms.counts
     as_they_are = best_of(lambda: np.bincount(numbers, weights=counts, minlength=items), repeats)

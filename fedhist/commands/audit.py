@@ -1,9 +1,9 @@
-"""`fedhist audit`: run the installed mechanisms against worst-case neighbours and compare with what they claim."""
+"""`fedhist audit`: runs the installed mechanisms against worst-case neighbours and compares with their claims."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 @click.command("audit", context_settings={"show_default": True})
-@click.option("--deep", is_flag=True, help="Draw about thirty times as much: an hour on two cores.")
+@click.option("--deep", is_flag=True, help="Draw about thirty times as much; takes an hour on two cores.")
 @click.option("--only", metavar="TEXT", help="Run the checks whose names contain this text.")
 @click.option(
-    "--seed", type=int, help="Repeatable; without it the mechanisms draw from the operating system."
+    "--seed", type=int, help="Make it repeatable; without it the mechanisms draw from the operating system."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """Run the installed mechanisms end to end against worst-case neighbours.
 
-    Each check gives a lower confidence bound of epsilon, at the delta that the ledger claims, and fails when the bound
-    is above the claimed epsilon. An audit of mechanisms that keep their promises fails once in a thousand times. It can
+    Each check computes a lower confidence bound of epsilon, at the delta that the ledger claims, and fails if the bound
+    is above the claimed epsilon. If all mechanisms keep their promises, an audit fails once in a thousand times. It can
     show that a promise is broken, never that it is kept.
     """
     from fedhist.simulations.audit.findings import DEEP, QUICK  # noqa: PLC0415 - loads numpy
@@ -42,28 +42,25 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
         DEEP if deep else QUICK,
         seed=seed,
         checks=checks,
-        on_finding=lambda finding: click.echo(_progress(finding), err=True),
+        on_finding=_print_progress,
     )
     if as_json:
-        click.echo(json.dumps(audit_document(result, seed=seed), indent=2))
+        document = {
+            "passed": result.passed,
+            "false_alarm_level": result.level,
+            "seed": seed,
+            "seconds": round(result.seconds, 1),
+            "checks": [finding.to_json() for finding in result.findings],
+        }
+        click.echo(json.dumps(document, indent=2))
     else:
         _print(result)
     return 0 if result.passed else EXIT_AUDIT_FAILED
 
 
-def audit_document(result: Audit, *, seed: int | None) -> dict[str, Any]:
-    """The audit as one JSON document."""
-    return {
-        "passed": result.passed,
-        "false_alarm_level": result.level,
-        "seed": seed,
-        "seconds": round(result.seconds, 1),
-        "checks": [finding.to_json() for finding in result.findings],
-    }
-
-
-def _progress(finding: Finding) -> str:
-    return f"{'passed' if finding.passed else 'FAILED'}  {finding.name} ({finding.seconds:.1f} s)"
+def _print_progress(finding: Finding) -> None:
+    verdict = "passed" if finding.passed else "FAILED"
+    click.echo(f"{verdict}  {finding.name} ({finding.seconds:.1f} s)", err=True)
 
 
 def _print(result: Audit) -> None:

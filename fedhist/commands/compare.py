@@ -25,7 +25,6 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
-    NOT_PRIVATE,
     Lists,
     cells_of,
     check_different,
@@ -40,6 +39,7 @@ from fedhist.simulations.experiments.comparison import (
 )
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import (
+    NOT_PRIVATE,
     Experiment,
     Group,
     run_experiment,

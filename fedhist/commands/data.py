@@ -1,4 +1,4 @@
-"""`fedhist data`: populations from published files, what they look like, and synthetic ones by name."""
+"""`fedhist data`: imports published files, describes populations, and lists the synthetic ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from fedhist.simulations.importing.text_lines import Encoding
 
 ITEMS_NOTE = (
-    "the items were read off the data, which is not private: give run a public --items-file or --domain open"
+    "the items were read off the data, which is not private: run with a public --items-file or --domain open"
 )
 IMPORT_HELP = """Turn a published file into a population.
 
-'fedhist run --data' reads it. Formats; text may be packed with gzip:
+'fedhist run --data' reads the result. These are the formats; text files may be compressed with gzip:
 
 \b
 sentiment140  CSV: polarity,id,date,query,user,text. Items are words.
@@ -41,20 +41,20 @@ snap          check-ins of Gowalla and Brightkite: user, time, latitude,
               longitude, location id, between tabs. Items are locations.
 movielens     ratings.csv, ratings.dat (::) or u.data (tabs). Items are
               the movies that a user rated.
-records       CSV or TSV with a header, JSON lines or Parquet, with user,
-              item and maybe count.
+records       CSV or TSV with a header, JSON lines or Parquet, with the
+              columns user, item and optionally count.
 
-Words of sentiment140: HTML entities are undone, upper case becomes lower case, addresses (http://, https://, www.)
+Words of sentiment140: HTML entities are decoded, upper case becomes lower case, addresses (http://, https://, www.)
 and mentions (@name) are left out, and words are the longest runs of a-z, 0-9 and '. A user is the tweet's author,
-or with --by addressee the first account that it mentions; tweets without one are then left out.
+or with --by addressee the first account that the tweet mentions; tweets without mentions are then left out.
 
-Malformed lines are left out, counted and named. Users' names are not kept; items' names are.
+Malformed lines are left out, counted and listed. Users' names are not kept; items' names are.
 """
 
 
 @click.group()
 def data() -> None:
-    """Populations: import published files, look at them, list synthetic ones."""
+    """Import published files, describe populations, list synthetic ones."""
 
 
 @data.command("import", help=IMPORT_HELP, context_settings={"show_default": True})
@@ -67,7 +67,7 @@ def data() -> None:
     "format_name",
     type=click.Choice(["auto", *FORMATS]),
     default="auto",
-    help="What the file is; auto tells it by the first lines.",
+    help="The format of the file; auto recognises it by the first lines.",
 )
 @click.option(
     "--by",
@@ -79,14 +79,14 @@ def data() -> None:
     "--encoding",
     type=click.Choice(["utf-8", "latin-1"]),
     default=None,
-    help="How the text is encoded. [default: latin-1 for sentiment140, utf-8 for the others]",
+    help="The encoding of the text. [default: latin-1 for sentiment140, utf-8 for the others]",
 )
 @click.option(
     "--max-malformed",
     type=float,
     default=MAX_MALFORMED,
     metavar="SHARE",
-    help="Above this share of malformed lines nothing is imported; 0.001 is 0.1 percent.",
+    help="The largest share of malformed lines with which a file is imported; 0.001 is 0.1 percent.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -101,7 +101,7 @@ def import_(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Read, write, and tell what was read."""
+    """Read the file, write the population, and print a summary."""
     check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
     start = perf_counter()
     with progress_on(sys.stderr) as progress:
@@ -116,8 +116,13 @@ def import_(
         click.echo(json.dumps(document, allow_nan=False))
         return
     console = stdout_console()
-    for name in ("source", "population", "written"):
-        console.print(line(f"{name:<16}{_import_row(name, document)}"), markup=False, soft_wrap=True)
+    rows = {
+        "source": "{source}: {format}, {lines:,} lines, {malformed:,} malformed",
+        "population": "{users:,} users x {items:,} items, {total:,} counts",
+        "written": "{written} in {seconds:.2f} s",
+    }
+    for name, text in rows.items():
+        console.print(line(f"{name:<16}{text.format(**document)}"), markup=False, soft_wrap=True)
     notes = [ITEMS_NOTE]
     if imported.tally.malformed:
         notes.insert(0, f"{imported.tally.in_words()} and left out")
@@ -142,30 +147,27 @@ def _import_document(imported: Imported, source: Path, out: Path, *, seconds: fl
     }
 
 
-def _import_row(name: str, found: dict[str, Any]) -> str:
-    match name:
-        case "source":
-            return f"{found['source']}: {found['format']}, {found['lines']:,} lines, {found['malformed']:,} malformed"
-        case "population":
-            return f"{found['users']:,} users x {found['items']:,} items, {found['total']:,} counts"
-        case _:
-            return f"{found['written']} in {found['seconds']:.2f} s"
-
-
 @data.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--head", type=int, default=10, show_default=True, metavar="N", help="How many frequent items to name."
+    "--head",
+    type=int,
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many of the most frequent items to list.",
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="What a synthetic population is drawn from.")
-@click.option("--figure", type=click.Path(path_type=Path), metavar="FILE", help="Draw it, as .svg or .png.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed of a synthetic population.")
+@click.option(
+    "--figure", type=click.Path(path_type=Path), metavar="FILE", help="Draw a figure, as .svg or .png."
+)
 @click.option("--force", is_flag=True, help="Replace a figure that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bool, as_json: bool) -> None:
-    """Tell what a population looks like.
+    """Describe a population.
 
-    These are exact figures, which are not private. FILE is anything that 'fedhist run --data' reads, or
-    synthetic:NAME?key=value of 'fedhist data list'.
+    The statistics are exact, which is not private. FILE is anything that 'fedhist run --data' reads, or
+    synthetic:NAME?key=value from 'fedhist data list'.
     """
     if head < 0:
         raise InvalidInput(f"--head is {head}", allowed="a whole number from 0")

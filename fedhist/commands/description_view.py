@@ -1,4 +1,4 @@
-"""A description as a person reads it, with a picture made of characters."""
+"""Prints the description of a population, with bar charts made of characters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHOWN = ("p0", "p25", "p50", "p75", "p90", "p99", "p99.9", "p100", "mean")
 _BAR = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 32
-NOTE = "exact figures of the data, which are not private: for simulation only"
+NOTE = "exact statistics of the data, which are not private: for simulation only"
 
 
 def print_description(console: Console, found: Description) -> None:
-    """Sizes, quantiles, users by total, and the head of the items."""
+    """Print sizes, quantiles, users by total, and the most frequent items."""
     from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
     from rich.table import Table  # noqa: PLC0415
 
@@ -96,14 +96,14 @@ def _head_table(found: Description) -> Table:
 
 
 def bar(share: float, width: int = _BAR) -> str:
-    """A bar of this share of the width, to an eighth of a character; never nothing for more than nothing."""
+    """A bar of this share of the width, to an eighth of a character; a positive share is never empty."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     whole, part = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[part] if part else "")
 
 
 def shown(label: str | int) -> str:
-    """A label that can't move the cursor or fill the screen, whatever is in the data."""
+    """A label without control characters and with a limited length, whatever is in the data."""
     return visible(label, _LABEL)
 
 

@@ -1,9 +1,9 @@
-"""`fedhist paper`: the paper's tables and figures beside ours, and what we have beyond them."""
+"""`fedhist paper`: the paper's tables and figures beside ours, and our methods beyond them."""
 
 from __future__ import annotations
 
 import json
-import resource
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -19,73 +19,44 @@ from fedhist.commands.progress import counting_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.experiments.beyond import beyond
-from fedhist.simulations.experiments.comparison import NOT_PRIVATE
 from fedhist.simulations.experiments.figure_bounded import figure_bounded
 from fedhist.simulations.experiments.figure_debias import figure_debias
 from fedhist.simulations.experiments.figure_open import figure_open
 from fedhist.simulations.experiments.figure_sparsity import figure_sparsity
 from fedhist.simulations.experiments.journal import make_folder
 from fedhist.simulations.experiments.paper_setup import Report, Setup, read_file
-from fedhist.simulations.experiments.running import mark_not_private
+from fedhist.simulations.experiments.running import NOT_PRIVATE, mark_not_private
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
 from fedhist.simulations.experiments.workers import check_workers
 
-EXPERIMENTS: dict[str, tuple[Callable[[Setup], Report], str, str]] = {
-    "table-open": (
-        table_open,
-        "Table of unbounded domains: best, private, median and 90 % thresholds.",
-        "six minutes",
-    ),
-    "figure-open": (
-        figure_open,
-        "Figure of unbounded domains: the error against its bound V(C).",
-        "10 seconds",
-    ),
-    "figure-bounded": (
-        figure_bounded,
-        "Figures of bounded domains: loss of every method by the number of items.",
-        "25 seconds",
-    ),
-    "figure-sparsity": (
-        figure_sparsity,
-        "Figures on sparsity: distinct items of users, and what s = d costs.",
-        "16 seconds",
-    ),
-    "figure-debias": (
-        figure_debias,
-        "Figure of debiased counts: one item, users more and less alike.",
-        "50 seconds",
-    ),
-    "table-words": (
-        table_words,
-        "Table of single words of Sentiment140; needs --data.",
-        "no time without --data, and seconds with it",
-    ),
-    "beyond": (
-        beyond,
-        "Our selectors and releases against the paper's at the same total privacy.",
-        "a minute, and another with four files",
-    ),
+EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
+    "table-open": table_open,
+    "figure-open": figure_open,
+    "figure-bounded": figure_bounded,
+    "figure-sparsity": figure_sparsity,
+    "figure-debias": figure_debias,
+    "table-words": table_words,
+    "beyond": beyond,
 }
-"""Each command's function, what its help says, and how long the full one took."""
+"""The experiments by the names of their commands, whose help is the docstring."""
 
 OPTIONS = (
-    click.option("--quick", is_flag=True, help="A minute's version: fewer trials, users and settings."),
+    click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
     click.option(
         "--data", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-        help="A population of yours, as for 'fedhist run'; may be given several times.",
+        help="A population to use, as for 'fedhist run'; may be given several times.",
     ),
     click.option(
         "--vocabulary", type=click.Path(path_type=Path), metavar="FILE",
-        help="What the columns of a .npz are called, one a line.",
+        help="The names of the columns of a .npz, one per line.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="All trials follow from it."),
-    click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]"),
+    click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Determines all trials."),
+    click.option("--workers", type=int, metavar="N", help="Number of processes. [default: one per core]"),
     click.option(
         "--out", type=click.Path(path_type=Path), default=Path("fedhist-paper"), show_default=True, metavar="DIR",
-        help="Folder of tables, figures and journals; the same command goes on where it was stopped.",
+        help="Folder of tables, figures and journals; the same command resumes where it was stopped.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
 )  # fmt: skip
@@ -95,24 +66,22 @@ OPTIONS = (
 def paper() -> None:
     """Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.
 
-    Each prints what the paper prints beside our mean and its 95 % interval, and draws SVG and PNG figures. The data is
-    read in full, and nothing here is private.
+    Each command prints the paper's numbers beside our means with their 95 % intervals, and draws SVG and PNG figures.
+    The data is read in full, and nothing here is private.
     """
 
 
-def _register(name: str, text: str, names: tuple[str, ...]) -> None:
+def _register(name: str, text: str | None, names: tuple[str, ...]) -> None:
     def command(**flags: Any) -> None:
         run_reports(names, **flags)
 
-    command.__doc__ = text
-    decorated: Any = command
     for option in reversed(OPTIONS):
-        decorated = option(decorated)
-    paper.command(name)(decorated)
+        option(command)
+    paper.command(name, help=text)(command)
 
 
-for _name, (_, _text, _time) in EXPERIMENTS.items():
-    _register(_name, f"{_text}\n\nThe full version took {_time} on two cores.", (_name,))
+for _name, _experiment in EXPERIMENTS.items():
+    _register(_name, _experiment.__doc__, (_name,))
 _register(
     "all",
     "All of them.\n\nThe full version took eight minutes on two cores, and thirteen with four files.",
@@ -133,7 +102,7 @@ def run_reports(
 ) -> None:
     """Read the data, then run, write and print one experiment after the other."""
     if vocabulary is not None and not data:
-        raise InvalidInput("--vocabulary without --data", allowed="--vocabulary with a .npz")
+        raise InvalidInput("--vocabulary needs --data", allowed="--vocabulary with a .npz")
     count = check_workers(workers)
     files = tuple(read_file(path, vocabulary) for path in data)
     if names == ("table-words",):
@@ -146,9 +115,11 @@ def run_reports(
     for name in names:
         start, before = perf_counter(), cpu_seconds()
         with resumable(out), counting_on(sys.stderr, name) as counting:
-            report = EXPERIMENTS[name][0](replace(setup, counting=counting))
+            report = EXPERIMENTS[name](replace(setup, counting=counting))
             mark_not_private(out)
-            _write(report, out)
+            write_csv(out / f"{name}.csv", report.rows)
+            if report.claims:
+                write_csv(out / f"{name}-claims.csv", [claim.row() for claim in report.claims])
         spent = {"seconds": perf_counter() - start, "cpu_seconds": cpu_seconds() - before}
         if as_json:
             documents.append(_document(report, spent))
@@ -161,15 +132,8 @@ def run_reports(
 
 
 def cpu_seconds() -> float:
-    """What this process and its finished workers have used of all cores."""
-    of = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in of)
-
-
-def _write(report: Report, out: Path) -> None:
-    write_csv(out / f"{report.name}.csv", report.rows)
-    if report.claims:
-        write_csv(out / f"{report.name}-claims.csv", [claim.row() for claim in report.claims])
+    """The processor time of this process and its finished workers."""
+    return sum(os.times()[:4])
 
 
 def _document(report: Report, spent: dict[str, float]) -> dict[str, Any]:

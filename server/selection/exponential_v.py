@@ -74,7 +74,7 @@ def score_range(plan: Plan) -> float:
     usual factor 2, allows for 5 C_m.
 
     Under masks the others may send anything, and then a user may move each distance on the circle either way
-    (`open_statistics.read_bucketed`): V(C) by at most 2 max(m - C, 0) + min(m, C) <= 2 C_m - C_min, up or down.
+    (`BucketTotals.read`): V(C) by at most 2 max(m - C, 0) + min(m, C) <= 2 C_m - C_min, up or down.
     Replace: by at most 2 max(m_b - C, 0) + min(m_a, C) + min(m_b, C) <= 2 m_b. So the range is at most twice that
     without masks.
     """

@@ -1,7 +1,7 @@
 """Audits of answers: nobody is counted twice, and a device that is asked again gives no second view of its data.
 
-The server's own collection and the devices' own memories. What is compared are exact sums, so that no noise hides an
-answer too many.
+They run the server's own collection and the devices' own memories, and compare exact sums, so that no noise can hide
+an extra answer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fedhist.client.device import answer_population, clear_answer
 from fedhist.client.policy import Memory, Policy, admit, round_cost
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source, SystemSource
@@ -21,24 +20,24 @@ from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status, new_run_name
 from fedhist.server.collection import Collector, LabelTable, Reply, matched
-from fedhist.server.selection import Selection
-from fedhist.server.steps import release_request, select_request
-from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
-from fedhist.simulations.audit.worlds import Crafted, crafted
+from fedhist.server.steps import select_request
+from fedhist.simulations.audit.findings import Check, Finding, Setting, none_wrong
+from fedhist.simulations.audit.worlds import crafted, release_at, requests_of
 
 NODES = 6
-_ASKED = 5
+_ASKED = 20
+"""How often a device is asked again. One of four items is kept, so that this many equal answers are no coincidence."""
 _LABELS = ("a", "b", "c", "d")
 
 
-def _user(node: int, plan: Plan) -> Crafted:
-    """A user whose counts no other subset of the users adds up to."""
+def _user(node: int, plan: Plan) -> SparsePopulation:
+    """A user whose counts are not the sum of any other set of users."""
     labels = _LABELS if plan.is_open else None
     return crafted([[(node % len(_LABELS), 1 << node)]], len(_LABELS), labels)
 
 
 def _plans() -> dict[str, Plan]:
-    """Room for twice the users, so that one who is counted twice is in the sum and not refused."""
+    """Plans for twice the users, so that a user who is counted twice is in the sum instead of being refused."""
     common: dict[str, Any] = {
         "users": 2 * NODES, "epsilon": 1.0, "epsilon_select": 1.0, "candidates": 16, "max_threshold": 64.0,
     }  # fmt: skip
@@ -54,16 +53,8 @@ def _plans() -> dict[str, Plan]:
     }
 
 
-def _requests(plan: Plan) -> tuple[Request, Request]:
-    return select_request(plan), _release(plan, plan.candidate_steps[-1])
-
-
-def _release(plan: Plan, steps: int) -> Request:
-    return release_request(plan, Selection(plan.at_steps(steps)), source=SystemSource())
-
-
 def _collected(request: Request, twice: Collection[int], *, source: Source) -> Total | None:
-    """The sum of all nodes' answers, of which some arrive twice; None if there is none."""
+    """The sum of all nodes' answers, some of which arrive twice; None if the collection fails."""
     envelope = Envelope(run=new_run_name(source=source.fork("run")), request=request)
     replies = []
     for node in range(NODES):
@@ -88,7 +79,7 @@ def _collected(request: Request, twice: Collection[int], *, source: Source) -> T
 
 
 def counted_once(setting: Setting) -> Finding:
-    """Where some nodes' answers arrive twice, both rounds have the sums of the same nodes answering once.
+    """If some nodes' answers arrive twice, the sums of both rounds are those of every node answering once.
 
     Masked answers have a check of their own.
     """
@@ -96,30 +87,28 @@ def counted_once(setting: Setting) -> Finding:
     for name, plan in _plans().items():
         if plan.is_masked:
             continue
-        for request in _requests(plan):
+        for request in requests_of(plan):
             source = setting.auditor().fork(name, request.round.value)
-            once = _collected(request, (), source=source)
+            once = _parts(_collected(request, (), source=source))
             for twice in ((0,), (NODES - 1,), range(NODES)):
                 cases += 1
-                wrong += not _alike(once, _collected(request, twice, source=source))
-    return exact(
-        setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} sums with repeated answers wrong"
-    )
+                wrong += once is None or _parts(_collected(request, twice, source=source)) != once
+    return none_wrong(setting, wrong, cases, "sums with repeated answers wrong")
 
 
 def one_view(setting: Setting) -> Finding:
     """A server that asks again within a run gets no second view, and no device is charged less than was promised.
 
-    Asked for the same again, a device repeats what it said, to the bit, unless it was masked: two masked answers would
-    have two shares of noise. Asked for another threshold or by another plan it must not answer.
+    A device that gets the same request again repeats its answer, bit by bit. It must not answer if the first answer was
+    masked (two masked answers would have two shares of noise), nor for another threshold or another plan.
     """
     wrong = cases = 0
     for name, plan in _plans().items():
         run = new_run_name(source=setting.auditor().fork(name))
         memory = Memory()
         other = replace(plan, epsilon=plan.epsilon / 2)
-        lower = _release(plan, plan.candidate_steps[0])
-        for request, changed in zip(_requests(plan), _requests(other), strict=True):
+        lower = release_at(plan, int(plan.candidate_steps[0]))
+        for request, changed in zip(requests_of(plan), requests_of(other), strict=True):
             memory = admit(Policy(), memory, Envelope(run=run, request=request))
             forbidden = [changed, *([request] if plan.is_masked else [])]
             forbidden += [lower] if request.round is Round.RELEASE else []
@@ -131,20 +120,18 @@ def one_view(setting: Setting) -> Finding:
         due = round_cost(plan, Round.SELECT) + round_cost(plan, Round.RELEASE)
         cases += 1
         wrong += memory.spent.epsilon < due.epsilon or memory.spent.delta < due.delta
-    return exact(
-        setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} second views given or charges missing"
-    )
+    return none_wrong(setting, wrong, cases, "second views given or charges missing")
 
 
 def _clear_answer(run: str, request: Request) -> bytes:
-    """What a device sends whose clipping draws: it has more of everything than the threshold."""
+    """The answer of a device whose clipping is random: it has more of every item than the threshold."""
     user = crafted([[(item, 40) for item in range(len(_LABELS))]], len(_LABELS), _LABELS)
     envelope = Envelope(run=run, request=request)
     return clear_answer(envelope, user, secret=bytes(32), source=SystemSource())
 
 
 def floors(setting: Setting) -> Finding:
-    """What a device insists on is refused if the plan promises less, and taken if it does not."""
+    """A device refuses a plan that promises less than its policy demands, and accepts one that promises enough."""
     base = _plans()["masked, noise from devices"]
     policy = Policy(
         minimum_masking="secagg", minimum_participants=NODES, minimum_corrupt_share=0.1, noise_from_devices=True,
@@ -167,8 +154,7 @@ def floors(setting: Setting) -> Finding:
     signed = replace(policy, minimum_masking="secagg-signed")
     wrong += _admits(Memory(), Envelope(run=run, request=select_request(good)), signed)
     wrong += not _admits(Memory(), Envelope(run=run, request=select_request(good)), policy)
-    detail = f"{wrong} of {len(lower) + 2} plans taken that promise too little, or refused"
-    return exact(setting.name, passed=wrong == 0, detail=detail)
+    return none_wrong(setting, wrong, len(lower) + 2, "plans accepted or refused by mistake")
 
 
 def _admits(memory: Memory, envelope: Envelope, policy: Policy | None = None) -> bool:
@@ -179,16 +165,12 @@ def _admits(memory: Memory, envelope: Envelope, policy: Policy | None = None) ->
     return True
 
 
-def _alike(first: Total | None, second: Total | None) -> bool:
-    """Whether two sums are the same, item by item."""
-    if first is None or second is None or (first.keyed is None) != (second.keyed is None):
-        return False
-    same = first.users == second.users and np.array_equal(first.values, second.values)
-    if first.keyed is not None and second.keyed is not None:
-        same = same and list(first.labels or ()) == list(second.labels or ())
-        same = same and np.array_equal(first.keyed.keys, second.keyed.keys)
-        same = same and np.array_equal(first.keyed.values, second.keyed.values)
-    return same
+def _parts(total: Total | None) -> object:
+    """All of a sum, item by item, in a form that can be compared."""
+    if total is None:
+        return None
+    keyed = None if total.keyed is None else (total.keyed.keys.tolist(), total.keyed.values.tolist())
+    return total.users, total.values.tolist(), list(total.labels or ()), keyed
 
 
 CHECKS = (

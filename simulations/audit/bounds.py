@@ -1,12 +1,11 @@
-"""What counts of guesses and events prove about epsilon, at a stated level of confidence.
+"""Lower bounds of epsilon from counts of guesses and events, at a stated level of confidence.
 
-Each function takes `alpha`, the probability with which the bound may be wrong for a mechanism that keeps its promise.
+`alpha` is the probability with which a bound may be wrong for a mechanism that keeps its promise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from scipy import special, stats
@@ -14,21 +13,21 @@ from scipy import special, stats
 from fedhist.protocol.histograms import Flags, Floats
 
 LARGEST_EPSILON = 64.0
-"""Bounds stop here: nobody claims more, and no audit of this size could show it."""
+"""The largest bound: nobody claims more, and no audit of this size could show it."""
 
 
 def at_least(hits: int, trials: int, alpha: float) -> float:
-    """Clopper & Pearson 1934: the chance of a hit is at least this, but for probability alpha."""
+    """Clopper & Pearson 1934: the chance of a hit is at least this, except with probability alpha."""
     return 0.0 if hits == 0 else float(special.betaincinv(hits, trials - hits + 1, alpha))
 
 
 def at_most(hits: int, trials: int, alpha: float) -> float:
-    """The chance of a hit is at most this, but for probability alpha."""
+    """The chance of a hit is at most this, except with probability alpha."""
     return 1.0 if hits == trials else float(special.betaincinv(hits + 1, trials - hits, 1 - alpha))
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float) -> float:
-    """How likely so many correct guesses are, at most, if flipping any one coin is (epsilon, delta)-private.
+    """An upper bound of the chance of so many correct guesses if flipping any one coin is (epsilon, delta)-private.
 
     Steinke, Nasr & Jagielski 2023, theorem 5.2. Of `canaries` independent fair coins, the auditor guesses `guesses`, a
     number fixed beforehand, and gets `correct` right. With f(v) = P(Binomial(guesses, e^epsilon/(1 + e^epsilon)) >= v):
@@ -45,18 +44,24 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, *, epsilon: float
 
 
 def one_run_epsilon(canaries: int, guesses: int, correct: int, *, delta: float, alpha: float) -> float:
-    """The largest epsilon at which the guesses have a p-value of at most alpha; 0 when none has."""
+    """The largest epsilon at which the guesses have a p-value of at most alpha; 0 if there is none."""
 
     def refuted(epsilon: float) -> bool:
         return one_run_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta) <= alpha
 
-    return _largest(refuted)
+    low, high = 0.0, LARGEST_EPSILON
+    if not refuted(low):
+        return 0.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
 
 
 def event_epsilon(
     hits: int, trials: int, other_hits: int, other_trials: int, *, delta: float, alpha: float
 ) -> float:
-    """Epsilon from how often an event came in two worlds: ln((P - delta)/P'), P from below and P' from above."""
+    """Epsilon from how often an event occurs in two worlds: ln((P - delta)/P'), P from below and P' from above."""
     low, high = at_least(hits, trials, alpha / 2), at_most(other_hits, other_trials, alpha / 2)
     return min(max(math.log((low - delta) / high), 0.0), LARGEST_EPSILON) if low > delta else 0.0
 
@@ -75,14 +80,14 @@ def accuracy_epsilon(correct: int, guesses: int, *, delta: float, alpha: float) 
 
 
 def learn_event(without: Floats, with_user: Floats, *, delta: float) -> tuple[float, bool]:
-    """A cut of the scores, and whether scores above it speak for the user, that prove most about epsilon.
+    """The cut of the scores, and the side of it (True: above speaks for the user), that prove most about epsilon.
 
     Args:
         without: scores of the training runs without the user.
-        with_user: and with.
+        with_user: scores of the training runs with the user.
         delta: the claimed one.
     """
-    # Of a few hundred cuts, with confidence that keeps rare events from looking good by luck.
+    # The best of a few hundred cuts; confidence bounds keep a rare event from looking good by luck.
     cuts = np.unique(np.quantile(np.concatenate([without, with_user]), np.linspace(0.002, 0.998, 250)))
     best = (-math.inf, float(cuts[0]), True)
     for above, ours, theirs in ((True, with_user, without), (False, without, with_user)):
@@ -94,16 +99,6 @@ def learn_event(without: Floats, with_user: Floats, *, delta: float) -> tuple[fl
 
 
 def count_event(scores: Floats, cut: float, above: bool) -> Flags:
-    """Which scores are in the event."""
+    """A flag for each score: True if it is in the event."""
     inside: Flags = scores >= cut if above else scores < cut
     return inside
-
-
-def _largest(refuted: Callable[[float], bool]) -> float:
-    low, high = 0.0, LARGEST_EPSILON
-    if not refuted(low):
-        return 0.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low

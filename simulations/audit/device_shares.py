@@ -1,14 +1,13 @@
-"""Audits of noise from devices: the corrupt participants know their own shares, and as many as may have dropped out.
+"""Audits of noise from devices: some participants are corrupt, and as many as the plan tolerates have dropped out.
 
-Whoever corrupts participants sees the sum of each round and takes their shares of noise off. What is left must still
-keep the promise.
+The corrupt participants see the sum of each round and subtract their own shares of noise. The rest of the noise must
+still keep the promise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ _OTHERS = 9
 
 @dataclass
 class MaskedWithCorrupt:
-    """A masked cohort of which the auditor knows the shares of noise of some participants."""
+    """A masked cohort in which the auditor knows the corrupt participants' shares of noise."""
 
     population: Population
     source: Source
@@ -70,30 +69,26 @@ class MaskedWithCorrupt:
 
 
 def corrupt_participants(plan: Plan) -> int:
-    """How many participants may be corrupt, from the plan's own words."""
+    """The number of participants who may be corrupt under this plan."""
     return share_of(plan.masks.participants, plan.corrupt_share)
 
 
 def _shares_of(request: Request, participants: Collection[int], draws: Source) -> Integers:
-    """What these participants added to the sum beside their users' data."""
+    """The noise that these participants added to the sum."""
     nothing = np.zeros(vector_length(request), dtype=np.int64)
     drawn = [with_noise(nothing, request, own=draws.fork("noise", number)) for number in participants]
     return np.asarray(np.sum([nothing, *drawn], axis=0)[1:], dtype=np.int64)
 
 
-def masked_one_run(kind: Canaries) -> Callable[[Setting], Finding]:
+def masked_one_run(kind: Canaries, setting: Setting) -> Finding:
     """One masked run with noise from devices, drop-outs, and canaries dealt to all participants."""
-    return partial(_masked_one_run, kind)
-
-
-def _masked_one_run(kind: Canaries, setting: Setting) -> Finding:
     auditor = setting.auditor()
     heads = coins(setting.effort.masked_canaries, source=auditor.fork("coins"))
     plan = Plan.from_json(
         kind.plan(len(heads)).to_json()
         | {"masking": "secagg", "participants": PARTICIPANTS, "noise_from": "devices"}
     )
-    # Seeded always: the auditor has to know what the corrupt participants drew.
+    # Always seeded: the auditor has to know what the corrupt participants drew.
     transport = MaskedWithCorrupt(canary_population(heads, kind), auditor.fork("cohort"))
     release = run_rounds(plan, transport, ledger=Ledger(), source=auditor.fork("server"))
     values = release.histogram - np.ldexp(transport.known[Round.RELEASE].astype(np.float64), -plan.grid_bits)
@@ -109,24 +104,19 @@ def _masked_one_run(kind: Canaries, setting: Setting) -> Finding:
 
 
 def shares_in_two_worlds(setting: Setting) -> Finding:
-    """Both rounds with Laplace noise from devices, run after run, as corrupt participants see them."""
+    """Both rounds with Laplace noise from devices, as the corrupt participants see them."""
     plan = _few_participants(mechanism="laplace", epsilon=0.1, epsilon_select=2.0)
     without, with_user, claim = _two_worlds(plan, setting, setting.effort.slow_runs)
     flat = np.zeros(len(without))
     return judge_events(setting, (flat, without), (flat, with_user), claim)
 
 
-def guessed_shares(delta_select: float, delta: float) -> Callable[[Setting], Finding]:
-    """The same with Gaussian noise, of which the round with the large delta tells most."""
-    return partial(_guessed_shares, delta_select, delta)
-
-
-def _guessed_shares(delta_select: float, delta: float, setting: Setting) -> Finding:
+def guessed_shares(delta_select: float, delta: float, setting: Setting) -> Finding:
+    """The same with Gaussian noise, where the round with the large delta reveals most."""
     plan = _few_participants(
         mechanism="gaussian", epsilon=0.05, epsilon_select=0.05, delta=delta, delta_select=delta_select
     )
-    runs = 2 * setting.effort.slow_runs
-    without, with_user, claim = _two_worlds(plan, setting, runs)
+    without, with_user, claim = _two_worlds(plan, setting, 2 * setting.effort.slow_runs)
     return judge_guesses(setting, without, with_user, claim)
 
 
@@ -148,7 +138,7 @@ def _few_participants(**settings: Any) -> Plan:
 
 
 def _two_worlds(plan: Plan, setting: Setting, runs: int) -> tuple[Floats, Floats, Cost]:
-    """The evidence of each run without the user and with, and what the ledger claims."""
+    """The evidence of each run without the user and with, and the ledger's claim."""
     source = setting.mechanism()
     others: list[User] = [[(1, 5)] for _ in range(_OTHERS)]
     replays = [

@@ -1,4 +1,4 @@
-"""What a check is, how much it draws, and what it found."""
+"""A check of the audit: how much it draws, where its randomness comes from, and its finding."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 
@@ -16,9 +17,9 @@ class Effort:
     Args:
         canaries: coins of a check that needs one run.
         runs: end-to-end runs in each of two worlds, for cheap mechanisms.
-        slow_runs: for those that take milliseconds each.
-        gaussian_runs: for the Gaussian mechanism, where only many runs see a small error.
-        masked_canaries: coins of a check whose run is masked.
+        slow_runs: the same for mechanisms that take milliseconds per run.
+        gaussian_runs: the same for the Gaussian mechanism, where only many runs show a small error.
+        masked_canaries: coins of a check whose one run is masked.
     """
 
     canaries: int
@@ -28,7 +29,7 @@ class Effort:
     masked_canaries: int
 
     def scaled(self, factor: float) -> Effort:
-        """So many times as much of everything."""
+        """The effort times a factor, with at least 40 of everything."""
         return Effort(**{name: max(int(count * factor), 40) for name, count in asdict(self).items()})
 
 
@@ -40,12 +41,12 @@ DEEP = Effort(
 
 @dataclass(frozen=True)
 class Setting:
-    """What a check gets: its effort, its share of the false alarm level, and where its draws come from.
+    """The effort of a check, its share of the false alarm level, and its sources of randomness.
 
     Args:
         effort: how much to draw.
         alpha: the probability with which the check may fail for a mechanism that keeps its promise.
-        seed: None for the operating system's generator in the mechanisms, as a deployment has it.
+        seed: None lets the mechanisms draw from the operating system, as in a deployment.
         name: of the check, so that no two share draws.
     """
 
@@ -59,7 +60,7 @@ class Setting:
         return SystemSource() if self.seed is None else SeededSource(self.seed).fork(self.name, "mechanism")
 
     def auditor(self) -> SeededSource:
-        """The auditor's own coins: repeatable inside a check, since some are needed twice."""
+        """The auditor's own coins: repeatable within a check, because some are needed twice."""
         seed = SystemSource().words(1).item() if self.seed is None else self.seed
         return SeededSource(seed).fork(self.name, "auditor")
 
@@ -70,12 +71,12 @@ class Finding:
 
     Args:
         name: of the check.
-        passed: whether what was seen can be squared with what is claimed.
-        claimed: epsilon as the ledger has it; None for a check that is exact.
-        delta: as the ledger has it.
+        passed: True if the observations are consistent with the claim.
+        claimed: epsilon according to the ledger; None for an exact check.
+        delta: according to the ledger.
         observed: the lower confidence bound of epsilon at that delta.
         detail: what was counted, in a few words.
-        seconds: how long it took.
+        seconds: the duration.
     """
 
     name: str
@@ -87,25 +88,28 @@ class Finding:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """By name."""
+        """All fields by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named check. It knows nothing of what may be wrong."""
+    """A named check. It does not know which bug may be there."""
 
     name: str
     run: Callable[[Setting], Finding]
 
 
-def compared(name: str, *, claimed: float, delta: float, observed: float, detail: str) -> Finding:
-    """A finding that passes while the bound does not exceed the claim."""
-    return Finding(
-        name=name, passed=observed <= claimed, claimed=claimed, delta=delta, observed=observed, detail=detail
-    )
+def compared(setting: Setting, claim: Cost, bound: float, detail: str) -> Finding:
+    """A finding that passes if the lower bound of epsilon does not exceed the claim."""
+    return Finding(setting.name, bound <= claim.epsilon, claim.epsilon, claim.delta, bound, detail)
 
 
-def exact(name: str, *, passed: bool, detail: str) -> Finding:
-    """A finding of a check that draws no conclusions from chance."""
-    return Finding(name=name, passed=passed, claimed=None, delta=None, observed=None, detail=detail)
+def exact(setting: Setting, *, passed: bool, detail: str) -> Finding:
+    """The finding of a check that does not depend on chance."""
+    return Finding(setting.name, passed, None, None, None, detail)
+
+
+def none_wrong(setting: Setting, wrong: int, cases: int, what: str) -> Finding:
+    """The finding of an exact check that passes if none of its cases is wrong; `what` says what was counted."""
+    return exact(setting, passed=wrong == 0, detail=f"{wrong:,} of {cases:,} {what}")

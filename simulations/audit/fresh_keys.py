@@ -1,23 +1,21 @@
-"""Audits of which keys an open domain shows: keys that one user alone holds, against delta.
+"""Audits of the keys that an open domain shows: keys that one user alone holds, against delta.
 
 Without the user none of these keys can be shown, so the chance that any is shown is at most delta. The worst users have
-one key with the whole bound, or as many keys as the bound; the third has many more, of which clipping keeps few.
+one key with the whole bound, or as many keys as the bound; a third has many more, of which clipping keeps few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Crafted, Replay, User, claim_of, crafted, release_of
+from fedhist.simulations.audit.worlds import Replay, User, claim_of, crafted, release_of
 
 BOUND = 5
 DELTA = 0.05
@@ -29,12 +27,9 @@ USERS: dict[str, User] = {
 _COMMON, _HOLDERS = "common", 12
 
 
-def fresh_keys(release: str, user: str, neighbours: Neighbours) -> Callable[[Setting], Finding]:
-    """The check of one way to release and one kind of user."""
-    return partial(_check, release, USERS[user], neighbours)
-
-
-def _check(release: str, user: User, neighbours: Neighbours, setting: Setting) -> Finding:
+def fresh_keys(release: str, user_kind: str, neighbours: Neighbours, setting: Setting) -> Finding:
+    """Whether a key of the user's own is shown in some release, for one kind of user of USERS."""
+    user = USERS[user_kind]
     plan = Plan(
         users=_HOLDERS + 1,
         domain="open",
@@ -51,17 +46,15 @@ def _check(release: str, user: User, neighbours: Neighbours, setting: Setting) -
     others: list[User] = [[(0, BOUND)]] * _HOLDERS
     # Under replacement the user had the common key before.
     before: User = [(0, BOUND)] if neighbours is Neighbours.REPLACE else []
-    source = setting.mechanism()
-    runs = setting.effort.runs
+    source, runs = setting.mechanism(), setting.effort.runs
     with_user, claim = _shown(plan, crafted([*others, user], size, labels), runs, source.fork("with"))
     without, _ = _shown(plan, crafted([*others, before], 1, [_COMMON]), runs, source.fork("without"))
     bound = event_epsilon(with_user, runs, without, runs, delta=claim.delta, alpha=setting.alpha)
-    detail = f"fresh keys in {with_user:,} and {without:,} of {runs:,} runs"
-    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+    return compared(setting, claim, bound, f"fresh keys in {with_user:,} and {without:,} of {runs:,} runs")
 
 
-def _shown(plan: Plan, population: Crafted, runs: int, source: Source) -> tuple[int, Cost]:
-    """In how many runs a key other than the common one is released, and what the ledger claims."""
+def _shown(plan: Plan, population: SparsePopulation, runs: int, source: Source) -> tuple[int, Cost]:
+    """The number of runs that release a key other than the common one, and the ledger's claim."""
     transport = Replay(population, source.fork("cohort"))
     hits, claim = 0, Cost(0.0, 0.0)
     for number in range(runs):

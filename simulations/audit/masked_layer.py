@@ -1,13 +1,14 @@
-"""Audits of the masks: no secret and no keystream comes twice, sums near the limit are exact, nobody counts twice.
+"""Audits of the masks: no secret or keystream is reused, sums near the limit are exact, nobody is counted twice.
 
-What masks promise rests on assumptions that no number of runs can test. These checks look for the mistakes that would
-void the promise whatever the assumptions: keystream that is used again, arithmetic that wraps, a value added twice.
+The promise of masks rests on assumptions that no number of runs can test. These checks look for mistakes that would
+break the promise under any assumptions: reused keystream, arithmetic that wraps around, a value that is added twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,25 +23,24 @@ from fedhist.protocol.masking.server_stage import Messages
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import MASKED_STAGES, Envelope, new_run_name
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.selection import Selection
-from fedhist.server.steps import release_request, select_request
-from fedhist.simulations.audit.findings import Check, Finding, Setting, exact
-from fedhist.simulations.audit.worlds import crafted
+from fedhist.server.steps import release_request
+from fedhist.simulations.audit.findings import Check, Finding, Setting, exact, none_wrong
+from fedhist.simulations.audit.worlds import crafted, requests_of
 from fedhist.simulations.engines.masked_cohort import LocalDevices
 from fedhist.simulations.engines.masked_in_process import masked_round
 
 DEVICES = 6
 _STAGES = [stage for stage in MASKED_STAGES if stage != "confirming"]
 _CONSTANT = 1 << 40
-"""Makes values wide, so that masks have 64 bits and equal words can't be a coincidence."""
+"""Makes values wide: masks then have 64 bits, and equal words are no coincidence."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What an auditor keeps of one masked sum: every device's secrets and masked vector, and the sum."""
+    """What an auditor records of one masked sum: every device's secrets and masked vector, and the sum."""
 
     states: Sequence[Advertised] = field(repr=False)
     masked: Sequence[Integers] = field(repr=False)
@@ -61,8 +61,8 @@ def run_session(
         terms: of the session.
         vectors: what each device adds.
         source_of: each device's randomness; number -1 is the server.
-        twice: a device and a stage: its message of that stage reaches the server twice.
-        sends: what a device makes of its message of a stage before it leaves.
+        twice: a device and a stage whose message reaches the server twice.
+        sends: changes a device's message of a stage before it is sent.
     """
     sources = [source_of(device) for device in range(len(vectors))]
     devices = LocalDevices(
@@ -85,44 +85,33 @@ def run_session(
     return Session(states, masked, result)
 
 
-def _plan() -> Plan:
-    return Plan(
-        users=DEVICES,
-        items=64,
-        candidates=16,
-        masking="secagg",
-        participants=DEVICES,
-        corrupt_share=0.0,
-        dropout_share=0.2,
-    )
+_POWERS = [np.full(8, 10**power, dtype=np.int64) for power in range(DEVICES)]
+"""One vector per device; their sum shows which devices are in it, and how often."""
+
+
+def _terms(number: int, device: int) -> MaskingTerms:
+    """The terms of a small session of its own."""
+    session = bytes([number, device] * 16)
+    return MaskingTerms(session=session, length=8, width=64, corrupt_share=0.0, dropout_share=0.2)
 
 
 def _two_rounds(setting: Setting, *, repeat: bool) -> list[tuple[Session, list[Integers]]]:
-    """The sessions of both rounds of one run, and what the devices put in.
+    """The sessions of both rounds of one run, and the devices' inputs.
 
-    With `repeat` every device starts both rounds from the same random state, as one that was restored from a copy.
+    With `repeat` every device starts both rounds from the same random state, like a device restored from a copy.
     """
-    plan, auditor = _plan(), setting.auditor()
-    requests: list[Request] = [
-        select_request(plan),
-        release_request(plan, Selection(plan.at_steps(1 << plan.grid_bits)), source=auditor),
-    ]
+    auditor = setting.auditor()
+    plan = Plan(
+        users=DEVICES, items=64, candidates=16, masking="secagg", participants=DEVICES, corrupt_share=0.0,
+        dropout_share=0.2,
+    )  # fmt: skip
     run = new_run_name(source=auditor.fork("run"))
     sessions = []
-    for number, request in enumerate(requests):
-        terms = terms_of(Envelope(run=run, request=request))
-        wide = MaskingTerms(
-            session=terms.session,
-            length=64,
-            width=64,
-            corrupt_share=0.0,
-            dropout_share=0.2,
-            minimum_survivors=2,
-        )
+    for number, request in enumerate(requests_of(plan)):
+        wide = replace(terms_of(Envelope(run=run, request=request)), length=64, width=64)
         vectors = [
             np.full(64, _CONSTANT * (device + 1) + number, dtype=np.int64) for device in range(DEVICES)
         ]
-        # One stream for both rounds, so that a device that draws afresh gets fresh draws.
         streams = {
             device: auditor.fork("device", device, 0 if repeat else number) for device in range(-1, DEVICES)
         }
@@ -137,15 +126,13 @@ def fresh_secrets(setting: Setting) -> Finding:
         for state in session.states:
             secrets += [state.seed, state.mask_pair.secret, state.box_pair.secret]
     again = len(secrets) - len(set(secrets))
-    return exact(
-        setting.name, passed=again == 0, detail=f"{again} of {len(secrets)} secrets of two rounds repeated"
-    )
+    return none_wrong(setting, again, len(secrets), "secrets of two rounds repeated")
 
 
 def fresh_keystream(setting: Setting) -> Finding:
     """The masks of two rounds have no word in common, even if a device's random state was the same in both.
 
-    What is compared is what the server can compute: masked vectors, and the same less the (here known) inputs.
+    The masks are the masked vectors, which the server sees, less the inputs, which are known here.
     """
     repeated = words = 0
     for repeat in (False, True):
@@ -157,72 +144,61 @@ def fresh_keystream(setting: Setting) -> Finding:
         flat = [word for mask in masks for word in mask]
         words += len(flat)
         repeated += len(flat) - len(set(flat))
-    return exact(setting.name, passed=repeated == 0, detail=f"{repeated} of {words} words of masks repeated")
+    return none_wrong(setting, repeated, words, "words of masks repeated")
 
 
 def counted_once(setting: Setting) -> Finding:
     """A device whose message of some stage arrives twice is in the sum once, or nothing is released.
 
-    Sessions without a repeat must succeed, and some with one, or nothing would have been looked at.
+    Sessions without a repeat must succeed, and so must some with one, or nothing would have been compared.
     """
     wrong = cases = compared = 0
     for number, stage in enumerate(_STAGES):
         for device in range(DEVICES):
-            auditor = setting.auditor().fork("twice", number, device)
-            terms = MaskingTerms(
-                session=bytes([number, device] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
-            )
-            vectors = [np.full(8, 10**power, dtype=np.int64) for power in range(DEVICES)]
+            auditor, terms = setting.auditor().fork("twice", number, device), _terms(number, device)
             cases += 1
-            plain = run_session(terms, vectors, source_of=auditor.fork("plain").fork).result
+            plain = run_session(terms, _POWERS, source_of=auditor.fork("plain").fork).result
             wrong += len(plain.included) != DEVICES
             try:
-                result = run_session(terms, vectors, source_of=auditor.fork, twice=(device, stage)).result
+                result = run_session(terms, _POWERS, source_of=auditor.fork, twice=(device, stage)).result
             except FedhistError:
                 continue
             compared += 1
-            expected = np.sum([vectors[included] for included in result.included], axis=0)
+            expected = np.sum([_POWERS[included] for included in result.included], axis=0)
             wrong += not np.array_equal(result.values, expected)
     return exact(
-        setting.name,
+        setting,
         passed=wrong == 0 and compared > 0,
         detail=f"{wrong} of {compared} sums with a repeated answer wrong, {cases - compared} refused",
     )
 
 
 def bad_boxes(setting: Setting) -> Finding:
-    """One device that sends garbage boxes, or complains of everybody's, is left out by name, and nobody else is."""
+    """One device that sends garbage boxes, or complains about everybody's, is left out by name, and nobody else is."""
     wrong = cases = 0
     for bad in range(DEVICES):
         for number, stage in enumerate(("sharing", "checking"), start=1):
-            terms = MaskingTerms(
-                session=bytes([number, bad] * 16), length=8, width=64, corrupt_share=0.0, dropout_share=0.2
-            )
-
-            def sends(device: int, at: str, message: bytes, *, liar: tuple[int, str] = (bad, stage),
-                      terms: MaskingTerms = terms) -> bytes:  # fmt: skip
-                return _spoilt(message, at, device, terms) if (device, at) == liar else message
-
-            vectors = [np.full(8, 10**power, dtype=np.int64) for power in range(DEVICES)]
+            terms = _terms(number, bad)
             cases += 1
             try:
                 source = setting.auditor().fork("bad", number, bad)
-                result = run_session(terms, vectors, source_of=source.fork, sends=sends).result
+                result = run_session(
+                    terms, _POWERS, source_of=source.fork, sends=partial(_spoilt, (bad, stage), terms)
+                ).result
             except FedhistError:
                 wrong += 1
                 continue
             others = [other for other in range(DEVICES) if other != bad]
             named = [device for ids in result.left_out.values() for device in ids]
             right = list(result.included) == others and named == [bad]
-            wrong += not (right and np.array_equal(result.values, sum(vectors[n] for n in others)))
-    return exact(
-        setting.name,
-        passed=wrong == 0,
-        detail=f"{wrong} of {cases} sums with one bad device stopped or wrong",
-    )
+            wrong += not (right and np.array_equal(result.values, sum(_POWERS[n] for n in others)))
+    return none_wrong(setting, wrong, cases, "sums with one bad device stopped or wrong")
 
 
-def _spoilt(message: bytes, stage: str, device: int, terms: MaskingTerms) -> bytes:
+def _spoilt(liar: tuple[int, str], terms: MaskingTerms, device: int, stage: str, message: bytes) -> bytes:
+    """The message, made bad if it is the liar's: a device and a stage."""
+    if (device, stage) != liar:
+        return message
     if stage == "sharing":
         boxes = wire.decode_boxes(message, wire.Kind.SHARES, terms)
         return wire.encode_boxes(
@@ -233,7 +209,7 @@ def _spoilt(message: bytes, stage: str, device: int, terms: MaskingTerms) -> byt
 
 
 def sums_at_the_limit(setting: Setting) -> Finding:
-    """Sums just below and above what 32 bits hold, and near 2^63, come out exactly."""
+    """Sums just below and above the limit of 32 bits, and near 2^63, are exact."""
     wrong, cases = 0, 0
     for users in (2097, 2098, 4193, 4194, 4195):
         # A bound of 1,000 counts of 1,024 steps: 2,097 users stay below 2^31 steps and 2,098 do not.
@@ -263,7 +239,7 @@ def sums_at_the_limit(setting: Setting) -> Finding:
         except FedhistError:
             wrong += 1
         cases += 1
-    return exact(setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} largest sums wrong")
+    return none_wrong(setting, wrong, cases, "largest sums wrong")
 
 
 def _signed(sums: Integers, width: int) -> Integers:

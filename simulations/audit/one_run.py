@@ -6,11 +6,11 @@ cells to its second. Every canary holds more than the bound, so that clipping ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Flags, Floats, Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
@@ -18,23 +18,23 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.simulations.audit.bounds import one_run_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Crafted, Replay, claim_of, release_of
+from fedhist.simulations.audit.worlds import Replay, claim_of, release_of
 
 _OVER = 3
-"""A canary holds so many times the bound."""
+"""What a canary holds, as a multiple of the bound."""
 THRESHOLD = 4.0
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """Who the canaries are and how the guesses are made.
+    """The canaries, and which of their coins are guessed.
 
     Args:
         mechanism: of the release.
         neighbours: a canary comes and goes, or moves between two places.
-        cells: how many cells a canary is spread over.
+        cells: the number of cells that a canary is spread over.
         epsilon, delta: of the release.
-        guessed: which share of the coins is guessed: those that the release says most about.
+        guessed: the share of the coins that is guessed: those for which the release is the strongest evidence.
     """
 
     mechanism: str
@@ -46,11 +46,11 @@ class Canaries:
 
     @property
     def places(self) -> int:
-        """How many places a canary may be in."""
+        """The number of places in which a canary may be."""
         return 2 if self.neighbours is Neighbours.REPLACE else 1
 
     def plan(self, canaries: int) -> Plan:
-        """For so many canaries."""
+        """The plan for this number of canaries."""
         return Plan(
             users=canaries,
             items=canaries * self.cells * self.places,
@@ -70,7 +70,7 @@ def coins(count: int, *, source: Source) -> Flags:
     return flags
 
 
-def canary_population(heads: Flags, kind: Canaries) -> Crafted:
+def canary_population(heads: Flags, kind: Canaries) -> SparsePopulation:
     """Canary i owns `cells * places` consecutive items; heads puts it into the first of its places."""
     held = heads if kind.places == 1 else np.ones(len(heads), dtype=bool)
     first = np.arange(len(heads)) * kind.cells * kind.places
@@ -80,11 +80,11 @@ def canary_population(heads: Flags, kind: Canaries) -> Crafted:
     counts = np.full(len(items), int(_OVER * THRESHOLD))
     offsets = np.concatenate([[0], np.cumsum(np.where(held, kind.cells, 0))])
     size = len(heads) * kind.cells * kind.places
-    return Crafted(Histograms(offsets=offsets, items=items, counts=counts, domain_size=size))
+    return SparsePopulation(Histograms(offsets=offsets, items=items, counts=counts, domain_size=size))
 
 
 def coin_scores(values: Floats, kind: Canaries, deviation: float) -> Floats:
-    """How much the release speaks for heads, canary by canary: the log-likelihood ratio if the noise is as claimed."""
+    """The evidence for heads, canary by canary: the log-likelihood ratio if the noise is as claimed."""
     table = values.reshape(-1, kind.places, kind.cells)
     if kind.mechanism == "gaussian":
         shift = THRESHOLD / np.sqrt(kind.cells)
@@ -108,9 +108,9 @@ def judge(
         setting: the check's name and level.
         heads: the coins.
         scores: evidence for heads.
-        known: canaries that the auditor knows took part; of the others no coin is guessed.
-        guessed: which share of the coins to guess.
-        claim: by the ledger.
+        known: the canaries that the auditor knows to have taken part; the coins of the others are not guessed.
+        guessed: the share of the coins to guess.
+        claim: the ledger's.
     """
     usable = np.flatnonzero(known)
     guesses = int(guessed * len(usable))
@@ -118,19 +118,15 @@ def judge(
     correct = int(((scores[strongest] > 0) == heads[strongest]).sum())
     bound = one_run_epsilon(len(usable), guesses, correct, delta=claim.delta, alpha=setting.alpha)
     detail = f"{correct:,} of {guesses:,} guesses right, {len(usable):,} canaries"
-    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+    return compared(setting, claim, bound, detail)
 
 
-def one_run(kind: Canaries) -> Callable[[Setting], Finding]:
+def one_run(kind: Canaries, setting: Setting) -> Finding:
     """The check of one run with these canaries."""
-
-    def check(setting: Setting) -> Finding:
-        heads = coins(setting.effort.canaries, source=setting.auditor().fork("coins"))
-        plan = kind.plan(len(heads))
-        transport = Replay(canary_population(heads, kind), setting.mechanism().fork("devices"))
-        release = release_of(plan, transport, source=setting.mechanism())
-        scores = coin_scores(release.histogram, kind, release.standard_error)
-        everybody = np.ones(len(heads), dtype=bool)
-        return judge(setting, heads, scores, known=everybody, guessed=kind.guessed, claim=claim_of(release))
-
-    return check
+    heads = coins(setting.effort.canaries, source=setting.auditor().fork("coins"))
+    plan = kind.plan(len(heads))
+    transport = Replay(canary_population(heads, kind), setting.mechanism().fork("devices"))
+    release = release_of(plan, transport, source=setting.mechanism())
+    scores = coin_scores(release.histogram, kind, release.standard_error)
+    everybody = np.ones(len(heads), dtype=bool)
+    return judge(setting, heads, scores, known=everybody, guessed=kind.guessed, claim=claim_of(release))

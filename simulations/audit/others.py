@@ -1,14 +1,14 @@
-"""Audits of what the others hold and of what they send: no user's part may hang on either.
+"""Audits of what the others hold and of what they send: no user's privacy may depend on either.
 
-Participants that *hold* anything follow the protocol with data of their choice. Participants that *send* anything add
-any residues to a masked sum, which the server can't look into: numbers at the edge of the wrap, of a score's target and
-of a bound, so that one honest user more or less carries the sum over it. Selectors that draw by score are looked at
-exactly, by how far one user moves their scores; noise is looked at in two worlds.
+Participants who *hold* anything follow the protocol with data of their choice. Participants who *send* anything add any
+residues to a masked sum, which the server can't check: numbers at the edge of the wrap, of a score's target and of a
+bound, so that one honest user more or less carries the sum over the edge. Selectors that draw by score are checked
+exactly, by how far one user moves their scores; noise is checked in two worlds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
@@ -40,10 +41,12 @@ from fedhist.simulations.engines.in_process import exact_total
 MASKED: dict[str, Any] = {
     "masking": "secagg", "participants": 3, "corrupt_share": 0.0, "dropout_share": 0.0,
 }  # fmt: skip
+_ALL = Cost(1.0, 0.0)
+"""All of epsilon', which is the unit here."""
 _ITEMS = 3
 _CASES = 100
 _COUNTS = (1, 2, 3, 7, 8, 9, 40, 2**31 - 1)
-"""Of one user and item: small, at a bound, beyond every bound, the largest there may be."""
+"""Counts of one item of one user: small, at a bound, beyond every bound, the largest allowed."""
 _MODES: tuple[dict[str, Any], ...] = (
     {"mechanism": "gaussian", "items": _ITEMS},
     {"mechanism": "laplace", "items": _ITEMS},
@@ -70,24 +73,23 @@ def scored_plans(*, masked: bool) -> Iterator[Plan]:
 
 
 def scores_move(setting: Setting, *, masked: bool, sent: bool) -> Finding:
-    """For every selector that draws by score, how much of epsilon' one user can use up by moving the scores.
+    """For every selector that draws by score, the share of epsilon' that one user uses up by moving the scores.
 
     Args:
         setting: of the check.
-        masked: whether the plans mask.
-        sent: whether the others send anything; else they hold anything.
+        masked: True for plans with masks.
+        sent: True if the others send anything, False if they hold anything.
     """
     source, worst, cases = setting.auditor(), 0.0, 0
     for number, plan in enumerate(scored_plans(masked=masked)):
         for case in range(_CASES):
             worst = max(worst, _moved(plan, sent=sent, source=source.fork(number, case)))
             cases += 1
-    detail = f"largest move of the scores in {cases:,} cases"
-    return compared(setting.name, claimed=1.0, delta=0.0, observed=worst, detail=detail)
+    return compared(setting, _ALL, worst, f"largest move of the scores in {cases:,} cases")
 
 
 def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
-    """The largest loss of one choice between two neighbours, in units of epsilon'."""
+    """The privacy loss between two neighbours, in units of epsilon'."""
     request, selector = select_request(plan), selector_for(plan)
     assert isinstance(selector, ScoringSelector)  # noqa: S101 - `scored_plans` has no others
     others = [_user(source.fork("other", number)) for number in range(plan.users - 1)]
@@ -105,7 +107,7 @@ def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
 
 
 def _choices(selector: ScoringSelector, plan: Plan, statistic: Statistic) -> list[WeightedChoice]:
-    """All that is drawn by score: one choice, or one for each item."""
+    """The choices that are drawn by score: one, or one for each item."""
     if plan.per_item:
         assert isinstance(selector, Quantile)  # noqa: S101 - the one selector that has a bound for each item
         return selector.item_choices(plan, statistic)
@@ -125,7 +127,7 @@ def _user(source: Source) -> User:
 
 
 def edge_sums(request: Request, source: Source) -> Integers:
-    """What liars make of round 1: sums near 0, half of the circle and what selectors aim at, give or take one user."""
+    """The sums of round 1 that liars aim at: near 0, half of the circle or a selector's target, give or take a user."""
     plan, length = request.plan, request.measurement.shape.length
     half = 1 << (request.measurement.masked_width - 1)
     aims, offsets = [0, half], [0, 1]
@@ -142,7 +144,7 @@ def edge_sums(request: Request, source: Source) -> Integers:
         for a, o, s in zip(aim.tolist(), offset.tolist(), sign.tolist(), strict=True)
     ]
     sums = np.array([number % 2**64 for number in wanted], dtype=np.uint64).view(np.int64)
-    # Of a closed domain running sums are read: half of the time these are at the edge, else what is sent is.
+    # A closed domain reads running sums: half of the time these are at the edge, else the vector itself is.
     running = not plan.is_open and source.words(1).item() % 2 == 0
     return sums - np.append(sums[1:], 0) if running else sums
 
@@ -163,7 +165,7 @@ def lied_release(mechanism: str, **settings: Any) -> Worlds:
 
     def value(release: Release) -> float:
         items = release.item_release
-        # What is carried over the edge is the smallest number there is.
+        # A value that is carried over the edge becomes the smallest number.
         return -float((release.histogram if items is None else items.clipped)[0])
 
     return replace(closed_worlds(plan, [(0, HUGE)], [[], []]), evidence=value, lie=lie)
@@ -190,7 +192,7 @@ def lied_steps(selector: str) -> Worlds:
 
 
 def many_buckets(setting: Setting) -> Finding:
-    """Liars fill a million buckets up to the edge of 64 bits but for one count, and the user has that count."""
+    """Liars fill a million buckets up to one count below the edge of 64 bits, and the user has that count."""
     worst = 0.0
     for selector in ("exponential-v", "exponential-sharp"):
         plan = Plan(
@@ -209,12 +211,12 @@ def many_buckets(setting: Setting) -> Finding:
             total = Total(plan.users, sums.reshape(-1), width=request.measurement.masked_width)
             choices.append(scoring.choice(plan, read_statistic(plan, total)))
         worst = max(worst, _loss(choices[1], choices[0]) / plan.epsilon_select)
-    return compared(setting.name, claimed=1.0, delta=0.0, observed=worst, detail="largest move of the scores")
+    return compared(setting, _ALL, worst, "largest move of the scores")
 
 
-def _few(setting: Setting) -> int:
-    """An edge that can be read off shows in few runs."""
-    return setting.effort.slow_runs // 2
+def _in_worlds(make: Callable[..., Worlds], *arguments: Any, **settings: Any) -> Callable[[Setting], Finding]:
+    """A check in two worlds; a crossed edge shows in few runs."""
+    return partial(two_worlds, partial(make, *arguments, **settings), lambda effort: effort.slow_runs // 2)
 
 
 CHECKS = (
@@ -222,15 +224,9 @@ CHECKS = (
     Check("others hold anything, masked scores", partial(scores_move, masked=True, sent=False)),
     Check("others send anything, masked scores", partial(scores_move, masked=True, sent=True)),
     Check("others send anything, many buckets", many_buckets),
-    Check(
-        "others send anything, gaussian",
-        two_worlds(partial(lied_release, "gaussian", epsilon=1.0, delta=0.02), _few),
-    ),
-    Check("others send anything, laplace", two_worlds(partial(lied_release, "laplace", epsilon=1.0), _few)),
-    Check(
-        "others send anything, items",
-        two_worlds(partial(lied_release, "laplace", epsilon=1.0, debias="poisson"), _few),
-    ),
-    Check("others send anything, dpsgd", two_worlds(partial(lied_steps, "dpsgd"), _few)),
-    Check("others send anything, m-quantile", two_worlds(partial(lied_steps, "m-quantile"), _few)),
+    Check("others send anything, gaussian", _in_worlds(lied_release, "gaussian", epsilon=1.0, delta=0.02)),
+    Check("others send anything, laplace", _in_worlds(lied_release, "laplace", epsilon=1.0)),
+    Check("others send anything, items", _in_worlds(lied_release, "laplace", epsilon=1.0, debias="poisson")),
+    Check("others send anything, dpsgd", _in_worlds(lied_steps, "dpsgd")),
+    Check("others send anything, m-quantile", _in_worlds(lied_steps, "m-quantile")),
 )

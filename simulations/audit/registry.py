@@ -1,4 +1,4 @@
-"""All checks, and the one function that runs them."""
+"""All checks, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from time import perf_counter
 
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -22,7 +23,7 @@ from fedhist.simulations.audit.two_worlds import Worlds, guessed_worlds, two_wor
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE
 LEVEL = 1e-3
-"""How often a whole audit of mechanisms that keep their promises may fail."""
+"""The probability with which a whole audit may fail although every mechanism keeps its promise."""
 
 _CANARIES = {
     "one run, laplace": Canaries("laplace", ADD, 1, 2.0, 0.0, 0.5),
@@ -52,53 +53,43 @@ _SLOW_SELECTORS: dict[str, Callable[[], Worlds]] = {
     "quantile, items, laplace": partial(selector_worlds.item_quantile, "laplace"),
     "quantile, items, gaussian": partial(selector_worlds.item_quantile, "gaussian"),
 }
-# An epsilon near 0 makes delta a distance in total variation, which guesses measure best.
+# With an epsilon near 0, delta is a distance in total variation, which guesses measure best.
 _GAUSSIAN = {"epsilon": 0.01, "delta": 0.49}
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Every check of the command, those that take longest first."""
+    """Every check of the command, the longest first."""
+    gaussian = partial(selector_worlds.fixed, "gaussian", **_GAUSSIAN)
+    replaced = partial(gaussian, neighbours="replace")
     checks = [
-        Check(
-            "two worlds, gaussian",
-            guessed_worlds(
-                partial(selector_worlds.fixed, "gaussian", **_GAUSSIAN),
-                lambda setting: setting.effort.gaussian_runs,
-            ),
-        ),
-        Check(
-            "two worlds, gaussian, replaced",
-            guessed_worlds(
-                partial(selector_worlds.fixed, "gaussian", **_GAUSSIAN, neighbours="replace"),
-                lambda setting: setting.effort.runs,
-            ),
-        ),
+        Check("two worlds, gaussian", partial(guessed_worlds, gaussian, attrgetter("gaussian_runs"))),
+        Check("two worlds, gaussian, replaced", partial(guessed_worlds, replaced, attrgetter("runs"))),
     ]
     checks += [
-        Check(f"two worlds, {name}", two_worlds(make, lambda setting: setting.effort.slow_runs))
+        Check(f"two worlds, {name}", partial(two_worlds, make, attrgetter("slow_runs")))
         for name, make in _SLOW_SELECTORS.items()
     ]
     checks += [
         Check("shares, two worlds, laplace", shares_in_two_worlds),
-        Check("shares, two worlds, gaussian, round 1", guessed_shares(0.45, 0.02)),
-        Check("shares, two worlds, gaussian, round 2", guessed_shares(0.02, 0.45)),
+        Check("shares, two worlds, gaussian, round 1", partial(guessed_shares, 0.45, 0.02)),
+        Check("shares, two worlds, gaussian, round 2", partial(guessed_shares, 0.02, 0.45)),
     ]
     checks += [
-        Check(f"two worlds, {name}", two_worlds(make, lambda setting: setting.effort.runs))
+        Check(f"two worlds, {name}", partial(two_worlds, make, attrgetter("runs")))
         for name, make in _SELECTORS.items()
     ]
     checks += [
-        Check(f"fresh keys, {release}, {user}", fresh_keys(release, user, ADD))
+        Check(f"fresh keys, {release}, {user}", partial(fresh_keys, release, user, ADD))
         for release in ("truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
         for user in USERS
         if user != "many keys" or release != "laplace-threshold-paper"
     ]
     checks += [
-        Check(f"fresh keys, {release}, replaced", fresh_keys(release, "one key", REPLACE))
+        Check(f"fresh keys, {release}, replaced", partial(fresh_keys, release, "one key", REPLACE))
         for release in ("truncated-laplace", "laplace-threshold")
     ]
-    checks += [Check(name, one_run(kind)) for name, kind in _CANARIES.items()]
-    checks += [Check(name, masked_one_run(kind)) for name, kind in _MASKED_CANARIES.items()]
+    checks += [Check(name, partial(one_run, kind)) for name, kind in _CANARIES.items()]
+    checks += [Check(name, partial(masked_one_run, kind)) for name, kind in _MASKED_CANARIES.items()]
     checks += [Check("lattice", lattice)]
     return (*checks, *masked_layer.CHECKS, *answers.CHECKS, *others.CHECKS, *tables.CHECKS)
 
@@ -108,9 +99,9 @@ class Audit:
     """The findings of one audit.
 
     Args:
-        level: how often an audit of mechanisms that keep their promises may fail.
+        level: the probability with which the audit may fail although every mechanism keeps its promise.
         findings: in the order of the checks.
-        seconds: of the whole.
+        seconds: the duration of the audit.
     """
 
     level: float
@@ -119,7 +110,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed."""
+        """True if every check passed."""
         return all(finding.passed for finding in self.findings)
 
 
@@ -137,9 +128,9 @@ def run_audit(
     Args:
         effort: how much each check draws.
         level: of the whole audit.
-        seed: makes the audit repeatable; None has the mechanisms draw from the operating system.
-        checks: some of `all_checks`; the level is shared between these then.
-        cores: processes; None for one a core.
+        seed: makes the audit repeatable; None lets the mechanisms draw from the operating system.
+        checks: the checks to run, which share the level; None stands for all.
+        cores: the number of processes; None stands for one per core.
         on_finding: called with each finding as it comes.
     """
     begin = perf_counter()
@@ -154,7 +145,7 @@ def run_audit(
 
 
 _waiting: list[tuple[Check, Setting]] = []
-"""What forked workers take their work from: a check holds functions, which can't be sent to a process."""
+"""The work of forked workers: a check holds functions, which can't be sent to a process."""
 
 
 def _findings(checks: Sequence[Check], settings: Sequence[Setting], cores: int) -> Iterator[Finding]:
@@ -165,7 +156,7 @@ def _findings(checks: Sequence[Check], settings: Sequence[Setting], cores: int) 
     _waiting[:] = work
     fork = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks beside other threads; a worker touches nothing that they might have locked.
+        # Python 3.12 warns about forks beside other threads; a worker uses nothing that they may have locked.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = fork.Pool(min(cores, len(work)), initializer=_leave_signals)
     with pool:
@@ -173,7 +164,7 @@ def _findings(checks: Sequence[Check], settings: Sequence[Setting], cores: int) 
 
 
 def _leave_signals() -> None:
-    """A worker ends when its parent says so, without a word; the parent hears the keyboard and tells the user."""
+    """A worker ignores the keyboard and ends silently when its parent ends it; the parent informs the user."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -183,10 +174,10 @@ def _run_number(number: int) -> Finding:
 
 
 def _run(check: Check, setting: Setting) -> Finding:
-    """A check that can't be finished has failed: what was audited raised an error where it should not."""
+    """Run a check. One that raises an error has failed: the audited code did not do its work."""
     begin = perf_counter()
     try:
         finding = check.run(setting)
-    except Exception as error:  # whatever it was, the mechanism did not do its work
-        finding = exact(check.name, passed=False, detail=f"ended with {type(error).__name__}: {error}")
-    return replace(finding, name=check.name, seconds=perf_counter() - begin)
+    except Exception as error:
+        finding = exact(setting, passed=False, detail=f"ended with {type(error).__name__}: {error}")
+    return replace(finding, seconds=perf_counter() - begin)

@@ -1,8 +1,8 @@
-"""For every selector the two worlds that a single user makes most different, at budgets large enough to be seen.
+"""For every selector the two worlds that one user makes most different, at budgets large enough to show it.
 
-Round 1 chooses between few candidates, mostly two: with the user the larger one looks better by as much as one user can
-make it, and the other users are chosen such that without the user it is rare. Nearly all of the budget is round 1's, so
-that an error there can't hide behind what round 2 may spend; round 2 has audits of its own.
+Round 1 chooses between few candidates, mostly two. The user makes the larger one look better by as much as one user
+can; the other users are chosen such that without the user it is rarely selected. Nearly all of the budget is round 1's,
+so that an error there can't hide behind the budget of round 2, which has audits of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SINGLES = 100
 _ODDS = -3.0
 """The logarithm of the odds for the larger candidate without the user."""
 _FAIRER_ODDS = -2.0
-"""Where no base measure is in the way, so that an error in the scores moves all of it."""
+"""The same where there is no base measure, so that an error in the scores moves all of the odds."""
 _BUDGETS: dict[str, Any] = {
     "epsilon": 0.1,
     "epsilon_select": 2.0,
@@ -41,7 +41,7 @@ _BUDGETS: dict[str, Any] = {
 
 
 def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
-    """The user is the last one; the cells are the user's own."""
+    """Worlds in which the user is the last one and has cells of their own."""
     size = plan.closed.items
     return Worlds(
         plan=plan,
@@ -74,7 +74,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
 
 
 def quantile() -> Worlds:
-    """The user raises the number of users above both candidates: nearer to the rank for the larger one only."""
+    """The user adds one to the number of users above both candidates, which is nearer to the rank for the larger."""
     probe = _closed("laplace", "quantile", 1, items=2)
     others = round(2 * target_rank(probe) + 2 * _FAIRER_ODDS / probe.epsilon_select)
     plan = _closed("laplace", "quantile", others, items=2)
@@ -82,7 +82,7 @@ def quantile() -> Worlds:
 
 
 def item_quantile(mechanism: str) -> Worlds:
-    """The same where every item has a bound of its own: a user with much of every item moves all of them."""
+    """The same where every item has its own bound: a user with much of every item moves all bounds."""
     items = 4
     probe = _closed(mechanism, "quantile", 1, items=items, debias="poisson")
     others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
@@ -97,25 +97,25 @@ def item_quantile(mechanism: str) -> Worlds:
 
 
 def _item_evidence(others: int, release: Release) -> float:
-    """Of a user who adds every item's bound, where the others hold so much of it.
+    """The evidence for a user who adds every item's bound, where each of the others holds _BETWEEN of every item.
 
-    The bounds speak, too, all in the same sense: each that is the larger candidate is evidence of about its share of
-    the budget of round 1.
+    The chosen bounds are evidence, too, all in the same direction: each that is the larger candidate counts with its
+    share of the budget of round 1.
     """
     items = release.item_release
     assert items is not None  # noqa: S101 - of a plan that clips items one by one
     values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
     shifts, deviations = items.thresholds, items.clipped_errors
     if release.plan.mechanism == "gaussian":
-        told = (shifts * values - shifts**2 / 2) / deviations**2
+        ratios = (shifts * values - shifts**2 / 2) / deviations**2
     else:
-        told = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
     chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
-    return float(told.sum() + chosen)
+    return float(ratios.sum() + chosen)
 
 
 def output_perturbation() -> Worlds:
-    """The minimiser lies between two candidates, where the user moves it by as much as one can."""
+    """The minimiser lies between two candidates, where the user moves it as far as one user can."""
     others = 30
     plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
     middle = (LOW + HIGH) / 2
@@ -124,7 +124,7 @@ def output_perturbation() -> Worlds:
 
 
 def gaussian_steps(selector: str) -> Worlds:
-    """As many as M are above every candidate: only with the user do noised answers pull the descent, all one way."""
+    """M users are above every candidate: only the user makes the noised answers pull the descent, all one way."""
     wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
     others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
     plan = _closed("gaussian", selector, others, **wide)
@@ -132,7 +132,7 @@ def gaussian_steps(selector: str) -> Worlds:
 
 
 def open_selector(selector: str, holders: int, singles: int) -> Worlds:
-    """A key that some hold eight times, and keys that others hold once, up to a hundred each.
+    """A key that some users hold eight times, and keys that others hold once, with up to a hundred holders each.
 
     At the larger candidate the first key is beyond the bar, and the user adds little to the error; at the smaller one
     the user loses nearly everything. The other keys favour the smaller candidate, whose bar is lower.
@@ -160,34 +160,34 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     )
 
 
+def _fixed_plan(mechanism: str, **settings: Any) -> Plan:
+    usual: dict[str, Any] = {
+        "users": 2,
+        "items": 2,
+        "selector": "fixed",
+        "threshold": LOW,
+        "max_threshold": HIGH,
+    }
+    return Plan(mechanism=mechanism, **(usual | settings))
+
+
 def fixed_items() -> Worlds:
     """Items clipped one by one at public bounds, and a user with much of every item."""
     items = 16
-    plan = Plan(
-        users=2,
-        items=items,
-        mechanism="laplace",
-        selector="fixed",
-        threshold=HIGH,
-        max_threshold=HIGH,
-        epsilon=2.0,
-        debias="poisson",
-    )
+    plan = _fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
     user = [(item, HUGE) for item in range(items)]
     return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:
     """No round 1: the mechanism of the release alone."""
-    plan = Plan(
-        users=2, items=2, mechanism=mechanism, selector="fixed", threshold=4.0, max_threshold=HIGH, **settings
-    )
+    plan = _fixed_plan(mechanism, **settings)
+    worlds = closed_worlds(plan, [(0, HUGE)], [[]])
     if plan.neighbours == "replace":
-        worlds = closed_worlds(plan, [(0, HUGE)], [[]])
         return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)
-    return closed_worlds(plan, [(0, HUGE)], [[]])
+    return worlds
 
 
 def _moved_evidence(release: Release) -> float:
-    """The user is in the first cell or in the second."""
+    """The evidence that the user is in the first cell and not in the second."""
     return closed_evidence([0])(release) - closed_evidence([1])(release)

@@ -1,6 +1,6 @@
-"""Audits of tables, which an open domain has under masks: whether a round fails must not tell what somebody holds.
+"""Audits of the tables of a masked open domain: whether a round fails must not reveal what a user holds.
 
-Others may hold names that were made to collide, and as many items as just fit.
+The others may hold names that were made to collide, and as many items as just fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fedhist.protocol.sketch.iblt import decode_table, encode_table
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.server.coordinator import Asking, Begin, Planned, advance, run_rounds
 from fedhist.simulations.audit.bounds import event_epsilon
-from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, exact
+from fedhist.simulations.audit.findings import Check, Finding, Setting, compared, none_wrong
 from fedhist.simulations.audit.others import MASKED
 
 _KEYS = 5
-"""C, and so the most items that one user has."""
+"""C, which is also the largest number of items of one user."""
 _CAPACITY = 12
 _RUNS, _TABLES = 100, 10
 
@@ -40,16 +40,16 @@ def _table_plan(capacity: int, **settings: Any) -> Plan:
 
 
 def full_table(setting: Setting) -> Finding:
-    """The others hold as many items as may just fit, and the user brings as many new ones as one user can.
+    """The others hold as many items as just fit, and the user adds as many new ones as one user can.
 
-    Whether the round fails is what is looked at.
+    The event is that the round fails.
     """
     plan = _table_plan(_CAPACITY)
     noise = fit_noise(plan, _KEYS)
     assert noise is not None  # noqa: S101 - three users may bring more items than fit
     held = _CAPACITY + noise.bar
     labels = [f"item {number}" for number in range(held + _KEYS)]
-    # Counts of one: clipping to C items a user would keep few of them, so the total is written down.
+    # The total is written down, because clipping every user to C items would keep too few of them.
     runs, source = setting.effort.runs, setting.mechanism()
     failed, claims = [], []
     for world, items in (("without", held), ("with", held + _KEYS)):
@@ -61,11 +61,11 @@ def full_table(setting: Setting) -> Finding:
     claim = claims[0]
     bound = event_epsilon(failed[1], runs, failed[0], runs, delta=claim.delta, alpha=setting.alpha)
     detail = f"the round failed in {failed[0]:,} and {failed[1]:,} of {runs:,} runs"
-    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+    return compared(setting, claim, bound, detail)
 
 
 def _ends_without_release(plan: Plan, total: Total, source: Source) -> tuple[bool, Cost]:
-    """Whether a run with this total in round 2 fails, and what the ledger has for it."""
+    """Whether a run with this total in round 2 fails, and its cost in the ledger."""
     ledger = Ledger()
     try:
         run_rounds(plan, _Given(total), ledger=ledger, source=source)
@@ -82,12 +82,12 @@ class _Given:
     simulated: bool = False
 
     def total(self, request: Request) -> Total:
-        """The answer, whatever is asked."""
+        """The answer to any request."""
         return self.answer
 
 
 def fresh_salts(setting: Setting) -> Finding:
-    """Every run places the items of its table anew, so that nobody can hold a name that was made to collide."""
+    """Every run draws a new salt for its table, so that nobody can choose names that collide."""
     plan, salts = _table_plan(_CAPACITY), []
     state = Planned(plan)
     for number in range(_RUNS):
@@ -97,11 +97,11 @@ def fresh_salts(setting: Setting) -> Finding:
         assert isinstance(asked.request.given, SaltedBound)  # noqa: S101 - a table is asked for
         salts.append(asked.request.given.salt)
     again = len(salts) - len(set(salts)) + sum(len(salt) != SALT_BYTES for salt in salts)
-    return exact(setting.name, passed=again == 0, detail=f"{again} of {len(salts)} salts repeated or short")
+    return none_wrong(setting, again, len(salts), "salts repeated or short")
 
 
 def tables_at_their_room(setting: Setting) -> Finding:
-    """Tables that hold as many items as they have room for come back item by item, whatever the salt."""
+    """Tables that are as full as allowed are decoded completely, whatever the salt."""
     wrong = cases = 0
     for capacity in (1, 2, 40, 6_000):
         plan = _table_plan(capacity, users=max(capacity, 3))
@@ -117,7 +117,7 @@ def tables_at_their_room(setting: Setting) -> Finding:
             except FedhistError:
                 wrong += 1
             cases += 1
-    return exact(setting.name, passed=wrong == 0, detail=f"{wrong} of {cases} full tables not read back")
+    return none_wrong(setting, wrong, cases, "full tables not read back")
 
 
 CHECKS = (

@@ -1,7 +1,7 @@
 """Audits of two worlds: many end-to-end runs with one user and without, and an event that tells them apart.
 
-Half of the runs teach the event, the other half count it (Clopper & Pearson). The released threshold is part of what is
-looked at, so round 1 is audited with round 2, against the total that the ledger claims.
+The event is learned on half of the runs and counted in the other half (Clopper & Pearson). The released threshold is
+part of the evidence, so round 1 is audited together with round 2, against the total that the ledger claims.
 """
 
 from __future__ import annotations
@@ -11,39 +11,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
-from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Crafted, Lie, Replay, claim_of, release_of
+from fedhist.simulations.audit.findings import Effort, Finding, Setting, compared
+from fedhist.simulations.audit.worlds import Lie, Replay, claim_of, release_of
 
 _THRESHOLD_BINS = 16
+Samples = tuple[Floats, Floats]
+"""The thresholds and the evidence of the runs in one world."""
+RunsOf = Callable[[Effort], int]
+"""The number of runs in each world."""
 
 
 @dataclass(frozen=True)
 class Worlds:
-    """A plan, the two populations, and what a release says about the user, its threshold aside.
+    """A plan, two populations, and the evidence of a release about the user, its threshold aside.
 
     Args:
-        plan: what is run; the number of users is the same in both worlds.
-        without: the user has nothing, or another histogram.
-        with_user: the user is there.
-        evidence: the log-likelihood ratio of the released values, if the noise is as claimed.
-        lie: what participants that do not follow the protocol add to the masked sums, in both worlds.
+        plan: the plan of every run; the number of users is the same in both worlds.
+        without: the population in which the user has nothing, or another histogram.
+        with_user: the population with the user.
+        evidence: the log-likelihood ratio of the released values if the noise is as claimed.
+        lie: what participants who do not follow the protocol add to the masked sums, in both worlds.
     """
 
     plan: Plan
-    without: Crafted
-    with_user: Crafted
+    without: SparsePopulation
+    with_user: SparsePopulation
     evidence: Callable[[Release], float]
     lie: Lie | None = None
 
 
 def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
-    """Of a user who alone holds these cells, in equal parts and more than the bound."""
+    """The evidence for a user who alone holds these cells, in equal parts and more than the bound."""
     places = np.array(cells)
 
     def evidence(release: Release) -> float:
@@ -60,7 +65,7 @@ def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
 
 
 def open_evidence(label: str, others: int) -> Callable[[Release], float]:
-    """Of a user who adds the bound to a key that so many others hold to the bound as well; 0 when it is not shown."""
+    """The evidence for a user who adds the bound to a key, as this number of others do; 0 if the key is not shown."""
 
     def evidence(release: Release) -> float:
         labels = list(release.labels or ())
@@ -73,8 +78,10 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
     return evidence
 
 
-def samples(worlds: Worlds, population: Crafted, runs: int, *, source: Source) -> tuple[Floats, Floats, Cost]:
-    """The thresholds and the evidence of so many runs in one world, and the largest claim of the first few."""
+def _samples(
+    worlds: Worlds, population: SparsePopulation, runs: int, *, source: Source
+) -> tuple[Samples, Cost]:
+    """The runs in one world, and the largest claim of the first few."""
     transport = Replay(population, source.fork("cohort"), worlds.lie)
     thresholds, evidence, claim = np.empty(runs), np.empty(runs), Cost(0.0, 0.0)
     for number in range(runs):
@@ -83,24 +90,32 @@ def samples(worlds: Worlds, population: Crafted, runs: int, *, source: Source) -
         if number < _THRESHOLD_BINS:
             cost = claim_of(release)
             claim = Cost(max(claim.epsilon, cost.epsilon), max(claim.delta, cost.delta))
-    return thresholds, evidence, claim
+    return (thresholds, evidence), claim
 
 
-def two_worlds(make: Callable[[], Worlds], runs_of: Callable[[Setting], int]) -> Callable[[Setting], Finding]:
+def _both_worlds(worlds: Worlds, runs_of: RunsOf, setting: Setting) -> tuple[Samples, Samples, Cost]:
+    """The runs without the user, those with, and the claim."""
+    runs, source = runs_of(setting.effort), setting.mechanism()
+    without, claim = _samples(worlds, worlds.without, runs, source=source.fork("without"))
+    with_user, _ = _samples(worlds, worlds.with_user, runs, source=source.fork("with"))
+    return without, with_user, claim
+
+
+def two_worlds(make: Callable[[], Worlds], runs_of: RunsOf, setting: Setting) -> Finding:
     """The check of an event in two worlds."""
-
-    def check(setting: Setting) -> Finding:
-        worlds, runs, source = make(), runs_of(setting), setting.mechanism()
-        out, out_evidence, claim = samples(worlds, worlds.without, runs, source=source.fork("without"))
-        into, in_evidence, _ = samples(worlds, worlds.with_user, runs, source=source.fork("with"))
-        return judge_events(setting, (out, out_evidence), (into, in_evidence), claim)
-
-    return check
+    return judge_events(setting, *_both_worlds(make(), runs_of, setting))
 
 
-def judge_events(
-    setting: Setting, without: tuple[Floats, Floats], with_user: tuple[Floats, Floats], claim: Cost
-) -> Finding:
+def guessed_worlds(make: Callable[[], Worlds], runs_of: RunsOf, setting: Setting) -> Finding:
+    """The check of guesses between two worlds, the sharpest for an epsilon near 0 and a large delta.
+
+    Equally many runs in both worlds are no riskier than a coin for each run (Hoeffding 1956, theorem 4).
+    """
+    (_, without), (_, with_user), claim = _both_worlds(make(), runs_of, setting)
+    return judge_guesses(setting, without, with_user, claim)
+
+
+def judge_events(setting: Setting, without: Samples, with_user: Samples, claim: Cost) -> Finding:
     """Learn an event on the first half of the runs and count it in the second."""
     half = len(without[0]) // 2
     ratio = _threshold_ratio(without[0][:half], with_user[0][:half])
@@ -111,37 +126,18 @@ def judge_events(
         hits.reverse()
     trials = len(scores[0]) - half
     bound = event_epsilon(hits[0], trials, hits[1], trials, delta=claim.delta, alpha=setting.alpha)
-    detail = f"event in {hits[0]:,} and {hits[1]:,} of {trials:,} runs"
-    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
-
-
-def guessed_worlds(
-    make: Callable[[], Worlds], runs_of: Callable[[Setting], int]
-) -> Callable[[Setting], Finding]:
-    """The check of guesses between two worlds, the sharpest for an epsilon near 0 and a large delta.
-
-    Equally many runs in both worlds are no riskier than a coin for each run (Hoeffding 1956, theorem 4).
-    """
-
-    def check(setting: Setting) -> Finding:
-        worlds, runs, source = make(), runs_of(setting), setting.mechanism()
-        _, out, claim = samples(worlds, worlds.without, runs, source=source.fork("without"))
-        _, into, _ = samples(worlds, worlds.with_user, runs, source=source.fork("with"))
-        return judge_guesses(setting, out, into, claim)
-
-    return check
+    return compared(setting, claim, bound, f"event in {hits[0]:,} and {hits[1]:,} of {trials:,} runs")
 
 
 def judge_guesses(setting: Setting, without: Floats, with_user: Floats, claim: Cost) -> Finding:
     """Guess the world of each run from its evidence."""
     correct, guesses = int((with_user > 0).sum() + (without <= 0).sum()), len(without) + len(with_user)
     bound = accuracy_epsilon(correct, guesses, delta=claim.delta, alpha=setting.alpha)
-    detail = f"{correct:,} of {guesses:,} guesses right"
-    return compared(setting.name, claimed=claim.epsilon, delta=claim.delta, observed=bound, detail=detail)
+    return compared(setting, claim, bound, f"{correct:,} of {guesses:,} guesses right")
 
 
 def _threshold_ratio(without: Floats, with_user: Floats) -> Callable[[Floats], Floats]:
-    """How much a released threshold speaks for the user, learned from runs: few cells, and one is added to each."""
+    """The log-likelihood ratio of a released threshold, learned from runs: few cells, and one is added to each."""
     seen = np.unique(np.concatenate([without, with_user]))
     if len(seen) > _THRESHOLD_BINS:
         seen = np.unique(

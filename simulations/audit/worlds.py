@@ -1,70 +1,62 @@
-"""Populations made for an audit, and the transports that run them through the coordinator."""
+"""Populations made for an audit, and transports that run them through the coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.client.device import add_noise_share
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.circle import signed
 from fedhist.protocol.histograms import Histograms, Integers, Population
 from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.contract import Release
+from fedhist.server.selection import Selection
+from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.engines.in_process import exact_total
 
 User = Sequence[tuple[int, int]]
 """A user's items and counts."""
 
 
-@dataclass(frozen=True)
-class Crafted:
-    """A population that was written down."""
-
-    histograms: Histograms = field(repr=False)
-    labels: Sequence[str] | None = None
-
-    @property
-    def users(self) -> int:
-        """How many users there are."""
-        return self.histograms.users
-
-    @property
-    def domain_size(self) -> int:
-        """How many items there are."""
-        return self.histograms.domain_size
-
-    def shards(self) -> Iterator[Histograms]:
-        """All users at once."""
-        yield self.histograms
-
-
-def crafted(users: Sequence[User], domain_size: int, labels: Sequence[str] | None = None) -> Crafted:
-    """These users, some of them possibly without any item."""
+def crafted(users: Sequence[User], domain_size: int, labels: Sequence[str] | None = None) -> SparsePopulation:
+    """A population of these users, some of them possibly without any item. What they hold is not checked."""
     entries = [entry for user in users for entry in user]
     offsets = np.concatenate([[0], np.cumsum([len(user) for user in users])]).astype(np.int64)
     items, counts = (np.array([entry[i] for entry in entries], dtype=np.int64) for i in range(2))
-    return Crafted(Histograms(offsets=offsets, items=items, counts=counts, domain_size=domain_size), labels)
+    histograms = Histograms(offsets=offsets, items=items, counts=counts, domain_size=domain_size)
+    return SparsePopulation(histograms, labels=None if labels is None else tuple(labels))
+
+
+def requests_of(plan: Plan) -> tuple[Request, Request]:
+    """The requests of both rounds, the second with the largest candidate."""
+    return select_request(plan), release_at(plan, int(plan.candidate_steps[-1]))
+
+
+def release_at(plan: Plan, steps: int) -> Request:
+    """The request of round 2 at this threshold."""
+    return release_request(plan, Selection(plan.at_steps(steps)), source=SystemSource())
 
 
 Lie = Callable[[Request], Integers]
-"""What participants that do not follow the protocol add to their masked vectors, all together."""
+"""What participants who do not follow the protocol add to the sum of the masked vectors, all together."""
 
 
 @dataclass
 class Replay:
-    """A cohort whose exact answers are computed once by the devices' own code and given again in every run.
+    """A cohort whose exact answers are computed once by the devices' own code and repeated in every run.
 
     Args:
         population: the users.
-        source: for what users draw.
-        lie: of a masked plan, what some participants add to the sum beside what they should.
+        source: the users' randomness.
+        lie: for a masked plan, what some participants add to the sum against the protocol.
     """
 
     population: Population
@@ -84,7 +76,7 @@ class Replay:
 
 
 def lied(total: Total, request: Request, lie: Integers) -> Total:
-    """What the server reads when this was added to the sum of the masked vectors, modulo their width."""
+    """What the server reads after a lie was added to the sum of the masked vectors, modulo their width."""
     vector = np.concatenate([[total.users], total.values])
     summed = signed(vector + np.concatenate([[0], lie]), request.measurement.masked_width)
     return to_total(summed, request, participants=request.plan.masks.participants)
@@ -92,10 +84,10 @@ def lied(total: Total, request: Request, lie: Integers) -> Total:
 
 @dataclass
 class Shares:
-    """A cohort that adds noise in shares, seen by corrupt participants who know their own.
+    """A cohort that adds noise in shares, seen by corrupt participants who know their own shares.
 
-    As many participants as may drop out have done so. `honest` is what the corrupt ones make of each round: the sum
-    less their own shares.
+    As many participants as may drop out have done so. `honest` is what the corrupt ones can compute in each round: the
+    sum less their own shares.
     """
 
     exact: Replay
@@ -122,7 +114,7 @@ class Shares:
 
 
 def claim_of(release: Release) -> Cost:
-    """What the ledger says that this run cost: the least epsilon that it proves."""
+    """The cost of this run according to the ledger: the least epsilon that it proves."""
     ledger = Ledger()
     for charge in release.charges:
         ledger.charge(charge)

@@ -1,8 +1,7 @@
-"""What a population looks like: how much users have, how it is spread, and which items are frequent. Not private."""
+"""Exact statistics of a population: sizes of users, their spread, and the most frequent items. Not private."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ QUANTILES = {
 
 @dataclass(frozen=True)
 class Bin:
-    """Users whose total is from `low` to `high`, and how many of all counts are theirs."""
+    """The users whose total is from `low` to `high`, and the sum of their counts."""
 
     low: int
     high: int
@@ -29,7 +28,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class HeadItem:
-    """One of the most frequent items: its count over all users, and how many users have it."""
+    """One of the most frequent items: its count over all users, and the number of users who have it."""
 
     item: str | int
     total: int
@@ -38,17 +37,17 @@ class HeadItem:
 
 @dataclass(frozen=True)
 class Description:
-    """What a population looks like, exactly: never publish it for real users' data.
+    """The exact statistics of a population. Never publish them for real users' data.
 
     Args:
         name: where the population came from.
         users, items: n and d.
-        items_used: how many items somebody has.
-        empty_users: how many users have nothing.
-        total: all counts together.
-        nonzeros: how many pairs of a user and an item there are.
+        items_used: the number of items that at least one user has.
+        empty_users: the number of users without any item.
+        total: the sum of all counts.
+        nonzeros: the number of pairs of a user and an item.
         largest_count: the largest count of one item of one user.
-        totals, distinct, norms, rates: quantiles over users of m_i, of the number of different items, of |N_i|_2 and of
+        totals, distinct, norms, rates: quantiles over users of m_i, of the number of distinct items, of |N_i|_2 and of
             r_i = |N_i|_1/|N_i|_2 (0 for an empty user), each a value that some user has; and the mean.
         bins: users by total, in powers of two.
         head: the most frequent items.
@@ -77,7 +76,7 @@ class Description:
         return self.nonzeros / (self.users * self.items)
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON document."""
+        """The statistics as one JSON document."""
         names = ("name", "users", "items", "items_used", "empty_users", "total", "nonzeros", "largest_count")
         document = {name: getattr(self, name) for name in names} | {"density": self.density}
         document |= {
@@ -92,11 +91,11 @@ class Description:
 
 
 def describe(population: Population, *, name: str, head: int = 10) -> Description:
-    """Look at every user, shard by shard; a few numbers for each user are in memory.
+    """Describe a population, shard by shard; memory holds a few numbers for each user.
 
     Args:
         population: the users.
-        name: what to call it.
+        name: what to call the population.
         head: how many of the most frequent items to name.
     """
     totals, squares, distinct = (np.zeros(population.users, dtype=np.int64) for _ in range(3))
@@ -112,6 +111,8 @@ def describe(population: Population, *, name: str, head: int = 10) -> Descriptio
         np.add.at(item_users, entry_items(shard)[has_some].astype(np.intp), 1)
         largest = max(largest, int(counts.max(initial=0)))
     order = np.argsort(-item_totals, kind="stable")
+    labels = labels_of(population)
+    frequent = [number for number in order[:head].tolist() if item_totals[number]]
     return Description(
         name=name,
         users=population.users,
@@ -126,19 +127,26 @@ def describe(population: Population, *, name: str, head: int = 10) -> Descriptio
         norms=_quantiles(np.sqrt(squares)),
         rates=_quantiles(tail_weights(totals, squares)),
         bins=tuple(_bins(totals)),
-        head=_head(order[:head], item_totals, item_users, labels_of(population)),
+        head=tuple(
+            HeadItem(
+                number if labels is None else labels[number],
+                int(item_totals[number]),
+                int(item_users[number]),
+            )
+            for number in frequent
+        ),
         item_totals=item_totals[order],
     )
 
 
 def _quantiles(values: Floats | Integers) -> dict[str, float]:
-    """Each the smallest value that a share of users is at or below."""
+    """For each share, the smallest value that this share of users does not exceed; and the mean."""
     found = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf")
     return dict(zip(QUANTILES, found.tolist(), strict=True)) | {"mean": float(values.mean())}
 
 
 def _bins(totals: Integers) -> list[Bin]:
-    """0, 1, 2 to 3, 4 to 7, ... up to the largest total."""
+    """The users by total: 0, 1, 2 to 3, 4 to 7, ... up to the largest total."""
     # The exponent of a whole number in [2^(k-1), 2^k) is k, and of 0 it is 0.
     place = np.frexp(totals.astype(np.float64))[1]
     users = np.bincount(place)
@@ -148,17 +156,3 @@ def _bins(totals: Integers) -> list[Bin]:
         Bin(low=(1 << k) >> 1, high=(1 << k) - 1, users=int(users[k]), counts=int(counts[k]))
         for k in range(len(users))
     ]
-
-
-def _head(
-    chosen: Integers, totals: Integers, users: Integers, labels: Sequence[str | int] | None
-) -> tuple[HeadItem, ...]:
-    return tuple(
-        HeadItem(
-            item=number if labels is None else labels[number],
-            total=int(totals[number]),
-            users=int(users[number]),
-        )
-        for number in chosen.tolist()
-        if totals[number]
-    )

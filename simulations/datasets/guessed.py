@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers
 from fedhist.protocol.validation import without_repeats
-from fedhist.simulations.datasets.synthetic import BLOCK_USERS, block_generator, check_size
+from fedhist.simulations.datasets.synthetic import (
+    BLOCK_USERS,
+    SyntheticPopulation,
+    block_generator,
+    check_size,
+)
 
-MAX_USERS = 5_000_000
+MAX_GUESSED_USERS = 5_000_000
 LARGEST_TOTAL = 1e6
 DEFAULT_TAIL_INDEX = 1.5
 DEFAULT_MEAN_TOTAL = 60.0
-# Exponent of a user's number of different items in the user's total, as in HeavyTailedPopulation.
+# A user's number of distinct items grows like the total to this power, as in HeavyTailedPopulation.
 _VARIETY = 0.75
 _SEARCH_STEPS = 24
 _TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
-class GuessedPopulation:
+class GuessedPopulation(SyntheticPopulation):
     """Users with Pareto totals over items of popularity 1/(rank + 2).
 
     - Totals: user i of n has the quantile (i + 1/2)/n of a Pareto distribution, P(total > x) falling like
-      x^-tail_index, scaled to the mean; so there is no luck in who is the largest. Nobody has more than a million.
-    - Different items: a user's number of items is proportional to total^0.75, at most the total, with a factor that is
-      searched so that the mean over users is `distinct_items`. Items are drawn by popularity, so some coincide.
+      x^-tail_index, scaled to the mean; so the largest total is not left to chance. Nobody has more than a million.
+    - Distinct items: a user's number of items is proportional to total^0.75, at most the total, with a factor chosen
+      so that the mean over users is `distinct_items`. Items are drawn by popularity, so some coincide.
     - Counts: one of each item, and the rest of the total spread in proportions 1, 1/2, 1/3, ...
 
     Args:
-        users: how many users, up to MAX_USERS.
-        items: how many items the domain has.
-        seed: any integer; which items a user has.
+        users: the number of users, up to MAX_GUESSED_USERS.
+        items: the number of items in the domain.
+        seed: any integer; it decides which items a user has.
         mean_total: the mean of users' totals, at least 1.
-        distinct_items: the mean number of different items that a user has; None is mean_total^0.6.
-        tail_index: above 1; 1.2 is very uneven, 3 tame, 10 nearly alike.
+        distinct_items: the mean number of distinct items of a user; None stands for mean_total^0.6.
+        tail_index: above 1; 1.2 is very uneven, 3 is tame, at 10 users are nearly alike.
     """
 
     users: int
@@ -50,15 +54,13 @@ class GuessedPopulation:
     distinct_items: float | None = None
     tail_index: float = DEFAULT_TAIL_INDEX
 
-    labels = None
-
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
-        if self.users > MAX_USERS:
+        if self.users > MAX_GUESSED_USERS:
             raise InvalidInput(
-                f"{self.users:,} users were guessed at",
-                allowed=f"1 to {MAX_USERS:,}",
-                advice="the relative error of more is no larger",
+                f"{self.users:,} users are too many to guess",
+                allowed=f"1 to {MAX_GUESSED_USERS:,}",
+                advice="with more users the relative error is no larger",
             )
         if not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
             raise InvalidInput(
@@ -73,23 +75,18 @@ class GuessedPopulation:
             )
         if not 1 <= self.wanted_items <= min(self.mean_total, self.items):
             raise InvalidInput(
-                f"{self.wanted_items:g} different items a user contradict a mean total of {self.mean_total:g} over "
+                f"{self.wanted_items:g} distinct items per user contradict a mean total of {self.mean_total:g} over "
                 f"{self.items:,} items",
-                allowed=f"1 to {min(self.mean_total, self.items):g} different items a user",
+                allowed=f"1 to {min(self.mean_total, self.items):g} distinct items per user",
                 advice="a user has at least one count of each item; raise --mean-total or lower --distinct-items",
             )
 
     @property
     def wanted_items(self) -> float:
-        """The guessed mean number of different items."""
+        """The guessed mean number of distinct items."""
         if self.distinct_items is not None:
             return self.distinct_items
         return float(min(self.mean_total**0.6, self.items))
-
-    @property
-    def domain_size(self) -> int:
-        """How many items the domain has."""
-        return self.items
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time."""
@@ -97,51 +94,43 @@ class GuessedPopulation:
             first = number * BLOCK_USERS
             yield self._block(self._totals[first : first + BLOCK_USERS], self._factor, number)
 
-    def totals(self) -> Integers:
-        """The true histogram, in one pass."""
-        return item_totals(self)
-
     @cached_property
     def _totals(self) -> Integers:
         """Every user's total, at least 1, in an order that spreads the large ones over the blocks."""
         beyond = (np.arange(self.users) + 0.5) / self.users
         tail = beyond ** (-1 / self.tail_index)
-        low, high = 0.0, float(self.mean_total)
-        # The scale for which totals cut to [1, LARGEST_TOTAL] have the mean: it grows with the scale, so by halves.
-        for _ in range(60):
-            middle = (low + high) / 2
-            too_low = float(_cut(middle * tail).mean()) < self.mean_total
-            low, high = (middle, high) if too_low else (low, middle)
-        whole = np.floor(np.cumsum(_cut(high * tail)) + 0.5)
+        # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale.
+        mean = self.mean_total
+        scale = _bisected(lambda middle: float(_cut(middle * tail).mean()) < mean, high=float(mean), steps=60)
+        whole = np.floor(np.cumsum(_cut(scale * tail)) + 0.5)
         totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
         return block_generator("guessed/order", self.seed, 0).permutation(totals)
 
     @cached_property
     def _factor(self) -> float:
-        """The factor of total^0.75 that gives users the guessed number of different items, found on one block."""
+        """The factor of total^0.75 that gives users the guessed number of distinct items, found on one block."""
         totals = self._totals[:BLOCK_USERS]
 
         def mean_items(factor: float) -> float:
             return self._block(totals, factor, 0).nonzeros / len(totals)
 
-        low, high = 0.0, float(max(self.items, self.mean_total))
-        for _ in range(_SEARCH_STEPS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if mean_items(middle) < self.wanted_items else (low, middle)
-        reached = mean_items(high)
+        highest = float(max(self.items, self.mean_total))
+        factor = _bisected(lambda one: mean_items(one) < self.wanted_items, high=highest, steps=_SEARCH_STEPS)
+        reached = mean_items(factor)
         if reached < (1 - _TOLERANCE) * self.wanted_items:
             raise InvalidInput(
-                f"{self.wanted_items:g} different items a user can't be had of {self.items:,} items with these totals",
+                f"{self.wanted_items:g} distinct items per user can't be reached with {self.items:,} items and these "
+                "totals",
                 allowed=f"up to about {reached:.3g}",
                 advice="many users have fewer counts than the mean: lower --distinct-items, or raise --mean-total, "
                 "--tail-index or --items",
             )
-        return high
+        return factor
 
     def _block(self, totals: Integers, factor: float, number: int) -> Histograms:
         generator = block_generator("guessed", self.seed, number)
         wanted = factor * totals.astype(np.float64) ** _VARIETY
-        # One random number a user decides on rounding; it is drawn first, so that more items keep it.
+        # One random number per user decides the rounding; drawn first, it is the same for every factor.
         chosen = np.floor(wanted + generator.random(len(totals)))
         numbers = np.clip(chosen, 1, np.minimum(totals, 4 * self.items)).astype(np.int64)
         offsets = np.concatenate(([0], np.cumsum(numbers)))
@@ -158,13 +147,22 @@ class GuessedPopulation:
         return without_repeats(drawn)
 
 
+def _bisected(too_low: Callable[[float], bool], *, high: float, steps: int) -> float:
+    """The smallest number from 0 to `high` that is not too low, up to the precision of these steps."""
+    low = 0.0
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return high
+
+
 def _cut(totals: Floats) -> Floats:
     result: Floats = np.clip(totals, 1.0, LARGEST_TOTAL)
     return result
 
 
 def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers) -> Integers:
-    """Each user's rest in proportions 1, 1/2, 1/3, ... as whole numbers that sum to it."""
+    """Each user's rest in proportions 1, 1/2, 1/3, ... as whole numbers that add up to it."""
     weight = 1.0 / (rank + 1)
     running = np.cumsum(weight)
     before = np.concatenate(([0.0], running))[offsets[:-1]]

@@ -1,4 +1,4 @@
-"""Where a run's population comes from, and what the user should know about it."""
+"""The population of a run, read from a file or synthetic, with notes for the user."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ NORMALISATIONS: dict[str, Callable[[str], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which population the user asks for.
+    """The population that the user asks for.
 
     Args:
         data: a file, or `synthetic:NAME?key=value` (see `datasets.registry`); None for the default synthetic one.
         items_file: the public domain of a data file.
         users, items: the size of the synthetic population.
         top_items: how many of the most frequent items to keep.
-        open_domain: whether the items need no list.
-        normalise: a name of NORMALISATIONS to write items' names alike, or None to leave them as they are.
+        open_domain: True when the items need no list.
+        normalise: a name of NORMALISATIONS, to unify the spelling of item names; None leaves them as they are.
     """
 
     data: Path | None = None
@@ -53,21 +53,21 @@ class Wanted:
 
     @property
     def synthetic(self) -> str | None:
-        """The synthetic population asked for, as `synthetic:NAME?key=value`; None for a file."""
+        """The synthetic population as `synthetic:NAME?key=value`; None for a file."""
         if self.data is None:
             return PREFIX + DEFAULT_NAME
         return str(self.data) if is_synthetic(str(self.data)) else None
 
     @property
     def label(self) -> str:
-        """What a ledger calls the data: a name without parameters or folders."""
+        """The name of the data in a ledger, without parameters or folders."""
         if self.data is None:
             return "synthetic"
         return self.data.name if self.synthetic is None else PREFIX + dataset_name(self.synthetic)
 
     @property
     def item_origin(self) -> ItemOrigin:
-        """What will decide the list of items, found out without reading the data in full."""
+        """What decides the list of items, found without reading all of the data."""
         if self.items_file is not None or self.synthetic is not None or self.data is None:
             return ItemOrigin.PUBLIC
         return item_origin(self.data, top_items=self.top_items)
@@ -75,7 +75,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A population with what the user should know about where it came from."""
+    """A population, its name, and notes for the user about its origin."""
 
     population: Population
     name: str
@@ -100,7 +100,7 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     name = f"synthetic, {dataset_name(text)}"
     if wanted.top_items is None:
         return Loaded(made, name, labels_of(made))
-    # Nobody's data decides here.
+    # A synthetic population is nobody's data, so its most frequent items are public.
     kept = replace(materialise(made).keep_top_items(wanted.top_items), item_origin=ItemOrigin.PUBLIC)
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
@@ -124,9 +124,9 @@ def _from_file(wanted: Wanted, data: Path) -> Loaded:
 def _normalised(
     population: SparsePopulation, items: list[str] | None, top_items: int | None, rename: Callable[[str], str]
 ) -> SparsePopulation:
-    """Items whose names are alike after renaming become one, and then are chosen from."""
+    """Merge the items whose names are equal after renaming, then choose from the merged ones."""
     if population.labels is None:
-        raise InvalidInput("--normalise for items that have no names", allowed="data with names as text")
+        raise InvalidInput("--normalise needs items with names", allowed="data with names as text")
     numbers: dict[str | int, int] = {}
     names = (rename(label) if isinstance(label, str) else label for label in population.labels)
     new_number = np.array([numbers.setdefault(name, len(numbers)) for name in names])

@@ -1,6 +1,6 @@
 """The synthetic sets of the paper's unbounded-domain table, and a domain too large to list.
 
-Made from a seed, block by block, as those of `synthetic`.
+They are made from a seed, block by block, like those of `synthetic`.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Literal, get_args, overload
 
 import numpy as np
 
-from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats, Histograms, Integers
+from fedhist.protocol.histograms import Floats, Histograms
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
     MAX_MEAN,
+    Blocks,
     HeavyTailedPopulation,
     PoissonPopulation,
+    SyntheticPopulation,
     block_generator,
-    blocks,
     check_size,
 )
 
 Kind = Literal["iid", "non-iid"]
 
 MEAN_TOTAL = 100.0
-# The mean left over after so many sticks is 3^-34, below the rounding of a double.
+# The mean rest after this number of pieces is 3^-34, below the rounding of a double.
 _STICKS = 34
 _RATES_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
-class PaperPopulation:
+class PaperPopulation(SyntheticPopulation):
     """The synthetic users of Liu et al., section 7.2, over items of popularity p_j proportional to 1/(j + 50).
 
     | kind    | a user's rate              | a user's distribution over items | counts             |
@@ -48,7 +48,7 @@ class PaperPopulation:
     `rate_shape=2` is the set as it is printed.
 
     Args:
-        users: how many users.
+        users: the number of users.
         items: d.
         seed: any integer.
         kind: "iid" or "non-iid".
@@ -61,18 +61,11 @@ class PaperPopulation:
     kind: Kind
     rate_shape: float = 0.5
 
-    labels = None
-
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
         if self.kind not in get_args(Kind):
             raise InvalidInput(f"unknown kind {self.kind!r}", allowed=" or ".join(get_args(Kind)))
         _check_shape(self.rate_shape)
-
-    @property
-    def domain_size(self) -> int:
-        """How many items the domain has."""
-        return self.items
 
     def item_probabilities(self) -> Floats:
         """The distribution p."""
@@ -83,11 +76,7 @@ class PaperPopulation:
         if self.kind == "iid":
             return self._alike().shards()
         up_to = np.cumsum(self.item_probabilities())
-        return blocks(self.users, BLOCK_USERS, lambda number: self._block(number, up_to))
-
-    def totals(self) -> Integers:
-        """The true histogram, in one pass."""
-        return item_totals(self)
+        return Blocks(self.users, BLOCK_USERS, lambda number: self._block(number, up_to))
 
     def _alike(self) -> PoissonPopulation:
         return PoissonPopulation(self.users, self.items, self.seed, mean=MEAN_TOTAL)
@@ -97,7 +86,7 @@ class PaperPopulation:
 
         A piece is a Beta(1, 1/2) share of what is left, so what is left shrinks by the square of a uniform number
         each time. Unlike Gamma variables of shape p_j/2, which are nearly all below the smallest double, the weights
-        never vanish together, and the items of pieces that nothing was counted of need not be drawn.
+        never vanish together, and no item need be drawn for a piece without counts.
         """
         generator = block_generator("paper/non-iid", self.seed, number)
         rates = MEAN_TOTAL / self.rate_shape * generator.standard_gamma(self.rate_shape, BLOCK_USERS)
@@ -120,14 +109,14 @@ class PaperPopulation:
 
 
 @dataclass(frozen=True)
-class RatesPopulation:
+class RatesPopulation(SyntheticPopulation):
     """Users with Poisson counts of one item whose rates are Gamma: the paper's set for debiasing single counts.
 
     n rates of a Dirichlet distribution with parameter alpha, scaled to a mean, are Gamma(alpha) variables over their
     own mean; here they are over the mean's expectation. The larger alpha is, the more users are alike.
 
     Args:
-        users: how many users.
+        users: the number of users.
         seed: any integer.
         alpha: the Dirichlet's parameter.
         mean: the mean count of a user.
@@ -138,8 +127,7 @@ class RatesPopulation:
     alpha: float
     mean: float = 1.0
 
-    labels = None
-    domain_size = 1
+    items = 1
 
     def __post_init__(self) -> None:
         check_size(self.users, 1)
@@ -151,11 +139,7 @@ class RatesPopulation:
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time."""
-        return blocks(self.users, _RATES_BLOCK, self._block)
-
-    def totals(self) -> Integers:
-        """The true count, in one pass."""
-        return item_totals(self)
+        return Blocks(self.users, _RATES_BLOCK, self._block)
 
     def _block(self, number: int) -> Histograms:
         generator = block_generator("paper/rates", self.seed, number)
@@ -178,10 +162,10 @@ def _check_shape(shape: float) -> None:
 
 @dataclass(frozen=True)
 class NumberedLabels(Sequence[str]):
-    """The names item-000, item-001, ... with digits enough for all, each made when it is asked for.
+    """The names item-000, item-001, ... with enough digits for all, each made when it is needed.
 
     Args:
-        length: how many.
+        length: the number of names.
     """
 
     length: int
@@ -196,7 +180,7 @@ class NumberedLabels(Sequence[str]):
     def __getitem__(self, number: slice) -> list[str]: ...
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
-        """The name of one item, or the names of some. A range checks the bounds, and counts from the end."""
+        """One name, or a list of them for a slice. The range checks the bounds and counts from the end."""
         chosen = range(self.length)[number]
         return self._name(chosen) if isinstance(chosen, int) else [self._name(one) for one in chosen]
 
@@ -204,44 +188,13 @@ class NumberedLabels(Sequence[str]):
         return f"item-{number:0{len(str(self.length - 1))}}"
 
 
-@dataclass(frozen=True)
-class ZipfPopulation:
-    """The users of `HeavyTailedPopulation` over named items whose popularity falls like (rank + 2)^-exponent.
+class ZipfPopulation(HeavyTailedPopulation):
+    """The users of `HeavyTailedPopulation` over items that have names.
 
     For domains that are too large to list: neither users nor names are ever all in memory.
-
-    Args:
-        users: how many users.
-        items: how many items, up to ten million; the most popular first.
-        seed: any integer.
-        exponent: 0 (all alike) to 4.
     """
-
-    users: int
-    items: int
-    seed: int
-    exponent: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._unnamed()
-
-    @property
-    def domain_size(self) -> int:
-        """How many items the domain has."""
-        return self.items
 
     @property
     def labels(self) -> NumberedLabels:
-        """What the items are called, by rank."""
+        """The names of the items, by rank."""
         return NumberedLabels(self.items)
-
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        return self._unnamed().shards()
-
-    def totals(self) -> Integers:
-        """The true histogram, in one pass."""
-        return item_totals(self)
-
-    def _unnamed(self) -> HeavyTailedPopulation:
-        return HeavyTailedPopulation(self.users, self.items, self.seed, self.exponent)

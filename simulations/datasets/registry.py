@@ -19,7 +19,7 @@ PREFIX = "synthetic:"
 DEFAULT_NAME = "heavy-tailed"
 
 _SIZE = {"users": DEFAULT_USERS, "items": DEFAULT_ITEMS}
-# What reproduces the paper's table, and what its text says.
+# The size that reproduces the paper's table, and the size that its text states.
 _TABLE_SIZE = {"users": 50_000, "items": 100}
 _TEXT_SIZE = {"users": 500_000, "items": 100}
 
@@ -30,9 +30,8 @@ class Dataset:
 
     Args:
         make: makes the population from its parameters and `seed`, all by name.
-        line: what it is, in one line.
-        defaults: the parameters that a user may set, with their values otherwise; 1 stands for whole numbers, 1.0 for
-            any.
+        line: a description in one line.
+        defaults: the parameters that a user may set, with their default values. An int takes whole numbers only.
     """
 
     make: Callable[..., Population]
@@ -71,12 +70,12 @@ DATASETS: dict[str, Dataset] = {
 
 
 def is_synthetic(text: str) -> bool:
-    """Whether this names a synthetic population and not a file."""
+    """True for the name of a synthetic population, False for a file."""
     return text.startswith(PREFIX)
 
 
 def dataset_name(text: str) -> str:
-    """The name in `synthetic:NAME?...`, if there is such a population."""
+    """The name in `synthetic:NAME?...`; an unknown one is refused."""
     name = text.removeprefix(PREFIX).partition("?")[0]
     if name not in DATASETS:
         raise InvalidInput(
@@ -92,8 +91,8 @@ def make_population(text: str, *, seed: int, **sizes: int | None) -> Population:
 
     Args:
         text: the name and its parameters.
-        seed: what it is drawn from.
-        sizes: parameters given elsewhere, such as by --users; None for those that were not.
+        seed: the seed of the users.
+        sizes: parameters given by options such as --users; None for an option that was left out.
     """
     name = dataset_name(text)
     dataset, values = DATASETS[name], _parameters(name, text.partition("?")[2])

@@ -1,7 +1,7 @@
 """Populations made from a seed, block by block, never all in memory.
 
-A block has a fixed number of users and a generator of its own, keyed by the seed and the block's number. So
-a population is the same in whatever order or part it is read, and a smaller one is the beginning of a larger
+A block has a fixed number of users and a generator of its own, keyed by the seed and the block's number. So a
+population is the same whichever blocks are read and in which order, and a smaller one is the beginning of a larger
 one. The same seed gives the same users under the same version of numpy.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -25,23 +26,43 @@ MAX_MEAN = 10_000.0
 MAX_EXPONENT = 4.0
 
 BLOCK_USERS = 4096
-# Up to so many cells for each sample, counting in a dense table is faster than sorting.
+# Counting in a dense table is faster than sorting up to this number of cells for each sample.
 _DENSE_CELLS = 8
 
 _TAG = b"fedhist/1/population"
 
 
+class SyntheticPopulation(ABC):
+    """What all synthetic populations share."""
+
+    users: int
+    items: int
+
+    @abstractmethod
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time."""
+
+    @property
+    def domain_size(self) -> int:
+        """The number of items in the domain."""
+        return self.items
+
+    def totals(self) -> Integers:
+        """The true histogram, in one pass."""
+        return item_totals(self)
+
+
 @dataclass(frozen=True)
-class HeavyTailedPopulation:
-    """Users as they are met in practice: few items each, a favourite or two, now and then somebody enormous.
+class HeavyTailedPopulation(SyntheticPopulation):
+    """Users as they occur in practice: few items each, a favourite or two, now and then somebody enormous.
 
     A user's activity is log-normal with median 20 and 99.9 % quantile 2,000. The user has about activity^0.75
     favourite items, drawn from a popularity that falls like 1/(rank + 2), and the activity is spread over
     them in proportions 1, 1/2, 1/3, ... with Poisson counts. One user in forty or so has nothing at all.
 
     Args:
-        users: how many users, up to MAX_USERS.
-        items: how many items the domain has, up to MAX_ITEMS; the most popular first.
+        users: the number of users, up to MAX_USERS.
+        items: the number of items in the domain, up to MAX_ITEMS; the most popular come first.
         seed: any integer.
         exponent: the popularity falls like (rank + 2)^-exponent, from 0 (all alike) to MAX_EXPONENT.
     """
@@ -51,25 +72,14 @@ class HeavyTailedPopulation:
     seed: int
     exponent: float = 1.0
 
-    labels = None
-
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
         if not 0 <= self.exponent <= MAX_EXPONENT:
             raise InvalidInput(f"the exponent is {self.exponent}", allowed=f"0 to {MAX_EXPONENT:g}")
 
-    @property
-    def domain_size(self) -> int:
-        """How many items the domain has."""
-        return self.items
-
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time."""
-        return blocks(self.users, BLOCK_USERS, self._block)
-
-    def totals(self) -> Integers:
-        """The true histogram, in one pass."""
-        return item_totals(self)
+        return Blocks(self.users, BLOCK_USERS, self._block)
 
     def _block(self, number: int) -> Histograms:
         generator = block_generator("heavy-tailed", self.seed, number)
@@ -94,7 +104,7 @@ class HeavyTailedPopulation:
         return without_repeats(drawn)
 
     def _ranks(self, uniforms: Floats) -> Floats:
-        """The distribution function of the density (x + 2)^-exponent on [0, items), turned round."""
+        """The inverse of the distribution function whose density is (x + 2)^-exponent on [0, items)."""
         spread = (self.items + 2.0) / 2.0
         if self.exponent == 1:
             return 2.0 * spread**uniforms - 2.0
@@ -104,13 +114,13 @@ class HeavyTailedPopulation:
 
 
 @dataclass(frozen=True)
-class PoissonPopulation:
-    """Independent and alike users: each cell is Poisson(mean p_j), p_j proportional to 1/(j + 50), j = 1..d.
+class PoissonPopulation(SyntheticPopulation):
+    """Independent, identically distributed users: each cell is Poisson(mean p_j), p_j ~ 1/(j + 50), j = 1..d.
 
     The iid data of Liu et al., where every user draws Poisson(mean) samples from p.
 
     Args:
-        users: how many users, up to MAX_USERS.
+        users: the number of users, up to MAX_USERS.
         items: d, up to MAX_ITEMS.
         seed: any integer.
         mean: the expected total of a user, up to MAX_MEAN.
@@ -121,8 +131,6 @@ class PoissonPopulation:
     seed: int
     mean: float = 100.0
 
-    labels = None
-
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
         if not 0 < self.mean <= MAX_MEAN:
@@ -131,11 +139,6 @@ class PoissonPopulation:
                 allowed=f"more than 0 and at most {MAX_MEAN:,.0f}",
                 advice="the paper's is 100",
             )
-
-    @property
-    def domain_size(self) -> int:
-        """How many items the domain has."""
-        return self.items
 
     def item_probabilities(self) -> Floats:
         """The distribution p that every user draws from."""
@@ -146,11 +149,7 @@ class PoissonPopulation:
         """The users in order, one block of about SHARD_NONZEROS samples at a time."""
         block_users = min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
         expected = block_users * self.mean * self.item_probabilities()
-        return blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
-
-    def totals(self) -> Integers:
-        """The true histogram, in one pass."""
-        return item_totals(self)
+        return Blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
 
     def _block(self, number: int, block_users: int, expected: Floats) -> Histograms:
         """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
@@ -171,25 +170,23 @@ class PoissonPopulation:
 
 
 def _counted(keys: Integers, space: int) -> tuple[Integers, Integers]:
-    """The different keys in rising order, and how often each is there."""
+    """The distinct keys in rising order, and how often each occurs."""
     if space <= _DENSE_CELLS * len(keys):
         dense = np.bincount(keys, minlength=space)
         cells = np.flatnonzero(dense)
         return cells, dense[cells]
-    keys.sort()
-    first = np.flatnonzero(np.concatenate((np.ones(min(len(keys), 1), dtype=bool), keys[1:] != keys[:-1])))
-    return keys[first], np.diff(first, append=len(keys))
+    return np.unique(keys, return_counts=True)
 
 
 def materialise(population: Population) -> SparsePopulation:
-    """Any population, in memory. What its shards hold is checked like data from outside."""
+    """Any population, in memory. The contents of its shards are checked like data from outside."""
     if isinstance(population, SparsePopulation):
         return population
     lengths, items, counts = [np.zeros(1, dtype=np.int64)], [], []
     for shard in population.shards():
         entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
         lengths.append(np.diff(shard.offsets).astype(np.int64))
-        # Copies, so that what a shard is a view of can go.
+        # Copies, so that the arrays behind a shard can be freed.
         items.append(shard.items[entries].copy())
         counts.append(shard.counts[entries].copy())
     return SparsePopulation.from_arrays(
@@ -202,7 +199,7 @@ def materialise(population: Population) -> SparsePopulation:
 
 
 def check_size(users: int, items: int) -> None:
-    """Refuse a population without users or items, or with more than numbers are kept for."""
+    """Refuse a population without users or items, or with too many of either."""
     if not 1 <= users <= MAX_USERS:
         raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
     if not 1 <= items <= MAX_ITEMS:
@@ -214,9 +211,10 @@ class Blocks(Iterator[Histograms]):
     """The blocks 0, 1, ... of a population one after the other, and any of them by its number.
 
     Args:
-        users: how many users the population has.
-        block_users: how many a block has; the last is made whole and cut, so a user does not depend on n.
-        make: makes the block of this number, from the seed and the number alone.
+        users: the number of users in the population.
+        block_users: the number of users in a block; the last block is made whole and cut, so a user does not depend on
+            n.
+        make: makes the block with a given number, from the seed and that number alone.
     """
 
     users: int
@@ -226,11 +224,11 @@ class Blocks(Iterator[Histograms]):
 
     @property
     def count(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return -(-self.users // self.block_users)
 
     def at(self, number: int) -> Histograms:
-        """The block of this number, whichever were read before."""
+        """The block with this number, whichever blocks were read before."""
         block = self.make(number)
         remaining = self.users - number * self.block_users
         return block if remaining >= self.block_users else block.rows(0, remaining)
@@ -240,11 +238,6 @@ class Blocks(Iterator[Histograms]):
             raise StopIteration
         self.following += 1
         return self.at(self.following - 1)
-
-
-def blocks(users: int, block_users: int, make: Callable[[int], Histograms]) -> Blocks:
-    """The blocks of a population, from the first."""
-    return Blocks(users, block_users, make)
 
 
 def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:

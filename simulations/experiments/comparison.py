@@ -1,4 +1,4 @@
-"""`compare` as a function: the cells of every combination, and one tidy row for each."""
+"""The comparison behind `fedhist compare`: a cell for every combination, and a tidy row for each cell."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from fedhist.server.selection import SELECTORS, column_of, fitting
 from fedhist.server.steps import check_runnable, planned_charges
 from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
-from fedhist.simulations.experiments.running import Results
+from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 
-NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 MAX_CELLS = 10_000
+PLAN_COLUMNS = (
+    "domain", "mechanism", "release", "epsilon", "delta", "epsilon_select", "delta_select", "neighbours",
+    "min_threshold", "max_threshold", "candidates", "threshold",
+)  # fmt: skip
 _TAG = b"fedhist/1/experiment/drawn-once/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """What is varied, each a list; every combination is a cell.
+    """The lists of values to compare; every combination is a cell.
 
     Args:
         selectors: names of SELECTORS.
@@ -46,14 +49,14 @@ class Lists:
 
 
 def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, str]:
-    """What tables call each population: the shortest of its names that no other has.
+    """The name of each population in tables: the shortest that no other population has.
 
     A file is called `visits`, else `visits.csv`, else `x/visits.csv` and so on up to the whole path; a synthetic
-    population `zipf?users=5`, else with `synthetic:` before it. Different paths differ at the latest when whole.
+    population `zipf?users=5`, else with `synthetic:` before it. Whole paths differ, so the search ends.
 
     Args:
         paths: different paths.
-        taken: names that other populations of the same table have.
+        taken: names of other populations in the same table.
     """
     choices = {path: _names(path) for path in paths}
     length = dict.fromkeys(paths, 0)
@@ -72,7 +75,7 @@ def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, 
 
 
 def _names(path: Path) -> list[str]:
-    """From the shortest to the longest."""
+    """The possible names, from the shortest to the longest."""
     if is_synthetic(str(path)):
         return [str(path).removeprefix(PREFIX), str(path)]
     parts = path.absolute().parts
@@ -80,18 +83,18 @@ def _names(path: Path) -> list[str]:
 
 
 def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
-    """The users of `synthetic:NAME?...`, the same in every trial as a file's are: those of `fedhist run`."""
+    """The users of `synthetic:NAME?...`, the same in every trial, like a file's: those of `fedhist run`."""
     return materialise(make_population(text, seed=seed, **sizes))
 
 
 def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
-    """What stands for the bytes of `drawn_once`, which are a function of the same arguments alone."""
+    """The digest of `drawn_once`, whose users are a function of these arguments alone."""
     content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
     return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 
 def check_different(contents: Mapping[Path, str]) -> None:
-    """Refuse two files with the same bytes: they would be one row, under one of the names."""
+    """Refuse two populations with the same content: they would share one row, under one of their names."""
     seen: dict[str, Path] = {}
     for path, content in contents.items():
         if content in seen:
@@ -102,7 +105,7 @@ def check_different(contents: Mapping[Path, str]) -> None:
 
 
 def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
-    """Refuse a selector that does not exist or is not of this domain, before any data is read."""
+    """Refuse an unknown selector, or one for another domain or mechanism, before any data is read."""
     plan = _any_plan(domain, mechanism)
     for name in names:
         if name not in SELECTORS:
@@ -118,7 +121,7 @@ def check_releases(names: Sequence[str], *, domain: str, mechanism: str) -> None
 
 
 def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
-    """All that need nothing else: every one of this kind but fixed."""
+    """Every selector for this domain and mechanism except fixed, which needs a threshold."""
     return tuple(name for name in fitting(_any_plan(domain, mechanism)) if name != "fixed")
 
 
@@ -128,7 +131,7 @@ def _any_plan(domain: str, mechanism: str) -> Plan:
 
 
 def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
-    """Every combination; a threshold goes with the selector fixed alone."""
+    """A cell for every combination; only the selector fixed has a threshold."""
     cells: dict[str, Cell] = {}
     names = list(lists.varied)
     for users, selector, *values in product(sets, lists.selectors, *lists.varied.values()):
@@ -139,12 +142,12 @@ def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
         cell = Cell(users=users, settings=settings)
         cells[cell.key] = cell
     if len(cells) > MAX_CELLS:
-        raise InvalidInput(f"{len(cells):,} combinations", allowed=f"up to {MAX_CELLS:,}")
+        raise InvalidInput(f"there are {len(cells):,} combinations", allowed=f"up to {MAX_CELLS:,}")
     return tuple(cells.values())
 
 
 def checked_plans(cells: Sequence[Cell], sizes: Mapping[str, tuple[int, int]]) -> dict[str, Plan]:
-    """The plan of each cell, all checked before anything runs; `sizes` are users and items by the set's key."""
+    """The plan of each cell, checked before anything runs; `sizes` has the users and items of a set by its key."""
     plans = {}
     for cell in cells:
         users, items = sizes[cell.users.key]
@@ -155,7 +158,7 @@ def checked_plans(cells: Sequence[Cell], sizes: Mapping[str, tuple[int, int]]) -
 
 
 def cost_of(charges: Sequence[Charge]) -> Row:
-    """The total by basic and by tight composition; None where something was not private."""
+    """The total by basic and by tight composition; None if something was not private."""
     if not all(charge.private for charge in charges):
         return dict.fromkeys(("epsilon_total", "delta_total", "epsilon_tight", "delta_tight"))
     basic, tight = basic_total(charges), tight_total(charges)
@@ -183,26 +186,10 @@ def rows_of(
 
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: Row) -> Row:
-    row: Row = {
-        "data": cell.users.name,
-        "users": size[0],
-        "items": size[1],
-        "selector": plan.selector,
-        "private": SELECTORS[plan.selector].private,
-        "domain": plan.domain,
-        "mechanism": plan.mechanism,
-        "release": plan.release,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "epsilon_select": plan.epsilon_select,
-        "delta_select": plan.delta_select,
-        "neighbours": plan.neighbours.value,
-        "min_threshold": plan.min_threshold,
-        "max_threshold": plan.max_threshold,
-        "candidates": plan.candidates,
-        "threshold": plan.threshold,
-        "trials": len(results.values(cell, "loss")),
-    }
+    row: Row = {"data": cell.users.name, "users": size[0], "items": size[1]}
+    row |= {"selector": plan.selector, "private": SELECTORS[plan.selector].private}
+    row |= {name: getattr(plan, name) for name in PLAN_COLUMNS} | {"neighbours": plan.neighbours.value}
+    row["trials"] = len(results.values(cell, "loss"))
     for name in ("loss", "threshold", "released", "seconds"):
         found = results.summary(cell, name)
         row |= {

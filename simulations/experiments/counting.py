@@ -1,13 +1,13 @@
-"""Progress of an experiment, as the one who shows it hears of it."""
+"""The progress of an experiment, for displays to follow."""
 
 from __future__ import annotations
 
 
 class Counting:
-    """Counts finished pieces and says nothing. The form for pipes and files."""
+    """Follows the progress of an experiment and shows nothing, as for pipes and files."""
 
     def begin(self, total: int, left: int) -> None:
-        """So many pieces in all, so many of them still to do."""
+        """Start with this number of trials in total, and this number left to do."""
 
     def advance(self) -> None:
-        """One more is done."""
+        """One more trial is done."""

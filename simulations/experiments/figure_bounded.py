@@ -1,16 +1,17 @@
-"""The paper's figures of bounded domains: the loss of every way to choose C, by the number of items."""
+"""The paper's figures of bounded domains: the loss of every method for choosing C, by the number of items."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from fedhist.simulations.experiments.paper_setup import BUDGET, Report, Setup
+from fedhist.simulations.experiments.paper_setup import BUDGET, NO_NUMBERS, Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
-from fedhist.simulations.experiments.tables import Row, interval_text
+from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.experiments.verdicts import Claim
+from fedhist.simulations.figures.paper import draw_bounded
 
 SIZES = (100, 200, 500, 1000, 2000, 5000)
 QUICK_SIZES = (100, 1000)
@@ -18,18 +19,21 @@ STAND_IN = "stand-in (synthetic, heavy-tailed)"
 STAND_IN_USERS = (20_000, 100_000)
 """Quick and full."""
 SIMILAR = 1.25
-"""A loss is similar to another when it is at most so many times it."""
+"""A loss is similar to another if it is at most this multiple of it."""
 
 SETTINGS: Mapping[str, Any] = BUDGET | {"calibration": "classic"}
 """The paper's noise, sigma^2 = 2 log(1.32/delta)/epsilon^2."""
 
+COLUMNS = {
+    "data": "data", "d": "d", "method": "method", "loss": "loss", "interval": "95 % interval", "C": "C",
+}  # fmt: skip
 BEST, QUANTILE, SGD = "C* (not private)", "DP-M-quantile", "DP-SGD, s = 0.1 d"
 OUTPUT_BY_QUANTILE, OUTPUT_150 = "output perturbation, C_m = DP-M-quantile", "output perturbation, C_m = 150"
 OURS = "weighted-quantile (ours)"
 
 
 def cells_for(users: UserSet, items: int) -> dict[str, Cell]:
-    """Every method of the figures at one number of items. C_m is the appendix's 150 where the paper names none."""
+    """Every method of the figures at one number of items. Where the paper names no C_m, it is the appendix's 150."""
     sparse = {"sparsity": max(items // 10, 1)}
     small = {**SETTINGS, "max_threshold": 150.0}
 
@@ -49,7 +53,7 @@ def cells_for(users: UserSet, items: int) -> dict[str, Cell]:
 
 
 def stand_in(setup: Setup, sizes: tuple[int, ...]) -> list[UserSet]:
-    """Heavy-tailed users, for whoever has no data: they can't tell what the paper's data would."""
+    """Heavy-tailed users in place of missing data; they can't show what the paper's data would."""
     users = setup.pick(*STAND_IN_USERS)
     return [
         UserSet(kind="heavy-tailed", name=STAND_IN, users=users, items=max(sizes), top_items=size)
@@ -57,13 +61,23 @@ def stand_in(setup: Setup, sizes: tuple[int, ...]) -> list[UserSet]:
     ]
 
 
-def why_stand_in(setup: Setup) -> str:
-    """What a note begins with when no file is used."""
-    return "as no file has enough items" if setup.data else "without --data"
+def notes_on(setup: Setup, sizes: tuple[int, ...], *, standing_in: bool) -> list[str]:
+    """What the reader should know about the data of a figure by number of items."""
+    notes = [NO_NUMBERS, *setup.left_out(sizes)]
+    if standing_in:
+        why = "as no file has enough items" if setup.data else "without --data"
+        notes.append(
+            "the paper's data are Sentiment140 and SNAP check-ins (snap.stanford.edu/data/loc-gowalla.html); "
+            f"{why} a synthetic stand-in is used, and claims judged on it say little about the paper's data"
+        )
+    return notes
 
 
 def figure_bounded(setup: Setup) -> Report:
-    """All methods on what was given, or on a synthetic stand-in where no file is large enough."""
+    """Figures of bounded domains: loss of every method by the number of items.
+
+    The full version took 25 seconds on two cores.
+    """
     sizes = QUICK_SIZES if setup.quick else SIZES
     files = setup.needed_tops(sizes)
     sets = list(files) or stand_in(setup, sizes)
@@ -73,40 +87,22 @@ def figure_bounded(setup: Setup) -> Report:
     rows = [_row(users, name, cell, results) for users, of in cells.items() for name, cell in of.items()]
     claims = [claim for name in dict.fromkeys(users.name for users in sets) for claim in _claims(name, rows)]
     claims.append(_places_against_words(rows))
-    from fedhist.simulations.figures.paper import draw_bounded  # noqa: PLC0415 - loads matplotlib
-
-    figures = list(draw_bounded(rows, setup.out / "figure-bounded"))
-    columns = {
-        "data": "data",
-        "d": "d",
-        "method": "method",
-        "loss": "loss",
-        "interval": "95 % interval",
-        "C": "C",
-    }
-    notes = ["the paper prints no numbers for these figures: its claims are compared", *setup.left_out(sizes)]
-    if not files:
-        notes.append(
-            "the paper's data are Sentiment140 and SNAP check-ins (snap.stanford.edu/data/loc-gowalla.html); "
-            f"{why_stand_in(setup)} a synthetic stand-in is used, and claims judged on it say little about the "
-            "paper's data"
-        )
+    figures = draw_bounded(rows, setup.out / "figure-bounded")
+    notes = notes_on(setup, sizes, standing_in=not files)
     return Report(
-        "figure-bounded", "relative loss over bounded domains", rows, columns, claims, figures, notes
+        "figure-bounded", "relative loss over bounded domains", rows, COLUMNS, claims, figures, notes
     )
 
 
 def _row(users: UserSet, name: str, cell: Cell, results: Results) -> Row:
     found = results.summary(cell)
-    return {
-        "data": users.name, "d": users.top_items, "method": name, "loss": found.mean,
-        "interval": interval_text(found.low, found.high), "low": found.low, "high": found.high, "std": found.std,
-        "C": results.summary(cell, "threshold").mean, "trials": found.trials,
-    }  # fmt: skip
+    where = {"data": users.name, "d": users.top_items, "method": name}
+    threshold = results.summary(cell, "threshold").mean
+    return where | found.columns() | {"std": found.std, "C": threshold, "trials": found.trials}
 
 
 def losses_of(rows: list[Row], data: str, method: str, column: str = "loss") -> dict[int, float]:
-    """One method's column by the number of items."""
+    """A column of one method, by the number of items."""
     return {row["d"]: row[column] for row in rows if (row["data"], row["method"]) == (data, method)}
 
 
@@ -114,35 +110,21 @@ def _claims(data: str, rows: list[Row]) -> list[Claim]:
     best, sgd, quantile, by_quantile, by_150 = (
         losses_of(rows, data, name) for name in (BEST, SGD, QUANTILE, OUTPUT_BY_QUANTILE, OUTPUT_150)
     )
-    spreads = {name: losses_of(rows, data, name, "std") for name in (OUTPUT_BY_QUANTILE, SGD)}
+    similar = f"DP-SGD performs similarly to the true C* (loss at most {SIMILAR} times)"
+    higher = "DP-M-quantile has higher errors than DP-SGD"
+    better = "output perturbation: C_m = 150 is better than C_m = DP-M-quantile"
     return [
-        _compare(
-            f"DP-SGD performs similarly to the true C* (loss at most {SIMILAR} times)",
-            data,
-            sgd,
-            best,
-            SIMILAR,
-            of="DP-SGD/C*",
-        ),
-        _compare(
-            "DP-M-quantile has higher errors than DP-SGD", data, sgd, quantile, 1.0, of="DP-SGD/DP-M-quantile"
-        ),
-        _compare(
-            "output perturbation: C_m = 150 is better than C_m = DP-M-quantile",
-            data,
-            by_150,
-            by_quantile,
-            1.0,
-            of="150/DP-M-quantile",
-        ),
-        _variance(data, spreads[SGD], spreads[OUTPUT_BY_QUANTILE]),
+        _compare(similar, data, sgd, best, SIMILAR, of="DP-SGD/C*"),
+        _compare(higher, data, sgd, quantile, 1.0, of="DP-SGD/DP-M-quantile"),
+        _compare(better, data, by_150, by_quantile, 1.0, of="150/DP-M-quantile"),
+        _variance(data, *(losses_of(rows, data, name, "std") for name in (SGD, OUTPUT_BY_QUANTILE))),
     ]
 
 
 def _compare(
     text: str, data: str, small: dict[int, float], large: dict[int, float], times: float, *, of: str
 ) -> Claim:
-    """Whether the first is at most so many times the second at every number of items; `of` says what is over what."""
+    """Whether the first is at most `times` the second at every number of items; `of` names the ratio."""
     ratios = {size: small[size] / max(large[size], 1e-300) for size in small}
     holding = [size for size, ratio in ratios.items() if ratio <= times]
     shown = ", ".join(f"{ratio:.3g} at {size:,}" for size, ratio in ratios.items())
@@ -151,7 +133,7 @@ def _compare(
 
 
 def _variance(data: str, small: dict[int, float], large: dict[int, float]) -> Claim:
-    """Said of SNAP alone, so judged on places alone."""
+    """The paper says this of SNAP alone, so it is judged on places alone."""
     text = "output perturbation has a large variance for SNAP (standard deviation above twice DP-SGD's)"
     if not _is_places(data):
         return Claim(text, data, "not SNAP: needs --data with gowalla, brightkite or snap in its name", None)
@@ -165,13 +147,11 @@ def _is_places(name: str) -> bool:
 
 
 def _places_against_words(rows: list[Row]) -> Claim:
-    """Names of the files tell which is which."""
+    """The names of the files tell words from places."""
     text = "SNAP (places) has much higher errors than Sentiment140 (words) (C* at least twice at every d)"
     names = list(dict.fromkeys(row["data"] for row in rows))
     words = [name for name in names if "sentiment140" in name.lower()]
-    places = [
-        name for name in names if any(part in name.lower() for part in ("gowalla", "brightkite", "snap"))
-    ]
+    places = [name for name in names if _is_places(name)]
     if not (words and places):
         missing = "needs --data of both, with sentiment140 and gowalla, brightkite or snap in their names"
         return Claim(text, ", ".join(names), missing, None)

@@ -1,7 +1,7 @@
-"""The journal of an experiment: every finished trial a line, so that a killed run goes on where it was.
+"""The journal of an experiment: one line per finished trial, so that a killed run resumes where it stopped.
 
-The first line is a fingerprint of all that the results depend on. A folder of another experiment, or of anything else,
-is refused and left as it is; a last line that was cut off by a kill is dropped.
+The first line is a fingerprint of everything that the results depend on. A folder with another experiment, or with
+anything else, is refused and left unchanged; a last line that was cut off by a kill is dropped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def fingerprint(description: Mapping[str, Any]) -> str:
 
 @dataclass
 class Journal:
-    """Finished trials: those of earlier runs, and those that are added."""
+    """The finished trials: those of earlier runs, and those added since."""
 
     done: dict[tuple[str, int], dict[str, float]]
     _file: IO[bytes]
 
     def add(self, measured: Measured) -> None:
-        """Write a finished trial; it is on disk when this returns."""
+        """Add a finished trial; it is on disk when this returns."""
         line = {"cell": measured.cell, "trial": measured.trial, "values": measured.values}
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
@@ -45,7 +45,7 @@ class Journal:
 
 
 def make_folder(folder: Path) -> None:
-    """The folder, if it isn't there yet; a place where there can't be one is the caller's mistake."""
+    """Make the folder unless it exists; a place where it can't be made is refused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -54,9 +54,9 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journal]:
-    """The journal in this folder: a new one, or the one of this very experiment.
+    """The journal in this folder: a new one, or that of the same experiment.
 
-    Nothing is changed in a folder that holds anything else, whatever the names of its files.
+    A folder that holds anything else is left unchanged, whatever the names of its files.
     """
     make_folder(folder)
     try:
@@ -73,7 +73,7 @@ def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journ
             raise InvalidFile(
                 f"another fedhist is at work in {folder}",
                 allowed="one run in a folder at a time",
-                advice="wait for it, or name another one with --out",
+                advice="wait for it to end, or name another folder with --out",
             ) from None
         yield Journal(_read(file, folder, description), file)
 
@@ -81,10 +81,10 @@ def open_journal(folder: Path, description: Mapping[str, Any]) -> Iterator[Journ
 def _read(
     file: IO[bytes], folder: Path, description: Mapping[str, Any]
 ) -> dict[tuple[str, int], dict[str, float]]:
-    """The finished trials. The file is changed only once it is known to be the journal of this experiment.
+    """The finished trials. The file is changed only if it is certain to be the journal of this experiment.
 
-    That is so if its first line says it, or if there is no more than the beginning of the line that we would write,
-    alone in its folder: the rest of a run that was killed in its first write, as other files come after it.
+    That is so if its first line says so. It is also so if the file is alone in its folder and holds at most the
+    beginning of the line that we would write: then a run was killed in its first write, which precedes all other files.
     """
     wanted = fingerprint(description)
     header = json.dumps({"fingerprint": wanted, "description": description}).encode() + b"\n"
@@ -104,13 +104,15 @@ def _read(
         raise InvalidFile(
             f"{folder} holds another experiment: its data, settings, seed or version differ",
             allowed="a new folder, or the command with which this one was made",
-            advice="name another one with --out",
+            advice="name another folder with --out",
         )
     try:
         done = {(line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise InvalidFile(
-            f"the journal in {folder} is damaged", allowed="a journal of fedhist", advice="use a new --out"
+            f"the journal in {folder} is damaged",
+            allowed="a journal of fedhist",
+            advice="name another folder with --out",
         ) from None
     if whole != text:
         file.truncate(len(whole))
@@ -118,7 +120,7 @@ def _read(
 
 
 def _fingerprint_in(line: bytes, folder: Path) -> str:
-    """The fingerprint in the first line of a journal; a line of another kind is not ours."""
+    """The fingerprint in the first line of a journal; any other line is refused."""
     try:
         header = json.loads(line)
     except (ValueError, RecursionError):
@@ -132,9 +134,9 @@ def _fingerprint_in(line: bytes, folder: Path) -> str:
 
 def _something_else(folder: Path) -> InvalidFile:
     return InvalidFile(
-        f"{folder} holds something else than an experiment",
+        f"{folder} holds something other than an experiment",
         allowed="a new folder, or that of the same experiment",
-        advice="name another one with --out",
+        advice="name another folder with --out",
     )
 
 
@@ -142,5 +144,5 @@ def _not_writable(folder: Path, error: OSError) -> InvalidFile:
     return InvalidFile(
         f"can't write into {folder} ({error.strerror or error})",
         allowed="a writable folder",
-        advice="name another one with --out",
+        advice="name another folder with --out",
     )

@@ -1,4 +1,4 @@
-"""What all experiments of the paper share: how they are called, what they read, and what they hand back."""
+"""What the experiments of the paper share: their setup, the user's data files, and their reports."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.simulation import check_not_empty
 
 SENTIMENT140_AUTHORS = 659_775
-"""How many authors the whole Sentiment140 has; a part of it can't give the paper's numbers."""
+"""The number of authors in Sentiment140; a part of it can't reproduce the paper's numbers."""
 
 NO_DATA = "needs Sentiment140 by author, see the note"
 OTHER_DATA = "not the paper's data: another number of users"
 WHERE_TO_GET = (
-    "the rows of Sentiment140 need all of it by author (training.1600000.processed.noemoticon.csv, about 660,000 "
-    "authors; help.sentiment140.com/for-students): a table user,item of authors and words, given with --data"
+    "the rows of Sentiment140 need the whole set by author (training.1600000.processed.noemoticon.csv, about 660,000 "
+    "authors; help.sentiment140.com/for-students): give a table user,item of authors and words with --data"
 )
+NO_NUMBERS = "the paper prints no numbers for its figures: its claims are compared"
 BUDGET = {"epsilon": 1.0, "delta": PAPER_DELTA, "epsilon_select": 0.1, "delta_select": PAPER_DELTA}
 """The paper's: epsilon 1 for the histogram, 0.1 for the choice, delta 1/(2n) each."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A population of the user's, read or drawn once.
+    """A population that the user gave with --data, read or drawn once.
 
     Args:
         path: the file, or `synthetic:NAME?key=value`.
-        digest: what stands for its content in seeds and fingerprints.
-        population: its users.
-        name: what tables call it; a Setup sees to it that no two of its files have the same.
+        digest: stands for the content in seeds and fingerprints.
+        population: the users.
+        name: the name in tables; a Setup gives its files different names.
     """
 
     path: Path
@@ -54,14 +55,14 @@ class DataFile:
         if not is_synthetic(str(self.path)):
             return self
         digest = drawn_digest(str(self.path), seed)
-        # A Setup is often copied: what is drawn already stays.
+        # A Setup is often copied, and its populations need not be drawn again.
         if digest == self.digest:
             return self
         return replace(self, digest=digest, population=drawn_once(str(self.path), seed))
 
     @property
     def is_sentiment140(self) -> bool:
-        """Whether it can be the paper's: about as many users as Sentiment140 has authors."""
+        """True if the file has about as many users as Sentiment140 has authors, so that it can be the paper's."""
         return abs(self.population.users / SENTIMENT140_AUTHORS - 1) < 0.01
 
 
@@ -70,14 +71,14 @@ class Setup:
     """How an experiment of the paper is run.
 
     Args:
-        quick: a minute's version with fewer trials and users.
-        seed: all trials follow from it.
-        workers: how many processes compute.
-        out: where journals, tables and figures go.
-        data: the user's files. Two of the same content are refused; synthetic ones are drawn from the seed.
-        counting: told of every finished trial.
-        alone: whether the experiment was asked for by its name: files that it can't use are then a mistake, and
-            not only a note as among all experiments.
+        quick: a short version with fewer trials and users.
+        seed: determines all trials.
+        workers: the number of processes.
+        out: the folder of journals, tables and figures.
+        data: the user's files. Two with the same content are refused; synthetic ones are drawn from the seed.
+        counting: follows the progress.
+        alone: True if the user named this experiment. Files that it can't use are then refused; among all experiments
+            they only get a note.
     """
 
     quick: bool
@@ -102,7 +103,7 @@ class Setup:
     def run(
         self, name: str, groups: Sequence[Group], populations: dict[UserSet, SparsePopulation] | None = None
     ) -> Results:
-        """Run the cells; synthetic sets have one journal, each choice of files has its own."""
+        """Run the cells; synthetic sets share a journal, and each choice of files has its own."""
         base = f"{name}-quick" if self.quick else name
         done: dict[tuple[str, int], Mapping[str, float]] = {}
         for of_files in (False, True):
@@ -115,18 +116,13 @@ class Setup:
                 part = Experiment(seed=self.seed, groups=chosen)
                 keys = sorted({cell.users.key for group in chosen for cell in group.cells})
                 place = f"{base}-{fingerprint({'sets': keys})[:8]}" if of_files else base
-                found = run_experiment(
-                    part,
-                    self.out / "journals" / place,
-                    populations or {},
-                    workers=self.workers,
-                    counting=self.counting,
-                )
+                folder, files = self.out / "journals" / place, populations or {}
+                found = run_experiment(part, folder, files, workers=self.workers, counting=self.counting)
                 done |= found.done
         return Results(done, Experiment(seed=self.seed, groups=tuple(groups)))
 
     def tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
-        """Every file over its most frequent items, for each number of them that the file has."""
+        """Every file over its most frequent items, for each of these numbers of items that the file has."""
         found = {}
         for file in self.data:
             for size in sizes:
@@ -136,9 +132,9 @@ class Setup:
         return found
 
     def needed_tops(self, sizes: Sequence[int]) -> dict[UserSet, SparsePopulation]:
-        """The same for an experiment that uses nothing else of the files; `left_out` tells what is missing.
+        """The same for an experiment that uses nothing else of the files; `left_out` notes what is missing.
 
-        If it was asked for by its name and no file has enough items for any of the sizes, that is refused.
+        Refused if the user named the experiment and no file has enough items for any of the sizes.
         """
         if self.alone and self.data and all(file.population.domain_size < min(sizes) for file in self.data):
             having = ", ".join(f"{file.path} has {file.population.domain_size:,}" for file in self.data)
@@ -150,7 +146,7 @@ class Setup:
         return self.tops(sizes)
 
     def left_out(self, sizes: Sequence[int]) -> list[str]:
-        """A note for every file and number of items that `tops` can't give."""
+        """A note for every file and number of items that `tops` leaves out."""
         return [
             f"{file.path} has {file.population.domain_size:,} items, and {size:,} are needed: left out"
             for file in self.data
@@ -167,14 +163,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment of the paper came to.
+    """The results of an experiment of the paper.
 
     Args:
-        name: the command's.
-        title: what it is about.
-        rows: the paper's numbers beside ours, or our rows where the paper prints none.
+        name: the name of the command.
+        title: above the table.
+        rows: the paper's numbers beside ours, or only ours where the paper prints none.
         columns: headings of the columns to print.
-        claims: what the paper says in words.
+        claims: the paper's statements in words.
         figures: the files that were drawn.
         notes: what the reader should know.
     """
@@ -183,15 +179,15 @@ class Report:
     title: str
     rows: list[Row]
     columns: dict[str, str]
-    claims: list[Claim] = field(default_factory=list)
-    figures: list[Path] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    claims: Sequence[Claim] = ()
+    figures: Sequence[Path] = ()
+    notes: Sequence[str] = ()
 
 
 def read_file(path: Path, vocabulary: Path | None) -> DataFile:
-    """A file of the user's, or a synthetic population; the names of a matrix's columns may be in a second file.
+    """The population of a file or a synthetic one; the names of a matrix's columns may be in a second file.
 
-    A synthetic one is drawn from seed 0 here, which checks what it is called; the Setup draws it from its own seed.
+    A synthetic one is drawn from seed 0 here, to check its name; the Setup draws it again from its own seed.
     """
     if is_synthetic(str(path)):
         population, digest = drawn_once(str(path), 0), drawn_digest(str(path), 0)
@@ -205,10 +201,10 @@ def read_file(path: Path, vocabulary: Path | None) -> DataFile:
 
 
 def _named(population: SparsePopulation, path: Path, vocabulary: Path) -> SparsePopulation:
-    """The population with its columns called as the vocabulary says."""
+    """The population with the names of the vocabulary for its columns."""
     if path.suffix != ".npz" or population.labels is not None:
         raise InvalidInput(
-            f"--vocabulary is for a .npz without names, and {path} is none",
+            f"--vocabulary is for a .npz file without names, and {path} is not one",
             allowed="--vocabulary with a .npz of scipy.sparse.save_npz",
             advice="leave out --vocabulary",
         )

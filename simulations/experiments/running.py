@@ -1,4 +1,4 @@
-"""From cells to measurements: split into tasks, run by the workers, kept in the journal."""
+"""Runs the cells of an experiment: splits them into tasks for the workers and keeps the results in the journal."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fedhist.simulations.experiments.trials import Cell, CellTrials, run_cells
 from fedhist.simulations.experiments.user_sets import Store, UserSet
 from fedhist.simulations.experiments.workers import Task, run_tasks
 
+NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 STORE = ".users"
 Done = Mapping[tuple[str, int], Mapping[str, float]]
 
@@ -35,19 +36,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Cells and how often each is tried. Trial i of a cell is a function of the seed, the cell and i alone."""
+    """Cells and their numbers of trials. Trial i of a cell is a function of the seed, the cell and i alone."""
 
     seed: int
     groups: tuple[Group, ...]
 
     def description(self) -> dict[str, object]:
-        """All that a trial depends on. How many there are is not part of it: trials may be added later."""
+        """Everything that a trial depends on. The number of trials is not part of it: more may be added later."""
         cells = sorted({cell.key for group in self.groups for cell in group.cells})
         return {"fedhist": __version__, "seed": self.seed, "cells": cells}
 
     @property
     def size(self) -> int:
-        """How many trials of cells there are in all."""
+        """The number of trials of all cells."""
         return sum(len(group.cells) * group.trials for group in self.groups)
 
 
@@ -64,7 +65,7 @@ class Results:
         return [self.done[cell.key, trial][name] for trial in range(trials)]
 
     def summary(self, cell: Cell, name: str = "loss") -> Summary:
-        """Its mean and spread."""
+        """The summary of one measurement of a cell."""
         return summarise(self.values(cell, name))
 
     def gap(self, cell: Cell, other: Cell) -> Summary:
@@ -75,9 +76,9 @@ class Results:
 
 @contextmanager
 def working_folder(out: Path | None) -> Iterator[Path]:
-    """The folder to work in: the one that was asked for, or one that vanishes.
+    """The folder to work in: the user's, or a temporary one.
 
-    What the disk of the one that vanishes refuses is NotWritten and has the folder's name: the user did not choose it.
+    A failure to write to the temporary folder is NotWritten and names the folder, because the user did not choose it.
     """
     if out is not None:
         yield out
@@ -95,9 +96,7 @@ def working_folder(out: Path | None) -> Iterator[Path]:
 
 
 def mark_not_private(folder: Path) -> None:
-    """A file that says it, before there is anything in the folder that it is said of."""
-    from fedhist.simulations.experiments.comparison import NOT_PRIVATE  # noqa: PLC0415 - it imports this module
-
+    """Mark the folder as not private before anything else is written to it."""
     mark = folder / NOT_PRIVATE_FILE
     if not mark.exists():
         with new_file(mark, force=True) as file:
@@ -112,19 +111,19 @@ def run_experiment(
     workers: int,
     counting: Counting,
 ) -> Results:
-    """All trials that the folder's journal does not have yet, and the whole result.
+    """Run all trials that the folder's journal does not have yet, and return all results.
 
     Args:
         experiment: what to run.
-        folder: where the journal is kept; the stored populations are gone when it ends, well or not.
-        populations: the users of the cells' sets that are files.
-        workers: how many processes compute.
-        counting: told of every finished trial.
+        folder: the folder of the journal; the stored populations are removed at the end, also after an error.
+        populations: the users of the sets that come from files.
+        workers: the number of processes.
+        counting: follows the progress.
     """
     with open_journal(folder, experiment.description()) as journal:
         mark_not_private(folder)
         store = Store(folder / STORE)
-        # What a killed run has left is not trusted.
+        # The remains of a killed run are not trusted.
         store.clear()
         tasks = _tasks(experiment, journal, workers)
         counting.begin(experiment.size, sum(task.results for task in tasks))
@@ -141,24 +140,20 @@ def run_experiment(
 
 
 def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[Task]:
-    """What is left, the trials of a set of users together, in pieces enough for all workers."""
-    left: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+    """The missing trials, grouped by users and trial, in enough pieces for all workers."""
+    left: dict[tuple[str, int], dict[str, Cell]] = defaultdict(dict)
     for group in experiment.groups:
         for cell in group.cells:
             for trial in range(group.trials):
                 if (cell.key, trial) not in journal.done:
-                    left[cell.users.key, trial].append(cell)
+                    left[cell.users.key, trial][cell.key] = cell
     pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
     tasks = []
     for (_, trial), cells in left.items():
-        for piece in _pieces(_each_once(cells), pieces):
+        for piece in _pieces(list(cells.values()), pieces):
             work = CellTrials(seed=experiment.seed, trial=trial, cells=piece)
             tasks.append(Task(run_cells, work, len(piece)))
     return tasks
-
-
-def _each_once(cells: Sequence[Cell]) -> list[Cell]:
-    return list({cell.key: cell for cell in cells}.values())
 
 
 def _pieces(cells: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:

@@ -1,10 +1,12 @@
-"""Means over trials with their spread and a 95 % interval."""
+"""Means over trials with their standard deviation and 95 % interval."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from fedhist.simulations.experiments.tables import Row, interval_text
 
 CONFIDENCE = 0.95
 
@@ -17,7 +19,7 @@ class Summary:
         mean: over the trials.
         std: the standard deviation of one trial; None for a single trial.
         low, high: the 95 % interval of the mean, by Student's t; None for a single trial.
-        trials: how many.
+        trials: the number of trials.
     """
 
     mean: float
@@ -27,18 +29,23 @@ class Summary:
     trials: int
 
     def of_runs(self, runs: int) -> tuple[float, float] | None:
-        """Where the mean of so many new trials lies in 95 % of cases."""
+        """The interval that contains the mean of this number of new trials in 95 % of cases."""
         if self.std is None:
             return None
         half = _student(self.trials) * self.std * math.sqrt(1 / self.trials + 1 / runs)
         return self.mean - half, self.mean + half
 
     def among(self, intervals: int) -> tuple[float, float] | None:
-        """The mean's interval when so many are to be right all together in 95 % of cases (Bonferroni)."""
+        """The mean's interval if this number of intervals must all be right in 95 % of cases (Bonferroni)."""
         if self.std is None:
             return None
         half = _student(self.trials, (1 - CONFIDENCE) / intervals) * self.std / math.sqrt(self.trials)
         return self.mean - half, self.mean + half
+
+    def columns(self, name: str = "loss") -> Row:
+        """The mean and its interval as columns of a table; `name` is the column of the mean."""
+        interval = interval_text(self.low, self.high)
+        return {name: self.mean, "interval": interval, "low": self.low, "high": self.high}
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -53,6 +60,6 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def _student(trials: int, missed: float = 1 - CONFIDENCE) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - loads when results are summed up
+    from scipy.special import stdtrit  # noqa: PLC0415 - loads when results are summarised
 
     return float(stdtrit(trials - 1, 1 - missed / 2))

@@ -1,4 +1,4 @@
-"""Rows as CSV, Parquet, JSON and as a person reads them."""
+"""Writes rows as CSV and Parquet, and prints them as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIPE_WIDTH = 240
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """All columns in the order in which they first appear; an empty cell is a value that there is none of."""
+    """Write all columns in the order in which they first appear; a missing value is an empty cell."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -27,10 +27,10 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The same columns, with their types."""
+    """Write the same columns, with their types."""
     import polars as pl  # noqa: PLC0415 - loads when a table is written
 
-    # Into memory first: for a disk that is full, polars has an error of its own and leaves half a file.
+    # Into memory first: on a full disk polars raises an error of its own and leaves half a file.
     file = io.BytesIO()
     pl.DataFrame(list(rows), infer_schema_length=None).write_parquet(file)
     _write_whole(path, file.getvalue())
@@ -44,13 +44,13 @@ def _write_whole(path: Path, content: bytes) -> None:
 def print_rows(
     title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, text: Sequence[str] = ()
 ) -> None:
-    """Some columns of the rows under headings.
+    """Print some columns of the rows under headings.
 
     Args:
         title: above the table.
-        rows: what to print.
-        columns: the heading of each column that is shown.
-        text: columns that are aligned to the left.
+        rows: the rows to print.
+        columns: the heading of each column to print.
+        text: the columns to align to the left.
     """
     from rich.console import Console  # noqa: PLC0415 - loads when something is printed
     from rich.table import Table  # noqa: PLC0415
@@ -58,23 +58,22 @@ def print_rows(
 
     table = Table(title=Text(line(title)), title_justify="left")
     for name, heading in columns.items():
-        left = name in text
-        table.add_column(heading, justify="left" if left else "right", overflow="fold")
+        table.add_column(heading, justify="left" if name in text else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(line(cell_text(row.get(name)))) for name in columns))
-    # A pipe has no width of its own, and rows that are cut in pieces can't be searched.
+    # A pipe has no width, and wrapped rows can't be searched.
     console = Console(highlight=False)
     wide = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
     wide.print(table, markup=False)
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """An interval in words; nothing where a single trial has none."""
+    """An interval as "low to high"; empty for a single trial, which has none."""
     return "" if low is None or high is None else f"{cell_text(low)} to {cell_text(high)}"
 
 
 def cell_text(value: object) -> str:
-    """A number with four digits, text as it is, nothing for None."""
+    """A number with four digits, text as it is, an empty text for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,12 +1,13 @@
-"""One trial of a cell: both rounds of a plan over some users, measured against the truth. Not private."""
+"""One trial of a cell: both rounds of a plan over some users, compared with the truth. Not private."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -31,15 +32,14 @@ from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
 PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
-"""The paper's delta for each round, 1/(2n) for n users; and both together."""
+"""The paper's delta for each round, 1/(2n) for n users; and the sum of both rounds."""
 
-Exact = str
-EXACT: dict[Exact, float] = {"median": 0.5, "p90": 0.9}
-"""Shares of users at or below an exact quantile of the totals; "m-rank" is the M-th largest l2 norm."""
+EXACT = {"median": 0.5, "p90": 0.9}
+"""Exact quantiles of the totals, as shares of users at or below; "m-rank" is the M-th largest l2 norm."""
 
 
 class PaperPlan(Plan):
-    """A plan whose candidates are the paper's: 10, 20, ..., 1500, evenly spaced where ours are geometric."""
+    """A plan with the paper's candidates: 10, 20, ..., 1500, evenly spaced where ours are geometric."""
 
     @cached_property
     def candidate_steps(self) -> Integers:
@@ -52,33 +52,31 @@ class Cell:
     """One row of a table: users, and a way to release their histogram.
 
     Args:
-        users: the set.
-        settings: fields of Plan but for users and items; the deltas may be PAPER_DELTA or ALL_DELTA.
-        paper_grid: whether the candidates are the paper's.
-        exact: for the selector fixed, where its threshold comes from: a quantile that is read off the data.
+        users: the set of users.
+        settings: fields of Plan except users and items; the deltas may be PAPER_DELTA or ALL_DELTA.
+        paper_grid: True for the paper's candidates.
+        exact: a name of EXACT or "m-rank": the threshold is read off the data, and the selector is fixed.
         bounded_by: a selector that first chooses the largest threshold, with half of epsilon-select.
-        half_penalty: for the selector exponential-v, whether an item's loss is capped at half of t(C) in V(C).
-        label: what tables call it, where the selector's name is not enough.
+        half_penalty: True caps an item's loss at half of t(C) in the V(C) of the selector exponential-v.
     """
 
     users: UserSet
     settings: Mapping[str, Any]
     paper_grid: bool = False
-    exact: Exact | None = None
+    exact: str | None = None
     bounded_by: str | None = None
     half_penalty: bool = False
-    label: str = ""
 
     @cached_property
     def key(self) -> str:
-        """A short name that changes with everything that changes a trial."""
+        """A short name that depends on everything that changes a trial."""
         content = [
             self.users.key, dict(self.settings), self.paper_grid, self.exact, self.bounded_by, self.half_penalty,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
     def plan(self, users: int, items: int) -> Plan:
-        """The plan for so many users and items."""
+        """The plan for these numbers of users and items."""
         deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
         settings = {name: deltas.get(value, value) for name, value in self.settings.items()}
         if self.exact is not None:
@@ -90,7 +88,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one trial of a cell came to. The values are plain numbers by name."""
+    """The results of one trial of a cell: numbers by name."""
 
     cell: str
     trial: int
@@ -99,64 +97,62 @@ class Measured:
 
 @dataclass(frozen=True)
 class CellTrials:
-    """A piece of work: one trial of some cells over the same users."""
+    """One trial of some cells over the same users."""
 
     seed: int
     trial: int
     cells: tuple[Cell, ...]
 
 
+RoundOnes = dict[object, tuple[Total, float]]
+"""The sums of round 1 and the seconds that they took, by statistic."""
+
+
 @dataclass
 class SharedRoundOne:
-    """A transport that asks for round 1 once: its sum is the same for all plans with the same statistic.
+    """A transport that computes round 1 once: its sum is the same for all plans with the same statistic.
 
-    `remembered` holds what round 1 took when it was asked for, if this run has it from memory.
+    `remembered` is the time that a remembered round 1 took when it was computed.
     """
 
     population: SparsePopulation
     source: Source
-    first: dict[object, tuple[Total, float]]
+    first: RoundOnes
     simulated: bool = True
     remembered: float = 0.0
 
     def total(self, request: Request) -> Total:
-        """The sum, for round 1 from memory if it is there."""
+        """The sum; that of round 1 from memory if it was computed before."""
         if request.round is Round.RELEASE:
-            return self._ask(request)
+            return self._compute(request)
         key = request.measurement.key
         if key in self.first:
             total, spent = self.first[key]
             self.remembered += spent
             return total
         start = perf_counter()
-        total = self._ask(request)
+        total = self._compute(request)
         self.first[key] = (total, perf_counter() - start)
         return total
 
-    def _ask(self, request: Request) -> Total:
+    def _compute(self, request: Request) -> Total:
         summed = answer_population(request, self.population, source=self.source)
         labels = labels_of(self.population)
         return Total(summed.users, summed.values, summed.keyed, labels)
 
 
-@dataclass
-class _FileStatistics:
-    """Round 1 of users that are the same in every trial, kept by the worker between trials."""
-
-    by_users: dict[str, dict[object, tuple[Total, float]]] = field(default_factory=dict)
-
-
-_kept = _FileStatistics()
+_file_rounds: dict[str, RoundOnes] = defaultdict(dict)
+"""Round 1 of users that are the same in every trial, by their key; a worker keeps it between trials."""
 
 
 def run_cells(work: CellTrials, store: Store) -> Iterator[Measured]:
-    """Every cell's trial, one after the other."""
+    """Run one trial of each cell."""
     users = work.cells[0].users
     population, truth = store.users_of(users, seed=work.seed, trial=work.trial)
-    first = _kept.by_users.setdefault(users.key, {}) if users.is_file else {}
+    first = _file_rounds[users.key] if users.is_file else {}
     source = SeededSource(trial_seed(work.seed, users, work.trial, "draws"))
     for cell in work.cells:
-        # A fresh source of the same seed: a trial does not depend on which cells came before it.
+        # A fresh source of the same seed, so that a trial does not depend on the cells before it.
         transport = SharedRoundOne(population, source.fork(), first)
         yield Measured(cell.key, work.trial, _measure(cell, transport, truth, source))
 
@@ -168,7 +164,8 @@ def _measure(
     plan = cell.plan(population.users, population.domain_size)
     start = perf_counter()
     if cell.exact is not None:
-        plan = _at(plan, exact_threshold(cell.exact, plan, population))
+        threshold = exact_threshold(cell.exact, plan, population)
+        plan = type(plan).from_json(plan.to_json() | {"threshold": threshold})
     if cell.bounded_by is not None:
         plan = _bounded(cell.bounded_by, plan, transport, source.fork())
     if cell.half_penalty:
@@ -190,7 +187,7 @@ def _measure(
 
 
 def relative_loss(release: Release, truth: Integers) -> float:
-    """The l1 error over the true total; over an open domain what is not released counts as 0."""
+    """The l1 error over the true total; an item of an open domain that is not released counts as 0."""
     released: Floats = release.histogram
     if release.keys is not None:
         released = np.zeros(len(truth))
@@ -198,23 +195,19 @@ def relative_loss(release: Release, truth: Integers) -> float:
     return float(np.abs(released - truth).sum() / max(int(truth.sum()), 1))
 
 
-def exact_threshold(name: Exact, plan: Plan, population: SparsePopulation) -> float:
-    """A bound read off the data, inside the plan's range: a quantile of totals, or the M-th largest l2 norm."""
+def exact_threshold(name: str, plan: Plan, population: SparsePopulation) -> float:
+    """A threshold read off the data, inside the plan's range: a quantile of totals, or the M-th largest l2 norm."""
     histograms = population.histograms
     if name == "m-rank":
         norms = np.sqrt(user_squares(histograms).astype(np.float64))
         rank = min(max(math.ceil(plan.noise_price), 1), len(norms))
         bound = float(np.partition(norms, len(norms) - rank)[len(norms) - rank])
     elif name in EXACT:
-        # Whole numbers: the smallest total that so many users do not pass.
+        # A total that occurs: the smallest that this share of users does not exceed.
         bound = float(np.quantile(user_totals(histograms), EXACT[name], method="inverted_cdf"))
     else:
         raise InvalidInput(f"unknown exact threshold {name!r}", allowed=", ".join([*EXACT, "m-rank"]))
     return min(max(bound, plan.min_threshold), plan.max_threshold)
-
-
-def _at(plan: Plan, threshold: float) -> Plan:
-    return type(plan).from_json(plan.to_json() | {"threshold": threshold})
 
 
 def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:
@@ -227,9 +220,9 @@ def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan
 
 
 def _bounded(name: str, plan: Plan, transport: SharedRoundOne, source: Source) -> Plan:
-    """The plan with a largest threshold that a private selector chose for half of epsilon-select.
+    """The plan with a largest threshold chosen by a private selector for half of epsilon-select.
 
-    The paper's C_m = DP-M-quantile for Algorithm 2: both halves together cost epsilon-select.
+    The paper's C_m = DP-M-quantile for Algorithm 2. Both halves together cost epsilon-select.
     """
     half = plan.to_json() | {"epsilon_select": plan.epsilon_select / 2}
     chooser = Plan.from_json(half | {"selector": name})

@@ -1,14 +1,13 @@
-"""The users of an experiment: files and synthetic sets, stored once and shared by all worker processes."""
+"""The users of an experiment: files, stored once for all worker processes, and synthetic sets."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,20 +23,20 @@ _TAG = b"fedhist/1/experiment/"
 _OWNER_ALONE = 0o700
 FILE = "file"
 SYNTHETIC = tuple(name for name, dataset in DATASETS.items() if {"users", "items"} <= dataset.defaults.keys())
-"""The synthetic populations that have the sizes of an experiment."""
+"""The synthetic populations whose users and items can be set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserSet:
-    """Where the users of an experiment come from.
+    """The source of an experiment's users.
 
     Args:
         kind: FILE, a name of SYNTHETIC, or "rates" (one item, Gamma rates).
-        name: what tables and figures call it.
+        name: the name in tables and figures.
         users, items: the size of a synthetic set.
-        content: the digest of a file, which stands for its path in seeds and fingerprints.
-        top_items: how many of the most frequent items are kept; None is all.
-        shape, mean: of the rates of the kind "rates".
+        content: the digest of a file, which replaces its path in seeds and fingerprints.
+        top_items: the number of most frequent items to keep; None keeps all.
+        shape, mean: of the Gamma rates of the kind "rates".
     """
 
     kind: str
@@ -51,17 +50,13 @@ class UserSet:
 
     @cached_property
     def key(self) -> str:
-        """The set without what it is called: equal keys are equal users."""
-        return json.dumps({k: v for k, v in self.to_json().items() if k != "name" and v}, sort_keys=True)
+        """All fields but the name: equal keys are equal users."""
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "name" and v}, sort_keys=True)
 
     @property
     def is_file(self) -> bool:
-        """Whether the users are the same in every trial."""
+        """True if the users are the same in every trial."""
         return self.kind == FILE
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields by name."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def file_digest(path: Path) -> str:
@@ -73,16 +68,17 @@ def file_digest(path: Path) -> str:
 
 
 def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:
-    """The seed of one trial over these users: a function of these four alone.
+    """The seed of one trial over these users, a function of the four arguments alone.
 
-    What is compared shares it: all selectors and budgets see the same users and, as far as they agree, the same noise.
+    It is shared by everything that is compared: all selectors and budgets see the same users and, as far as possible,
+    the same noise.
     """
     text = json.dumps([seed, users.key, trial, purpose])
     return int.from_bytes(hashlib.sha256(_TAG + text.encode()).digest()[:7], "big")
 
 
 def make_users(users: UserSet, seed: int) -> Population:
-    """The synthetic set of this seed."""
+    """The synthetic users of this set and seed."""
     if users.kind == "rates":
         return RatesPopulation(users.users, seed, alpha=users.shape, mean=users.mean)
     if users.kind not in SYNTHETIC:
@@ -94,10 +90,10 @@ def make_users(users: UserSet, seed: int) -> Population:
 class Store:
     """Populations as memory-mapped arrays in a folder, so that all worker processes share one copy.
 
-    They are every user's exact histogram: its owner alone may open the folder, and who puts something in clears it.
+    They are every user's exact histogram: only the owner may open the folder, and the process that fills it clears it.
 
     Args:
-        folder: where the arrays are; made by whoever puts something in.
+        folder: the folder of the arrays, made when the first population is put in.
     """
 
     folder: Path
@@ -105,7 +101,7 @@ class Store:
     _drawn: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
 
     def put(self, users: UserSet, population: SparsePopulation) -> None:
-        """Write the arrays; a set that is there already is left as it is."""
+        """Write the arrays, unless the set is there already."""
         place = self._place(users)
         if (place / "rest.json").exists():
             return
@@ -120,7 +116,7 @@ class Store:
         (place / "rest.json").write_text(json.dumps(rest))
 
     def clear(self) -> None:
-        """Remove the arrays; a second Ctrl-C does not stop it halfway."""
+        """Remove the arrays; a second Ctrl-C does not stop this halfway."""
         with undisturbed():
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -134,14 +130,14 @@ class Store:
         name = f"{users.key}/{seed}/{trial}"
         if name not in self._drawn:
             population = draw_users(users, seed=seed, trial=trial)
-            # One trial at a time: the next one's users replace it.
+            # Only one trial is kept: the users of the next replace it.
             self._drawn = {name: (population, item_totals(population))}
         return self._drawn[name]
 
     def _open(self, users: UserSet) -> SparsePopulation:
         place = self._place(users)
         rest = json.loads((place / "rest.json").read_text())
-        # As plain arrays: memory maps check something on every slice.
+        # As plain arrays, because a memory map does extra work on every slice.
         offsets, items, counts = (
             np.load(place / f"{name}.npy", mmap_mode="r").view(np.ndarray)
             for name in ("offsets", "items", "counts")

@@ -1,4 +1,4 @@
-"""What a comparison with the paper comes to: a printed number against our interval, or a claim against our means."""
+"""Verdicts on the paper: a printed number against our interval, or a claim against our means."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedhist.simulations.experiments.summaries import Summary
 from fedhist.simulations.experiments.tables import Row, interval_text
 
 PAPER_RUNS = 3
-"""The paper averages its open-domain curves over three runs; it does not say how many its tables have."""
+"""The paper averages its open-domain curves over three runs; it does not say how many runs its tables have."""
 
 
 class Verdict(StrEnum):
-    """The answers there are."""
+    """All verdicts."""
 
     INSIDE = "inside"
     OUTSIDE = "outside"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Printed:
-    """A number as the paper prints it: it stands for all numbers that round to it.
+    """A number as the paper prints it, which stands for all numbers that round to it.
 
     Args:
         text: the digits.
@@ -49,10 +49,10 @@ class Printed:
 
 
 def judge(printed: Printed, ours: Summary) -> Verdict:
-    """Inside when some number that rounds to the printed one lies where the mean of three new runs does in 95 of 100.
+    """Inside if some number that rounds to the printed one is in the 95 % interval of the mean of three new runs.
 
-    The paper's number is a mean of few runs and varies as ours do; the interval of our mean alone shrinks with our
-    trials until it leaves out every such number. A single trial has no interval: then it must round to the number.
+    The paper's number is a mean of few runs and varies as ours do. The interval of our mean alone would shrink with our
+    trials until it excludes every such number. A single trial has no interval and must itself round to the number.
     """
     return _overlap(printed, *(ours.of_runs(PAPER_RUNS) or (ours.mean, ours.mean)))
 
@@ -73,10 +73,10 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
     """One row of a table: the paper's number beside ours, and the verdict.
 
     Args:
-        where: the columns that say which number it is.
-        printed: the paper's.
+        where: the columns that identify the number.
+        printed: the paper's number.
         ours: our trials, or None if there is nothing to run.
-        why: what is missing, or what must be known about ours.
+        why: what is missing, or a caveat about our number.
     """
     row = where | {"paper": printed.text}
     if ours is None:
@@ -86,8 +86,7 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
             "verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why,
         }  # fmt: skip
     low, high = ours.of_runs(PAPER_RUNS) or (None, None)
-    row |= {
-        "ours": ours.mean, "interval": interval_text(ours.low, ours.high), "low": ours.low, "high": ours.high,
+    row |= ours.columns("ours") | {
         "runs_interval": interval_text(low, high), "runs_low": low, "runs_high": high,
         "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
         "away": None if not ours.std else (printed.value - ours.mean) / ours.std,
@@ -104,9 +103,9 @@ class Claim:
 
     Args:
         text: what the paper says, with the number by which we judge it.
-        data: the users on whom we looked.
+        data: the users on which we tested it.
         found: what we measured.
-        holds: None when it can't be looked at; then `found` says why.
+        holds: None when the claim can't be tested; then `found` says why.
     """
 
     text: str
@@ -115,6 +114,6 @@ class Claim:
     holds: bool | None
 
     def row(self) -> Row:
-        """As a row of a table."""
+        """The claim as a row of a table."""
         verdict = Verdict.IMPOSSIBLE if self.holds is None else Verdict.HOLDS if self.holds else Verdict.FAILS
         return {"claim": self.text, "data": self.data, "found": self.found, "verdict": str(verdict)}

@@ -1,7 +1,7 @@
-"""Worker processes: pieces of work in, measurements out as they come.
+"""Worker processes: they take tasks and return measurements as they come.
 
-A worker is a fresh interpreter (never a fork of one with threads in it) at the other end of a pipe. It computes in one
-thread, and it ends when the pipe does, so that a killed command leaves nothing running.
+A worker is a fresh interpreter (never a fork of one with threads) at the other end of a pipe. It computes in one thread
+and ends when the pipe is closed, so that a killed command leaves nothing running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENDED = (
 
 @dataclass(frozen=True)
 class Task:
-    """A function of a module, what it is called with, and how many measurements come of it."""
+    """A module-level function, its argument, and the number of measurements that it returns."""
 
     function: Callable[[Any, Store], Iterator[Measured]]
     work: Any
@@ -40,13 +40,13 @@ class Task:
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def check_workers(workers: int | None) -> int:
-    """The number of workers; None is one for each core."""
+    """The number of workers; None stands for one per core."""
     if workers is None:
         return usable_cores()
     if not 1 <= workers <= MAX_WORKERS:
@@ -55,7 +55,7 @@ def check_workers(workers: int | None) -> int:
 
 
 def run_tasks(tasks: Sequence[Task], *, store: Store, workers: int) -> Iterator[Measured]:
-    """All measurements of all tasks, in the order in which they are done."""
+    """All measurements of all tasks, in the order in which they are finished."""
     if workers == 1 or len(tasks) <= 1:
         for task in tasks:
             yield from task.function(task.work, store)
@@ -68,32 +68,31 @@ def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]
     waiting.reverse()
     busy = set()
     for pipe in pipes:
-        _send(pipe, waiting.pop())
+        with _alive():
+            pipe.send(waiting.pop())
         busy.add(pipe)
     while busy:
         for ready in wait(list(busy)):
             pipe = cast(Connection, ready)
-            match _receive(pipe):
+            with _alive():
+                received = pipe.recv()
+            match received:
                 case Measured() as measured:
                     yield measured
                 case None if waiting:
-                    _send(pipe, waiting.pop())
+                    with _alive():
+                        pipe.send(waiting.pop())
                 case None:
                     busy.remove(pipe)
                 case str() as problem:
                     raise FedhistError(f"a worker failed: {problem}")
 
 
-def _send(pipe: Connection, task: Task) -> None:
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Talk to a worker, which must not have ended."""
     try:
-        pipe.send(task)
-    except ConnectionError:
-        raise FedhistError(_ENDED) from None
-
-
-def _receive(pipe: Connection) -> object:
-    try:
-        return pipe.recv()
+        yield
     except (EOFError, ConnectionError):
         raise FedhistError(_ENDED) from None
 
@@ -132,14 +131,14 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
 
 @contextmanager
 def _ctrl_c_held_back() -> Iterator[None]:
-    """A process that is started in here never sees Ctrl-C, not even while it imports; ours comes when this ends.
+    """A process started in here never sees Ctrl-C, not even while it imports; this process gets it at the end.
 
-    Blocked signals are inherited, and unlike ignored ones they are not lost. Another thread of ours may still take the
-    signal, and Python would interrupt the main thread for it, amid a start: so its handlers wait as well.
+    Blocked signals are inherited and, unlike ignored ones, not lost. Another thread of this process may still take the
+    signal, and Python would interrupt the main thread in the middle of a start, so the handlers wait as well.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - loads when there is more than one worker
 
-    # It unblocks the signal when it starts, which it would do in the midst of the first process's start.
+    # The tracker unblocks the signal when it starts; without this it would do so during the first process's start.
     resource_tracker.ensure_running()
     held: list[int] = []
     main = threading.current_thread() is threading.main_thread()
@@ -157,7 +156,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
 
 
 def _work(pipe: Connection, folder: Path) -> None:
-    """A worker's life: tasks until the pipe ends. Ctrl-C is the command's affair."""
+    """Do tasks until the pipe is closed. Ctrl-C is handled by the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     store = Store(folder)
     try:

@@ -1,1 +1,1 @@
-"""Populations from files as others publish them: one file a format, and the registry."""
+"""Populations from published files: one module for each format, and the registry."""

@@ -1,10 +1,9 @@
-"""What a format is: it knows its own files by their first lines, and reads users and items off many lines at once."""
+"""The contract of a format: it recognises its files by their first lines, and reads many lines at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fedhist.protocol.histograms import MAX_USER_TOTAL
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """What lines say.
+    """The records in some lines.
 
     Args:
-        records: the columns user, item (null for a user who is there and has nothing) and count.
-        good: which of the lines follow the format; the others are malformed.
+        records: the columns user, item (null for a user without items) and count.
+        good: a flag for each line; False marks a malformed one.
     """
 
     records: pl.DataFrame
@@ -29,11 +28,11 @@ class Parsed:
 
 @dataclass(frozen=True)
 class LineReader:
-    """How one file is read.
+    """How to read one file.
 
     Args:
         parse: reads lines of text, none of them blank or null.
-        header: whether the first line is none of them, but names the columns.
+        header: True when the first line names the columns.
     """
 
     parse: Callable[[pl.Series], Parsed]
@@ -41,7 +40,7 @@ class LineReader:
 
 
 class Format(Protocol):
-    """One way in which data is published. One file here, one line in the registry."""
+    """A published file format: one module here and one line in the registry."""
 
     @property
     def name(self) -> str:
@@ -53,22 +52,25 @@ class Format(Protocol):
 
     @property
     def encoding(self) -> Encoding:
-        """How its text is encoded."""
+        """The encoding of the text, unless the user names another."""
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """How to read a file that begins with these lines, the first of them first; None if it is of another format."""
+    def reader(self, beginning: pl.Series) -> LineReader | None:
+        """How to read a file that begins with these lines; None for a file of another format."""
 
 
-def observations(users: pl.Series, items: pl.Series, good: pl.Series) -> Parsed:
-    """One observation for each good line."""
+def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) -> Parsed:
+    """One observation per line for which `right` holds; `user` and `item` are columns."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
-    table = pl.DataFrame({"user": users, "item": items}).filter(good)
-    return Parsed(records=table.with_columns(pl.lit(1, dtype=pl.Int64).alias("count")), good=good)
+    good = fields.select(right.fill_null(value=False)).to_series()
+    one = pl.lit(1, dtype=pl.Int64).alias("count")
+    return Parsed(
+        fields.filter(good).select(pl.col(user).alias("user"), pl.col(item).alias("item"), one), good
+    )
 
 
 def counted(users: pl.Series, items: pl.Series, counts: pl.Series) -> Parsed:
-    """As many observations as a count says, for lines that have a user, an item and a whole count."""
+    """Records with counts; a line without a user, an item or a whole count is malformed."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     table = pl.DataFrame({"user": users, "item": items, "count": counts})

@@ -1,4 +1,4 @@
-"""Lines of text cut into fields, all lines at once."""
+"""Splits lines of text into fields, all lines at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ QUOTE = '"'
 
 
 def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool = False) -> pl.DataFrame:
-    """The fields of each line in the columns "0", "1", ...; all of them null where a line has another number of them.
+    """The fields of each line in the columns "0", "1", ...; all null in a line with another number of fields.
 
     Args:
         lines: lines of text.
-        separator: what stands between two fields.
-        columns: how many fields a line has.
-        quoted: whether a field may stand in double quotes, with a quote in it written twice. It ends in its own line.
+        separator: the text between two fields.
+        columns: the number of fields in a line.
+        quoted: True when a field may be in double quotes, with a quote inside written twice. It may not contain a line
+            break.
     """
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
@@ -38,7 +39,7 @@ def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataF
         return pl.DataFrame({names[0]: lines})
     fields = lines.str.splitn(separator, len(names)).struct.unnest()
     fields.columns = names
-    # The last field holds whatever is left: nothing when there are too few, a separator when there are too many.
+    # The last field holds the rest of the line: null if there are too few fields, with a separator if too many.
     right = ~pl.col(names[-1]).str.contains(separator, literal=True)
     return fields.select(pl.when(right).then(pl.col(names)))
 

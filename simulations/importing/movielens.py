@@ -2,19 +2,17 @@
 
 | file | of | a line |
 |---|---|---|
-| ratings.csv | ml-latest, 25m, 32m | userId,movieId,rating,timestamp, and a first line that says so |
+| ratings.csv | ml-latest, 25m, 32m | userId,movieId,rating,timestamp, below a header with these names |
 | ratings.dat | ml-1m, 10m | user::movie::rating::timestamp |
 | u.data | ml-100k | user, movie, rating and timestamp between tabs |
 
-A user's items are the movies that they rated, by number; a rating is one observation, whatever it is.
+A user's items are the numbers of the movies that they rated; every rating is one observation, high or low.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.simulations.importing.contract import LineReader, Parsed, observations
@@ -39,26 +37,22 @@ class MovieLens:
     )
     encoding: Encoding = "utf-8"
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file with the header of ratings.csv, or with a rating in some line."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        if beginning and beginning[0].strip().lower() == _HEADER:
+    def reader(self, beginning: pl.Series) -> LineReader | None:
+        """Recognises the header of ratings.csv, or a rating in some line."""
+        if len(beginning) and beginning[0].strip().lower() == _HEADER:
             return LineReader(partial(ratings, separator=","), header=True)
-        lines = pl.Series(beginning, dtype=pl.String)
         for separator in ("::", "\t"):
-            if ratings(lines, separator=separator).good.any():
+            if ratings(beginning, separator=separator).good.any():
                 return LineReader(partial(ratings, separator=separator))
         return None
 
 
 def ratings(lines: pl.Series, *, separator: str) -> Parsed:
-    """The users and movies of many ratings."""
+    """The users and movies of these ratings."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     fields = split_fields(lines, separator=separator, columns=_COLUMNS)
     right = pl.all_horizontal(pl.col("0", "1", "3").str.contains("^[0-9]+$")) & pl.col("2").cast(
         pl.Float64, strict=False
     ).is_between(0.5, 5)
-    good = fields.select(right.fill_null(value=False).alias("good")).to_series()
-    return observations(fields["0"], fields["1"], good)
+    return observations(fields, user="0", item="1", right=right)

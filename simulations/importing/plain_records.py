@@ -1,13 +1,12 @@
-"""Any table of user, item and maybe count: CSV or TSV with a header, JSON lines, Parquet.
+"""Tables with the columns user, item and optionally count: CSV or TSV with a header, JSON lines, Parquet.
 
-Labels stay as they are written. A line with an empty user or item, or with a count that is no whole number from 0 up,
-is malformed; so is a field that goes on in the next line. Among JSON lines, one without a count is one observation.
+Labels stay as they are written. A line is malformed if its user or item is empty, if its count is not a whole number
+from 0, or if a field continues in the next line. A JSON line without a count is one observation.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,25 +24,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlainRecords:
-    """Items by user, named by the columns of the file."""
+    """Items by user."""
 
     name: str = "records"
     shape: str = (
-        "the columns user, item and maybe count (a whole number from 0) that the first line names, or "
+        "the columns user, item and optionally count (a whole number from 0) that the first line names, or "
         '{"user": "ana", "item": "park", "count": 2}'
     )
     encoding: Encoding = "utf-8"
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file of JSON objects, or one whose first line names the columns."""
-        header = beginning[0] if beginning else ""
+    def reader(self, beginning: pl.Series) -> LineReader | None:
+        """Recognises JSON objects, or a first line that names the columns."""
+        header = beginning[0] if len(beginning) else ""
         if header.lstrip().startswith("{"):
             return LineReader(parse_json)
         separator = "\t" if "\t" in header else ","
         names = [name.strip().strip(QUOTE).lower() for name in header.split(separator)]
         columns: tuple[str, ...] = ("user", "item", "count")
         places = {name: str(names.index(name)) for name in columns if name in names}
-        # A first line that names no such columns may be data, which no error may quote.
+        # A first line without these names may be data, which no error may quote.
         if "user" not in places or "item" not in places or any(names.count(name) > 1 for name in places):
             return None
         parse = partial(parse_columns, separator=separator, columns=len(names), places=places)
@@ -51,13 +50,13 @@ class PlainRecords:
 
 
 def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dict[str, str]) -> Parsed:
-    """The records of many lines of text.
+    """The records of these lines.
 
     Args:
-        lines: the lines.
-        separator: what stands between two fields.
-        columns: how many fields a line has.
-        places: the numbers of the columns user, item and maybe count.
+        lines: lines of text.
+        separator: the text between two fields.
+        columns: the number of fields in a line.
+        places: the numbers of the columns user, item and, if there is one, count.
     """
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
@@ -70,7 +69,7 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
 
 
 def parse_json(lines: pl.Series) -> Parsed:
-    """The records of many JSON objects."""
+    """The records of these JSON objects, one per line."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     table = pl.concat(_objects(lines))
@@ -78,21 +77,20 @@ def parse_json(lines: pl.Series) -> Parsed:
 
 
 def parse_parquet(path: Path) -> Parsed:
-    """The records of a Parquet file, whose rows are its lines."""
+    """The records of a Parquet file; its rows count as lines."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     table = parquet_table(path)
-    # A count that is not a number is one that is missing.
+    # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
     texts = table.select(pl.col("user").cast(pl.String), pl.col("item").cast(pl.String), count.alias("count"))
     return counted(texts["user"], texts["item"], texts["count"])
 
 
 def _objects(lines: pl.Series) -> list[pl.DataFrame]:
-    """One row a line; a row of nulls for a line that is no such object.
+    """One row per line; a row of nulls for a line that is not such an object.
 
-    The reader says of many lines only whether they are all right, so those that are not are halved until it is known
-    which lines it is.
+    polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 

@@ -1,4 +1,4 @@
-"""From a published file to a population: its format, its malformed lines, and whether these are too many."""
+"""Imports a published file: recognises its format, counts malformed lines, and refuses too many of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMATS: dict[str, Format] = {
     one.name: one for one in (Sentiment140(), SnapCheckins(), MovieLens(), PlainRecords())
 }
-"""In the order in which a file is tried."""
+"""In the order in which they are tried on a file."""
 
 MAX_MALFORMED = 0.001
 NAMED_LINES = 10
@@ -34,13 +34,13 @@ _PARQUET = b"PAR1"
 
 @dataclass
 class Tally:
-    """How many lines were read, and which were malformed.
+    """The number of lines read, and which of them were malformed.
 
     Args:
-        unit: what they are called: lines, or rows of a table.
-        lines: how many there were, without blank ones and the header.
-        malformed: how many of them did not follow the format.
-        named: the numbers of the first of these in the file.
+        unit: "line", or "row" for a table.
+        lines: the number of lines, without blank ones and the header.
+        malformed: the number of lines that do not follow the format.
+        named: the line numbers of the first NAMED_LINES of these.
     """
 
     unit: str = "line"
@@ -49,14 +49,14 @@ class Tally:
     named: list[int] = field(default_factory=list)
 
     def add(self, good: pl.Series, numbers: pl.Series) -> None:
-        """Count some lines, of these numbers."""
+        """Count lines with these numbers."""
         self.lines += len(good)
         self.malformed += len(good) - int(good.sum())
         wrong = numbers.filter(~good).head(NAMED_LINES - len(self.named))
         self.named += wrong.to_list()
 
     def in_words(self) -> str:
-        """The count and the numbers of the malformed lines."""
+        """The malformed lines as a sentence."""
         if not self.malformed:
             return f"no malformed {self.unit}s"
         shown = ", ".join(f"{number:,}" for number in self.named)
@@ -69,7 +69,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Imported:
-    """A population with how it was read."""
+    """A population, its format, and the tally of its lines."""
 
     population: SparsePopulation
     format: Format
@@ -89,13 +89,20 @@ def import_population(
 
     Args:
         path: the file.
-        format_name: a name of FORMATS, or "auto" to tell it by the first lines.
-        by: whose words Sentiment140's are; None is the author's.
-        encoding: of the text; None is the format's own.
-        max_malformed: the share of malformed lines above which nothing is imported.
-        chunk_bytes: how much text is in work at a time.
+        format_name: a name of FORMATS, or "auto" to recognise the format by the first lines.
+        by: whose words a tweet of Sentiment140 is; None stands for the author's.
+        encoding: of the text; None stands for the format's own.
+        max_malformed: the largest share of malformed lines with which a file is imported.
+        chunk_bytes: the size of the pieces in which text is read.
     """
-    _check(format_name, max_malformed)
+    if format_name not in ("auto", *FORMATS):
+        raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
+    if not 0 <= max_malformed <= 1:
+        raise InvalidInput(
+            f"--max-malformed is {max_malformed}",
+            allowed="a share from 0 to 1",
+            advice="0.001 is 0.1 percent",
+        )
     if path.is_file() and (path.suffix.lower() == ".parquet" or _starts_with(path, _PARQUET)):
         chosen, tally, tables = _read_rows(path, format_name)
     else:
@@ -107,7 +114,8 @@ def import_population(
         ]
     if by is not None and chosen.name != "sentiment140":
         raise InvalidInput(
-            f"--by {by} and a file of the format {chosen.name}", allowed="--by with sentiment140 alone"
+            f"--by does not go with a file of the format {chosen.name}",
+            allowed="--by with sentiment140 alone",
         )
     if tally.malformed > max_malformed * tally.lines:
         raise InvalidFile(
@@ -118,17 +126,6 @@ def import_population(
     return Imported(_populated(path, tables), chosen, tally)
 
 
-def _check(format_name: str, max_malformed: float) -> None:
-    if format_name not in ("auto", *FORMATS):
-        raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
-    if not 0 <= max_malformed <= 1:
-        raise InvalidInput(
-            f"--max-malformed is {max_malformed}",
-            allowed="a share from 0 to 1",
-            advice="0.001 is 0.1 percent",
-        )
-
-
 def _starts_with(path: Path, magic: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(len(magic)) == magic
@@ -137,18 +134,18 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 def _recognised(
     path: Path, format_name: str, by: By | None, encoding: Encoding | None
 ) -> tuple[Format, LineReader]:
-    """The format and how this file is read."""
+    """The format of a file, and how to read it."""
     for name, known in FORMATS.items():
         if format_name not in ("auto", name):
             continue
         one = Sentiment140(by=by) if by is not None and name == "sentiment140" else known
-        reader = one.reader(path, _beginning(path, encoding or one.encoding))
+        reader = one.reader(_beginning(path, encoding or one.encoding))
         if reader is not None:
             return one, reader
     others = "name another --format, or write a CSV with the columns user and item"
     if format_name == "auto":
         raise InvalidFile(
-            f"the first lines of {path} are of no format that is known",
+            f"the first lines of {path} are of no known format",
             allowed="; ".join(f"{name}: {one.shape}" for name, one in FORMATS.items()),
             advice=others,
         )
@@ -159,43 +156,39 @@ def _recognised(
     )
 
 
-def _beginning(path: Path, encoding: Encoding) -> list[str]:
-    """The first lines, without blank ones and ones in another encoding."""
-    first = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
-    lines = [] if first is None else first.text.drop_nulls().head(2 * _LOOK_LINES).to_list()
-    return [line for line in lines if line.strip()][:_LOOK_LINES]
+def _beginning(path: Path, encoding: Encoding) -> pl.Series:
+    """The first lines, without blank lines and lines in another encoding."""
+    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+
+    # A file may have nothing after its byte order mark.
+    chunk = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
+    lines = pl.Series(dtype=pl.String) if chunk is None else chunk.text.drop_nulls().head(2 * _LOOK_LINES)
+    return lines.filter(lines.str.strip_chars() != "").head(_LOOK_LINES)
 
 
 def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
-    """The records of these lines. A line in another encoding is malformed, and no format sees it."""
+    """The records of these lines. A line in another encoding is malformed and is not parsed."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     numbered = pl.DataFrame({"text": chunk.text}).with_row_index("number", offset=chunk.first)
     if reader.header and chunk.first == 1:
-        # Blank lines may stand before it.
+        # Blank lines may come before the header.
         header = numbered.filter(pl.col("text").str.strip_chars() != "").head(1)["number"]
         numbered = numbered.filter(~pl.col("number").is_in(header.implode()))
     numbered = numbered.filter(pl.col("text").is_null() | (pl.col("text").str.strip_chars() != ""))
     readable = numbered["text"].is_not_null()
     parsed = reader.parse(numbered["text"].filter(readable)) if readable.any() else None
-    good = readable if parsed is None else _spread(readable, parsed.good)
-    tally.add(good, numbered["number"])
     if parsed is None:
+        tally.add(readable, numbered["number"])
         return pl.DataFrame(schema={"user": pl.String, "item": pl.String, "count": pl.Int64})
+    good = readable.to_numpy().copy()
+    good[good] = parsed.good.to_numpy()
+    tally.add(pl.Series(good), numbered["number"])
     return parsed.records
 
 
-def _spread(readable: pl.Series, good: pl.Series) -> pl.Series:
-    """What was found of the readable lines, for all lines."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-    flags = readable.to_numpy().copy()
-    flags[flags] = good.to_numpy()
-    return pl.Series("good", flags)
-
-
 def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.DataFrame]]:
-    """A table, whose rows are numbered from 1."""
+    """The records of a Parquet file; its rows are numbered from 1."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     if format_name not in ("auto", "records"):
@@ -207,7 +200,7 @@ def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.Dat
 
 
 def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
-    """The population of the records; users who are there and have nothing stand at the end."""
+    """The population of the records; users without items come last."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
     table = pl.concat(tables) if tables else pl.DataFrame({"item": []}, schema={"item": pl.String})

@@ -2,7 +2,7 @@
 
 A user's items are the words of their tweets. The text is taken through these steps, in this order:
 
-1. HTML entities are undone once: named ones that end in a semicolon (&quot; &amp; ...), and &#39;. Other numeric ones
+1. HTML entities are decoded once: named ones that end in a semicolon (&quot; &amp; ...), and &#39;. Other numeric ones
    become a space.
 2. Upper case becomes lower case.
 3. Addresses, from http://, https:// or www. to the next white space, become a space.
@@ -10,15 +10,13 @@ A user's items are the words of their tweets. The text is taken through these st
 5. Words are the longest runs of the characters a to z, 0 to 9 and '.
 
 A user is the author as written, or the addressee: the first mention of the tweet, in lower case. Tweets that mention
-nobody have no addressee and are left out. Who has no words stays, as a user without items.
+nobody have no addressee and are left out. A user without words stays, as a user without items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html.entities import html5
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedhist.simulations.importing.contract import LineReader, Parsed
@@ -47,15 +45,12 @@ class Sentiment140:
     shape: str = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
     encoding: Encoding = "latin-1"
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file some line of which has the six columns."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        lines = pl.Series(beginning, dtype=pl.String)
-        return LineReader(self.parse) if _tweets(lines)["5"].is_not_null().any() else None
+    def reader(self, beginning: pl.Series) -> LineReader | None:
+        """Recognises a line with the six columns."""
+        return LineReader(self.parse) if _tweets(beginning)["5"].is_not_null().any() else None
 
     def parse(self, lines: pl.Series) -> Parsed:
-        """The words of many tweets."""
+        """The words of these tweets."""
         import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
         tweets = _tweets(lines)
@@ -65,26 +60,26 @@ class Sentiment140:
             texts = texts.with_columns(pl.col("text").str.extract(_MENTION, 2).alias("user"))
             texts = texts.filter(pl.col("user").is_not_null())
         listed = texts.select("user", _words(pl.col("text")).alias("item"))
-        some = listed.filter(pl.col("item").list.len() > 0).explode("item")
-        # Who has no words is a row without an item, whatever this version of polars makes of an empty list.
-        none = listed.filter(pl.col("item").list.len() == 0).select(
+        words = listed.filter(pl.col("item").list.len() > 0).explode("item")
+        # Versions of polars explode an empty list differently, so users without words are added apart.
+        without_words = listed.filter(pl.col("item").list.len() == 0).select(
             "user", pl.lit(None, pl.String).alias("item")
         )
-        records = pl.concat([some, none])
+        records = pl.concat([words, without_words])
         return Parsed(records=records.with_columns(pl.lit(1, dtype=pl.Int64).alias("count")), good=good)
 
 
 def _tweets(lines: pl.Series) -> pl.DataFrame:
-    """The six columns; null where a line has others."""
+    """The six columns; null in a line of another form."""
     import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
-    # As published, every field is quoted. The text comes last, so quotes in it need no second look.
+    # As published, every field is quoted. The text comes last, so its own quotes can't be taken for separators.
     as_published = lines.str.contains('^".*"$').fill_null(value=False)
     fields = lines.str.slice(1).str.strip_suffix('"').str.splitn('","', _COLUMNS).struct.unnest()
     fields.columns = [str(number) for number in range(_COLUMNS)]
     fields = fields.with_columns(pl.col("5").str.replace_all('""', '"', literal=True))
     if not as_published.all():
-        # Programs that read and write the file again leave out the quotes that are not needed.
+        # Other programs leave out the quotes that are not needed when they rewrite the file.
         others = split_fields(lines, separator=",", columns=_COLUMNS, quoted=True)
         fields = pl.DataFrame([fields[name].zip_with(as_published, others[name]) for name in fields.columns])
     right = (
@@ -99,10 +94,10 @@ def _tweets(lines: pl.Series) -> pl.DataFrame:
 def _plain_text(text: pl.Expr) -> pl.Expr:
     """Steps 1 to 3."""
     named = {f"&{name}": value for name, value in html5.items() if name.endswith(";")}
-    # Numbers first: an entity that stands for "&" must not make another one.
+    # Numeric ones first: a decoded "&" must not begin another entity.
     numbered = text.str.replace_all(_APOSTROPHE, "'").str.replace_all(_OTHER_NUMBER, " ")
-    undone = numbered.str.replace_many(list(named), list(named.values()))
-    return undone.str.to_lowercase().str.replace_all(_ADDRESS, " ")
+    decoded = numbered.str.replace_many(list(named), list(named.values()))
+    return decoded.str.to_lowercase().str.replace_all(_ADDRESS, " ")
 
 
 def _words(text: pl.Expr) -> pl.Expr:

@@ -1,14 +1,12 @@
 """SNAP's check-ins (Gowalla, Brightkite): user, time, latitude, longitude and location, between tabs.
 
-A user's items are the locations, as their ids are written; a check-in is one observation. Brightkite's id of zeros, for
-a place that is not known, is an id like any other.
+A user's items are location ids as written; a check-in is one observation. Brightkite's id of zeros, which stands for
+an unknown place, is an id like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.simulations.importing.contract import LineReader, Parsed, observations
@@ -30,15 +28,12 @@ class SnapCheckins:
     shape: str = "user, time (2010-07-03T23:55:27Z), latitude, longitude and location id between tabs"
     encoding: Encoding = "utf-8"
 
-    def reader(self, path: Path, beginning: Sequence[str]) -> LineReader | None:
-        """A file some line of which is a check-in."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
-        found = self.parse(pl.Series(beginning, dtype=pl.String)).good
-        return LineReader(self.parse) if found.any() else None
+    def reader(self, beginning: pl.Series) -> LineReader | None:
+        """Recognises a line with a check-in."""
+        return LineReader(self.parse) if self.parse(beginning).good.any() else None
 
     def parse(self, lines: pl.Series) -> Parsed:
-        """The users and locations of many check-ins."""
+        """The users and locations of these check-ins."""
         import polars as pl  # noqa: PLC0415 - loads when a file is imported
 
         fields = split_fields(lines, separator="\t", columns=_COLUMNS)
@@ -49,5 +44,4 @@ class SnapCheckins:
             & pl.all_horizontal(place.is_finite())
             & pl.col("4").str.contains(r"^\S+$")
         )
-        good = fields.select(right.fill_null(value=False).alias("good")).to_series()
-        return observations(fields["0"], fields["4"], good)
+        return observations(fields, user="0", item="4", right=right)

@@ -1,4 +1,4 @@
-"""A text file as numbered lines, some megabytes at a time, unpacked if need be."""
+"""Reads a text file, plain or gzip, as numbered lines, some megabytes at a time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Lines:
     """Consecutive lines of a file.
 
     Args:
-        text: the lines without their ends; null for one that is not in the file's encoding.
-        first: the number of the first in the file, which begins with line 1.
+        text: the lines without their line ends; null for a line that is not in the file's encoding.
+        first: the number of the first of these lines; a file begins with line 1.
     """
 
     text: pl.Series
@@ -41,7 +41,7 @@ class Lines:
 def line_chunks(path: Path, encoding: Encoding, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Lines]:
     """The lines of a file from the first to the last, about `chunk_bytes` at a time.
 
-    A file that begins like a gzip file is unpacked. Lines end in a line feed, maybe after a carriage return.
+    A file that begins like a gzip file is unpacked. Lines end in a line feed, with or without a carriage return.
     """
     try:
         with _opened(path) as file:
@@ -60,7 +60,7 @@ def line_chunks(path: Path, encoding: Encoding, *, chunk_bytes: int = CHUNK_BYTE
         raise InvalidFile(
             f"{path} is cut short or damaged",
             allowed="a complete gzip file",
-            advice="download or pack it again",
+            advice="download or compress it again",
         ) from None
     except OSError as error:
         raise InvalidFile(
@@ -77,7 +77,7 @@ def _opened(path: Path) -> BufferedIOBase:
     file: BufferedIOBase = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the caller closes it
     try:
         _check_text(path, file.read(_LOOK_BYTES))
-        # Some editors put a mark before the first line, which is no part of it.
+        # Some editors put a byte order mark before the first line.
         file.seek(0)
         if file.read(len(_MARK)) != _MARK:
             file.seek(0)
@@ -96,7 +96,7 @@ def _check_text(path: Path, beginning: bytes) -> None:
         )
     if beginning.startswith(_NOT_TEXT) or b"\x00" in beginning:
         raise InvalidFile(
-            f"{path} is not text", allowed="a text file, maybe in gzip form", advice="check which file it is"
+            f"{path} is not text", allowed="a text file, plain or gzip", advice="check which file it is"
         )
 
 
@@ -106,7 +106,7 @@ def _decoded(data: bytes, encoding: Encoding, first: int) -> Lines:
     try:
         text = pl.Series("line", [data.decode(encoding)]).str.split("\n").explode()
     except UnicodeDecodeError:
-        # Some line is in another encoding; only now is each looked at by itself.
+        # Some line is in another encoding, so each is decoded by itself.
         text = pl.Series(
             "line", [_decoded_line(line, encoding) for line in data.split(b"\n")], dtype=pl.String
         )

@@ -11,10 +11,13 @@ import pytest
 
 from fedhist.commands import paper as paper_command
 from fedhist.commands.paper import EXPERIMENTS
+from fedhist.protocol.privacy.composition import basic_total
+from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments import beyond, figure_bounded, figure_debias, figure_open, table_open
 from fedhist.simulations.experiments.paper_setup import Setup, read_file
+from fedhist.simulations.experiments.user_sets import UserSet
 
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
@@ -25,10 +28,8 @@ NUMBER = {"paper", "ours", "low", "high", "verdict", "of_mean", "why", "trials"}
 @pytest.fixture
 def tiny(monkeypatch):
     """The experiments with a few hundred users."""
-    readings = {
-        "numbers": ("paper-iid", "paper-non-iid", 200),
-        "text": ("paper-iid", "paper-non-iid-text", 250),
-    }
+    kinds = {"numbers": "paper-non-iid", "text": "paper-non-iid-text"}
+    readings = {reading: ("paper-iid", kind, 200) for reading, kind in kinds.items()}
     for module in (table_open, figure_open):
         monkeypatch.setattr(module, "READINGS", readings)
     monkeypatch.setattr(figure_bounded, "STAND_IN_USERS", (300, 300))
@@ -43,6 +44,12 @@ def paper(fedhist, tiny):
         return report
 
     return call
+
+
+def refusal(outcome):
+    """The one sentence with which a call was refused."""
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    return outcome.err
 
 
 def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(paper, tmp_path):
@@ -77,11 +84,8 @@ def test_a_second_call_takes_the_journal_s_word_for_it(paper, tmp_path):
 def test_a_figure_has_claims_with_verdicts_and_says_that_nothing_is_printed(name, paper, tmp_path):
     report = paper(name)
     assert report["rows"]
-    assert {claim["verdict"] for claim in report["claims"]} <= {
-        "holds",
-        "does not hold",
-        "can't be reproduced",
-    }
+    verdicts = {"holds", "does not hold", "can't be reproduced"}
+    assert {claim["verdict"] for claim in report["claims"]} <= verdicts
     assert any("no numbers" in note for note in report["notes"])
     assert any("NOT private" in note for note in report["notes"])
     assert [(tmp_path / path).suffix for path in report["figures"]] == [".svg", ".png"]
@@ -99,10 +103,6 @@ def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper):
 
 
 def test_all_methods_of_beyond_cost_the_same_in_all():
-    from fedhist.protocol.privacy.composition import basic_total
-    from fedhist.server.steps import planned_charges
-    from fedhist.simulations.experiments.user_sets import UserSet
-
     users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)
     for cells in (beyond.closed_cells(users, 50, 150.0), beyond.open_cells(users, 150.0)):
         totals = [basic_total(planned_charges(cell.plan(1000, 50))) for cell in cells.values()]
@@ -128,9 +128,7 @@ class TestWords:
 
     def test_files_without_the_words_are_refused(self, fedhist, tmp_path):
         (tmp_path / "places.csv").write_text("user,item\na,park\nb,park\n")
-        refused = fedhist("paper", "table-words", "--data", "places.csv")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "--vocabulary" in refused.err
+        assert "--vocabulary" in refusal(fedhist("paper", "table-words", "--data", "places.csv"))
 
 
 def table_with(items, more=""):
@@ -146,18 +144,15 @@ class TestFilesWithFewItems:
     @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
     def test_by_name_they_are_refused_before_anything_runs(self, name, needed, fedhist, tiny, tmp_path):
         (tmp_path / "good.csv").write_text(table_with(13))
-        refused = fedhist("paper", name, "--quick", "--workers", 1, "--data", "good.csv")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert f"no file has the {needed:,} items that are needed (good.csv has 13)" in refused.err
+        refused = refusal(fedhist("paper", name, "--quick", "--workers", 1, "--data", "good.csv"))
+        assert f"no file has the {needed:,} items that are needed (good.csv has 13)" in refused
         assert not (tmp_path / "fedhist-paper/journals").exists()
 
     @pytest.mark.parametrize(("name", "needed"), BY_SIZE.items())
     def test_among_all_they_are_left_out_with_a_note(self, name, needed, tiny, tmp_path):
         (tmp_path / "good.csv").write_text(table_with(13))
         file = read_file(tmp_path / "good.csv", None)
-        report = EXPERIMENTS[name][0](
-            Setup(quick=True, seed=0, workers=1, out=tmp_path, data=(file,), alone=False)
-        )
+        report = EXPERIMENTS[name](Setup(quick=True, seed=0, workers=1, out=tmp_path, data=(file,)))
         told = f"good.csv has 13 items, and {needed:,} are needed: left out"
         assert any(note.endswith(told) for note in report.notes)
         assert not any("without --data" in note for note in report.notes)
@@ -168,9 +163,8 @@ class TestFilesWithFewItems:
         (tmp_path / "good.csv").write_text(table_with(13))
         few = partial(paper_command.run_reports, ("figure-open", "table-words"))
         monkeypatch.setattr(paper_command, "run_reports", lambda _, **flags: few(**flags))
-        report, _ = fedhist(
-            "paper", "all", "--quick", "--workers", 1, "--json", "--data", "good.csv"
-        ).document()
+        outcome = fedhist("paper", "all", "--quick", "--workers", 1, "--json", "--data", "good.csv")
+        report, _ = outcome.document()
         assert any("left out" in note for note in report["notes"])
 
     def test_what_a_file_has_is_used_and_the_rest_is_told(self, paper, tmp_path):
@@ -195,36 +189,31 @@ class TestNames:
     def test_files_of_equal_bytes_are_refused_by_name(self, fedhist, tmp_path):
         for name in ("a.csv", "copy.csv"):
             (tmp_path / name).write_text(table_with(120))
-        refused = fedhist("paper", "figure-bounded", "--quick", "--data", "a.csv", "--data", "copy.csv")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "a.csv and copy.csv have the same content" in refused.err
+        refused = refusal(
+            fedhist("paper", "figure-bounded", "--quick", "--data", "a.csv", "--data", "copy.csv")
+        )
+        assert "a.csv and copy.csv have the same content" in refused
 
     def test_a_synthetic_population_by_name_is_drawn_from_the_seed(self, paper, tmp_path):
+        name = "synthetic:zipf?users=200&items=120"
+
         def losses(seed):
-            arguments = (
-                "--data",
-                "synthetic:zipf?users=200&items=120",
-                "--seed",
-                seed,
-                "--out",
-                f"seed-{seed}",
-            )
+            arguments = ("--data", name, "--seed", seed, "--out", f"seed-{seed}")
             return [(row["data"], row["loss"]) for row in paper("figure-bounded", *arguments)["rows"]]
 
-        assert {name for name, _ in losses(1)} == {"zipf?users=200&items=120"}
+        assert {shown for shown, _ in losses(1)} == {"zipf?users=200&items=120"}
         assert losses(1) != losses(2)
-        file = read_file(Path("synthetic:zipf?users=200&items=120"), None)
+        file = read_file(Path(name), None)
         setup = Setup(quick=True, seed=5, workers=1, out=tmp_path, data=(file,))
-        expected = materialise(make_population("synthetic:zipf?users=200&items=120", seed=5))
+        expected = materialise(make_population(name, seed=5))
         assert setup.data[0].population.totals().tolist() == expected.totals().tolist()
         assert replace(setup, workers=2).data == setup.data
 
 
 def test_a_ratio_says_what_is_over_what(paper, tmp_path):
     (tmp_path / "gowalla.csv").write_text(table_with(120))
-    claims = {
-        claim["claim"]: claim["found"] for claim in paper("figure-bounded", "--data", "gowalla.csv")["claims"]
-    }
+    report = paper("figure-bounded", "--data", "gowalla.csv")
+    claims = {claim["claim"]: claim["found"] for claim in report["claims"]}
     named = {
         "DP-SGD performs similarly": "d; DP-SGD/C* ",
         "DP-M-quantile has higher errors": "d; DP-SGD/DP-M-quantile ",
@@ -243,31 +232,28 @@ class TestCommand:
             assert "on two cores" in shown and "--quick" in shown
 
     def test_a_missing_file_is_one_sentence(self, fedhist, tmp_path):
-        refused = fedhist("paper", "all", "--data", "nothing.npz")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        refusal(fedhist("paper", "all", "--data", "nothing.npz"))
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("out", ["taken", "taken/p"])
     def test_a_place_where_there_can_be_no_folder_is_one_sentence(self, fedhist, tmp_path, out):
         (tmp_path / "taken").write_text("dear")
-        refused = fedhist("paper", "figure-debias", "--quick", "--out", out)
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert f"can't write into {out}" in refused.err
-        assert "finished trials" not in refused.err
+        refused = refusal(fedhist("paper", "figure-debias", "--quick", "--out", out))
+        assert f"can't write into {out}" in refused
+        assert "finished trials" not in refused
         assert (tmp_path / "taken").read_text() == "dear"
 
     def test_a_vocabulary_for_a_file_with_names_is_refused(self, fedhist, tmp_path):
         (tmp_path / "words.csv").write_text(WORDS)
         (tmp_path / "v.txt").write_text("the\nyou\ntoday\n")
-        refused = fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert "--vocabulary is for a .npz without names, and words.csv is none" in refused.err
+        refused = refusal(fedhist("paper", "table-words", "--data", "words.csv", "--vocabulary", "v.txt"))
+        assert "--vocabulary is for a .npz file without names, and words.csv is not one" in refused
 
     def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
         from scipy.sparse import csr_array, save_npz
 
         save_npz(tmp_path / "m.npz", csr_array([[1, 2], [0, 3]]))
         (tmp_path / "v.txt").write_text("the\n")
-        refused = fedhist("paper", "table-words", "--data", "m.npz", "--vocabulary", "v.txt")
-        assert refused.code == 2
-        assert "1 names" in refused.err
+        assert "1 names" in refusal(
+            fedhist("paper", "table-words", "--data", "m.npz", "--vocabulary", "v.txt")
+        )

@@ -14,7 +14,7 @@ from fedhist.simulations.datasets.guessed import GuessedPopulation
 
 
 def shape(population: GuessedPopulation) -> tuple[np.ndarray, float]:
-    """Everybody's total, and the mean number of different items."""
+    """Everybody's total, and the mean number of distinct items."""
     shards = list(population.shards())
     for shard in shards:
         checked(shard.offsets, shard.items, shard.counts, domain_size=population.items)
@@ -57,13 +57,13 @@ def test_it_is_the_same_again_and_another_with_another_seed() -> None:
 @pytest.mark.parametrize(
     ("guesses", "text"),
     [
-        ({"mean_total": 5.0, "distinct_items": 9.0}, "1 to 5 different items"),
-        ({"items": 3, "distinct_items": 9.0}, "1 to 3 different items"),
+        ({"mean_total": 5.0, "distinct_items": 9.0}, "1 to 5 distinct items"),
+        ({"items": 3, "distinct_items": 9.0}, "1 to 3 distinct items"),
         ({"distinct_items": 0.2}, "at least one count of each item"),
         ({"tail_index": 1.0}, "totals have no mean"),
         ({"tail_index": float("nan")}, "tail index"),
         ({"mean_total": 0.5}, "mean total"),
-        ({"users": 10**8}, "users were guessed at"),
+        ({"users": 10**8}, "users are too many to guess"),
     ],
 )
 def test_guesses_that_contradict_each_other_are_refused(guesses: dict[str, Any], text: str) -> None:

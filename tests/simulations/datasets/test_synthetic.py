@@ -1,120 +1,31 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Population
-from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import (
     HeavyTailedPopulation,
     PoissonPopulation,
     materialise,
 )
 
-Kind = Callable[..., Any]
-KINDS = [HeavyTailedPopulation, PoissonPopulation]
 
-
-def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:
-    """All that a shard says, as bytes."""
-    entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
-    lengths = np.diff(shard.offsets).astype(np.int64)
-    return (
-        lengths.tobytes(),
-        shard.items[entries].astype(np.int64).tobytes(),
-        shard.counts[entries].astype(np.int64).tobytes(),
-        shard.first_user,
-    )
-
-
-def user_totals(population: Population) -> npt.NDArray[np.int64]:
-    totals = []
-    for shard in population.shards():
-        running = np.concatenate(([0], np.cumsum(shard.counts, dtype=np.int64)))
-        totals.append(np.diff(running[shard.offsets]))
-    return np.concatenate(totals)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-class TestEveryPopulation:
-    def test_the_same_seed_gives_the_same_bytes_however_it_is_read(self, kind: Kind) -> None:
-        population = kind(users=10_000, items=50, seed=3)
-        whole = [parts(shard) for shard in population.shards()]
-        partly = population.shards()
-        next(partly)
-        pairs = zip(population.shards(), population.shards(), strict=True)
-        assert [parts(left) for left, right in pairs if parts(left) == parts(right)] == whole
-        assert [parts(shard) for shard in partly] == whole[1:]
-        assert [parts(shard) for shard in kind(users=10_000, items=50, seed=3).shards()] == whole
-
-    def test_seeds_and_blocks_differ(self, kind: Kind) -> None:
-        one, two = (list(kind(users=9_000, items=50, seed=seed).shards()) for seed in (1, 2))
-        assert len(one) > 1
-        assert len({parts(shard)[:3] for shard in one + two}) == len(one) + len(two)
-
-    @pytest.mark.parametrize("seed", [0, -1, 2**80])
-    def test_any_integer_is_a_seed(self, kind: Kind, seed: int) -> None:
-        assert kind(users=1, items=5, seed=seed).totals().shape == (5,)
-
-    @pytest.mark.parametrize("users", [1, 1_500, 4_096, 4_097])
-    def test_a_smaller_population_is_the_beginning_of_a_larger_one(self, kind: Kind, users: int) -> None:
-        small = materialise(kind(users=users, items=50, seed=8))
-        large = materialise(kind(users=6_000, items=50, seed=8))
-        assert small.users == users
-        assert parts(small.histograms) == parts(large.histograms.rows(0, users))
-
-    def test_shards_are_valid_histograms_of_consecutive_users(self, kind: Kind) -> None:
-        population = kind(users=9_001, items=30, seed=5)
-        following = 0
-        for shard in population.shards():
-            assert shard.first_user == following
-            following += shard.users
-            offsets = shard.offsets - shard.offsets[0]
-            entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
-            again = checked(offsets, shard.items[entries], shard.counts[entries], domain_size=30)
-            # No item stands twice, and no zero is stored.
-            assert again.nonzeros == shard.nonzeros
-            assert shard.counts[entries].min() >= 1
-        assert following == population.users == 9_001
-
-    def test_totals_are_those_of_the_population_in_memory(self, kind: Kind) -> None:
-        population = kind(users=5_000, items=40, seed=2)
-        assert population.totals().tolist() == materialise(population).totals().tolist()
-
-    def test_the_beginning_of_an_enormous_population_is_there_at_once(self, kind: Kind) -> None:
-        population = kind(users=2**40, items=20, seed=1)
-        first, second = islice(population.shards(), 2)
-        assert (first.first_user, second.first_user) == (0, first.users)
-
-    @pytest.mark.parametrize("items", [1, 2])
-    def test_tiny_domains(self, kind: Kind, items: int) -> None:
-        population = kind(users=200, items=items, seed=1)
-        assert population.totals().shape == (items,)
-        assert population.totals().min() > 0
-
-    @pytest.mark.parametrize(
-        "size", [{"users": 0}, {"users": -1}, {"users": 2**40 + 1}, {"items": 0}, {"items": 10**8}]
-    )
-    def test_impossible_sizes_are_refused(self, kind: Kind, size: dict[str, int]) -> None:
-        with pytest.raises(InvalidInput, match="asked for; allowed: 1 to"):
-            kind(**({"users": 5, "items": 5, "seed": 0} | size))
-
-    def test_items_have_no_labels(self, kind: Kind) -> None:
-        assert kind(users=5, items=5, seed=0).labels is None
+def totals_of(population: Population) -> npt.NDArray[np.int64]:
+    return np.concatenate([user_totals(shard) for shard in population.shards()])
 
 
 class TestHeavyTail:
     population = HeavyTailedPopulation(users=50_000, items=1_000, seed=11)
 
     def test_totals_have_a_small_median_and_a_long_tail(self) -> None:
-        median, late, last = np.quantile(user_totals(self.population), [0.5, 0.99, 0.999])
+        median, late, last = np.quantile(totals_of(self.population), [0.5, 0.99, 0.999])
         assert 17 <= median <= 23
         assert 400 <= late <= 900
         assert 1_400 <= last <= 2_600
@@ -134,7 +45,7 @@ class TestHeavyTail:
     def test_users_have_favourites_of_their_own(self) -> None:
         population = materialise(self.population)
         lengths = np.diff(population.histograms.offsets)
-        heavy = np.flatnonzero((lengths > 20) & (user_totals(population) > 100))[:500]
+        heavy = np.flatnonzero((lengths > 20) & (totals_of(population) > 100))[:500]
         favourites, shares = [], []
         for user in heavy:
             row = population.histograms.rows(int(user), int(user) + 1)
@@ -144,6 +55,16 @@ class TestHeavyTail:
         # The most popular item has a share of 0.065; a user's favourite has far more, and favourites differ.
         assert np.mean(shares) > 0.15
         assert len(set(favourites)) > 100
+
+    @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
+    def test_popularity_falls_with_the_exponent_asked_for(self, exponent: float) -> None:
+        """The share of ranks below a bound is that of the density (x + 2)^-exponent."""
+        population = HeavyTailedPopulation(users=1, items=1_000, seed=1, exponent=exponent)
+        ranks = population._ranks((np.arange(100_000) + 0.5) / 100_000)
+        density = (np.arange(0, 1_000, 0.01) + 2.005) ** -exponent
+        for end in (5, 50, 500):
+            exact = density[: end * 100].sum() / density.sum()
+            assert (ranks < end).mean() == pytest.approx(exact, abs=2e-3)
 
 
 class TestPoisson:

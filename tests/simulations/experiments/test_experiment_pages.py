@@ -11,15 +11,10 @@ from typing import Any
 
 import pytest
 
+from fedhist.simulations.experiments.tables import write_csv
+
 Fedhist = Callable[..., Any]
 EVIL = "<script>alert(1)</script>"
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def compared(selector: str, loss: float, **changes: Any) -> dict[str, Any]:
@@ -36,7 +31,7 @@ def folder_of(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
     folder.mkdir()
     (folder / "NOT-PRIVATE.txt").write_text("not private")
     (folder / "journal.jsonl").write_text("{}\n")
-    write_rows(folder / "table.csv", rows)
+    write_csv(folder / "table.csv", rows)
     return folder
 
 
@@ -88,13 +83,10 @@ def test_a_rerun_of_the_paper_shows_claims_tables_and_figures(fedhist: Fedhist, 
     folder = tmp_path / "paper"
     folder.mkdir()
     (folder / "NOT-PRIVATE.txt").write_text("not private")
-    write_rows(
-        folder / "table-open.csv", [{"data": "x", "paper": "0.43", "ours": 0.43123456, "verdict": "inside"}]
-    )
-    write_rows(folder / "table-open-claims.csv", [{"claim": "it helps", "verdict": "holds"}])
-    (folder / "figure-open.svg").write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-    )
+    row = {"data": "x", "paper": "0.43", "ours": 0.43123456, "verdict": "inside"}
+    write_csv(folder / "table-open.csv", [row])
+    write_csv(folder / "table-open-claims.csv", [{"claim": "it helps", "verdict": "holds"}])
+    (folder / "figure-open.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg">{EVIL}</svg>')
     page, _ = page_of(fedhist, folder)
     for words in ("it helps", "holds", "0.4312", "inside", "figure-open"):
         assert words in page

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands.progress import Counting
 from fedhist.protocol.errors import FedhistError, InvalidFile
 from fedhist.simulations.experiments import running, workers
-from fedhist.simulations.experiments.journal import Journal, fingerprint, open_journal
+from fedhist.simulations.experiments.journal import fingerprint, open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
     Cell,
@@ -28,13 +31,7 @@ from fedhist.simulations.experiments.workers import Task, run_tasks
 from fedhist.simulations.simulation import simulate
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
-OPEN = {
-    "domain": "open",
-    "selector": "exponential-v",
-    "max_threshold": 100.0,
-    "delta": "1/2n",
-    "epsilon": 5.0,
-}
+OPEN = CLOSED | {"domain": "open", "selector": "exponential-v", "delta": "1/2n", "epsilon": 5.0}
 ITEMS = {"mechanism": "laplace", "debias": "poisson", "selector": "quantile"}
 
 
@@ -43,29 +40,28 @@ def heavy(users=400, items=20, **others):
 
 
 def population_of(rows, labels=None):
-    dense = np.array(rows)
-    users, items = np.nonzero(dense)
-    offsets = np.searchsorted(users, np.arange(len(dense) + 1))
-    return SparsePopulation.from_arrays(
-        offsets, items, dense[users, items], domain_size=dense.shape[1], labels=labels
-    )
+    return SparsePopulation.from_scipy(csr_array(np.array(rows)), labels=labels)
+
+
+def run_once(folder, *cells, seed=0, trial=0):
+    """The values of one trial of each cell."""
+    return [one.values for one in run_cells(CellTrials(seed, trial, cells), Store(folder))]
 
 
 class TestTrials:
     @pytest.mark.parametrize("settings", [CLOSED, CLOSED | {"selector": "dpsgd"}, OPEN, ITEMS], ids=str)
     def test_a_trial_is_a_run_of_simulate(self, settings, tmp_path):
-        users = (
-            UserSet(kind="rates", name="r", users=500, shape=2.0, mean=3.0) if settings is ITEMS else heavy()
-        )
+        rates = UserSet(kind="rates", name="r", users=500, shape=2.0, mean=3.0)
+        users = rates if settings is ITEMS else heavy()
         cell = Cell(users=users, settings=settings)
-        (measured,) = run_cells(CellTrials(seed=3, trial=1, cells=(cell,)), Store(tmp_path))
+        (values,) = run_once(tmp_path, cell, seed=3, trial=1)
         population = draw_users(users, seed=3, trial=1)
         plan = cell.plan(population.users, population.domain_size)
         result = simulate(population, plan, seed=trial_seed(3, users, 1, "draws"))
-        assert measured.values["loss"] == pytest.approx(result.relative_loss, rel=1e-12)
-        assert measured.values["threshold"] == result.threshold
+        assert values["loss"] == pytest.approx(result.relative_loss, rel=1e-12)
+        assert values["threshold"] == result.threshold
         if settings is ITEMS:
-            assert measured.values["loss_clipped"] == pytest.approx(result.diagnostics.relative_loss_clipped)
+            assert values["loss_clipped"] == pytest.approx(result.diagnostics.relative_loss_clipped)
 
     def test_round_one_is_shared_by_none_but_those_with_the_same_statistic(self, tmp_path):
         """Cells that differ in what round 1 depends on, run together and alone."""
@@ -78,11 +74,9 @@ class TestTrials:
             )
         )  # fmt: skip
 
-        def values(*chosen):
-            found = run_cells(CellTrials(seed=0, trial=0, cells=chosen), Store(tmp_path))
-            return [(one.values["loss"], one.values["threshold"]) for one in found]
-
-        assert values(*cells) == [value for cell in cells for value in values(cell)]
+        together, alone = run_once(tmp_path, *cells), [run_once(tmp_path, cell)[0] for cell in cells]
+        for name in ("loss", "threshold"):
+            assert [values[name] for values in together] == [values[name] for values in alone]
 
     def test_exact_bounds_are_quantiles_and_ranks(self):
         population = population_of([[1, 0], [3, 0], [0, 5], [3, 4], [6, 8], [0, 20]])
@@ -102,10 +96,7 @@ class TestTrials:
         free = Cell(users=heavy(), settings=settings)
         bounded = Cell(users=heavy(), settings=settings, bounded_by="m-quantile")
         first = Cell(users=heavy(), settings={"selector": "m-quantile", "epsilon_select": 2.5})
-        found = [
-            one.values["threshold"]
-            for one in run_cells(CellTrials(0, 0, (free, bounded, first)), Store(tmp_path))
-        ]
+        found = [values["threshold"] for values in run_once(tmp_path, free, bounded, first)]
         assert found[1] <= found[2]
         assert found[1] != found[0]
 
@@ -114,27 +105,24 @@ class TestTrials:
         users = UserSet(kind="paper-non-iid", name="n", users=3000, items=6)
         settings = OPEN | {
             "epsilon": 1.0,
-            "max_threshold": 1500.0,
-            "min_threshold": 10.0,
             "epsilon_select": 1e6,
+            "min_threshold": 10.0,
+            "max_threshold": 1500.0,
         }
-        whole, half = (
-            Cell(users=users, settings=settings, paper_grid=True, half_penalty=h) for h in (False, True)
-        )
-        chosen = [
-            one.values["threshold"] for one in run_cells(CellTrials(0, 0, (whole, half)), Store(tmp_path))
-        ]
+        whole = Cell(users=users, settings=settings, paper_grid=True)
+        half = replace(whole, half_penalty=True)
+        chosen = [values["threshold"] for values in run_once(tmp_path, whole, half)]
         population = draw_users(users, seed=0, trial=0)
         held = population.histograms
-        totals = np.zeros((held.users, held.domain_size))
-        totals[np.repeat(np.arange(held.users), np.diff(held.offsets)), held.items] = held.counts
+        totals = (
+            csr_array((held.counts, held.items, held.offsets), shape=(held.users, 6)).toarray().astype(float)
+        )
         sizes = totals.sum(axis=1).clip(max=1500.0)
         plan = whole.plan(population.users, population.domain_size)
         for threshold, share in zip(chosen, (1, 2), strict=True):
             scores = {}
-            for noise, steps in zip(
-                plan.open_noises(plan.candidate_steps), plan.candidate_steps, strict=True
-            ):
+            noises = plan.open_noises(plan.candidate_steps)
+            for noise, steps in zip(noises, plan.candidate_steps, strict=True):
                 kept = np.minimum(1.0, steps / totals.sum(axis=1).clip(min=1)) @ totals
                 lost = 2 * np.maximum(sizes - steps, 0).sum()
                 scores[steps] = lost + np.minimum(kept, noise.bar // share).sum()
@@ -145,15 +133,9 @@ class TestTrials:
 class TestSeeds:
     def test_a_seed_depends_on_all_four_and_not_on_the_name(self):
         one = trial_seed(0, heavy(), 0, "draws")
-        renamed = UserSet(kind="heavy-tailed", name="other", users=400, items=20)
-        assert trial_seed(0, renamed, 0, "draws") == one
-        others = [
-            (1, heavy(), 0, "draws"),
-            (0, heavy(401), 0, "draws"),
-            (0, heavy(), 1, "draws"),
-            (0, heavy(), 0, "users"),
-        ]
-        assert len({one, *(trial_seed(*other) for other in others)}) == 5
+        assert trial_seed(0, replace(heavy(), name="other"), 0, "draws") == one
+        others = [(1, heavy(), 0, "draws"), (0, heavy(401), 0, "draws"), (0, heavy(), 1, "draws")]
+        assert len({one, trial_seed(0, heavy(), 0, "users"), *(trial_seed(*other) for other in others)}) == 5
 
 
 class TestStore:
@@ -282,6 +264,12 @@ class TestRunning:
         assert results.gap(*cells).mean == pytest.approx(np.mean(np.subtract(first, second)))
 
 
+FOREIGN = (
+    '{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
+    '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0',
+)  # fmt: skip
+
+
 class TestJournal:
     def test_two_at_once_are_refused(self, tmp_path):
         with open_journal(tmp_path / "j", {"a": 1}), pytest.raises(InvalidFile, match="at work"):
@@ -289,26 +277,22 @@ class TestJournal:
 
     def test_damage_before_the_end_is_refused(self, tmp_path):
         with open_journal(tmp_path / "j", {"a": 1}) as journal:
-            assert isinstance(journal, Journal)
             journal.add(Measured("c", 0, {"loss": 1.0}))
         path = tmp_path / "j/journal.jsonl"
         path.write_text(path.read_text().replace('"trial"', '"trail"'))
         with pytest.raises(InvalidFile, match="damaged"):
             open_journal(tmp_path / "j", {"a": 1}).__enter__()
 
+    # We write the first line before any other file, so an empty journal beside another is not the rest of a killed run.
     @pytest.mark.parametrize(
-        "text",
-        ['{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",
-         '{"fingerprint": 7}\n', '{"fingerprint": "7"}\nmine', '{"fingerprint": "0'],
-        ids=lambda text: text[:16],
-    )  # fmt: skip
-    @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+        ("text", "beside"), [*product(FOREIGN, (False, True)), ("", True)], ids=lambda value: str(value)[:16]
+    )
     def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
         path = tmp_path / "journal.jsonl"
         path.write_text(text)
         if beside:
             (tmp_path / "letter.txt").write_text("dear")
-        with pytest.raises(InvalidFile, match="something else than an experiment"):
+        with pytest.raises(InvalidFile, match="something other than an experiment"):
             open_journal(tmp_path, {"a": 1}).__enter__()
         assert path.read_text() == text
         assert len(list(tmp_path.iterdir())) == 1 + beside
@@ -333,14 +317,6 @@ class TestJournal:
             with open_journal(tmp_path, {"a": 1}) as journal:
                 assert len(journal.done) == (length == len(header + trial))
             assert path.read_bytes() == header + trial * len(journal.done)
-
-    def test_the_beginning_of_a_journal_among_other_files_is_left_alone(self, tmp_path):
-        """We write the first line before any other file, so this one is not the rest of a killed run."""
-        (tmp_path / "journal.jsonl").touch()
-        (tmp_path / "letter.txt").write_text("dear")
-        with pytest.raises(InvalidFile, match="something else than an experiment"):
-            open_journal(tmp_path, {"a": 1}).__enter__()
-        assert (tmp_path / "journal.jsonl").read_text() == ""
 
     def test_a_fingerprint_does_not_depend_on_the_order_of_names(self):
         assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})

@@ -44,17 +44,11 @@ class TestIntervals:
         # 12.924 is the 99.95 % quantile of Student's t with 3 degrees of freedom.
         half = 12.924 * math.sqrt(5 / 3) / 2
         assert found.among(50) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-4)
-        assert summarise([0.5]).among(50) is None
 
     def test_one_trial_has_a_mean_only(self):
         found = summarise([0.5])
-        assert (found.mean, found.std, found.low, found.high, found.of_runs(3)) == (
-            0.5,
-            None,
-            None,
-            None,
-            None,
-        )
+        assert found == Summary(mean=0.5, std=None, low=None, high=None, trials=1)
+        assert found.of_runs(3) is found.among(50) is None
 
 
 class TestPrintedNumbers:
