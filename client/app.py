@@ -21,7 +21,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
-from fedhist.client.files.records import read_items, read_node_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import (
     MAX_ANSWERS,
@@ -31,13 +30,13 @@ from fedhist.client.memory_file import (
     keep_session,
     take_session,
 )
-from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
+from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
-from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Population, labels_of
+from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
+from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
+from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
@@ -235,16 +234,16 @@ class _Answering(ABC):
     def __call__(self, message: Message, context: Context) -> Message:
         envelope = None
         try:
-            envelope = _read(message)
+            envelope = _envelope_in(message)
             data = self.answer(envelope, message, context)
         except Refused as refusal:
-            return _reply(message, envelope, Status.REFUSED, refusal.reason)
+            return _reply_to(message, envelope, Status.REFUSED, refusal.reason)
         except Exception as error:
             if isinstance(error, InvalidInput):
                 # The node's own files: its operator must know, and the server learns no more than the kind.
                 log.error("%s", error)
-            return _reply(message, envelope, Status.FAILED, type(error).__name__)
-        return _reply(message, envelope, Status.ANSWER, data=data)
+            return _reply_to(message, envelope, Status.FAILED, type(error).__name__)
+        return _reply_to(message, envelope, Status.ANSWER, data=data)
 
     @abstractmethod
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
@@ -366,70 +365,14 @@ def recall(context: Context) -> Memory:
     return Memory.from_text(text)
 
 
-def is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
-    config = context.node_config
-    return "data-path" not in config and all(name in config for name in FLOWERS_KEYS)
-
-
-def node_population(context: Context) -> Population:
-    """The users in the file that the node's own configuration names: `data-path`, and `items-path` if closed.
-
-    The server has no say in which file is read.
-    """
-    settings = read_node_config(context.node_config)
-    if settings.data_path is None:
-        raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
-    items = None if settings.items_path is None else read_items(settings.items_path)
-    population, left_out = read_node_population(settings.data_path, items=items)
-    if left_out:
-        log.warning(
-            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number, and a "
-            "user's counts may add up to at most %d.",
-            left_out,
-            settings.data_path,
-            MAX_USER_TOTAL,
-        )
-    return population
-
-
-def node_policy(context: Context) -> Policy:
-    """The limits in the node's own configuration: see `node_config.POLICY_KEYS`."""
-    return read_node_config(context.node_config).policy
-
-
-def node_memory(context: Context) -> Path | None:
-    """The file that the node's own configuration names as `memory-path`."""
-    return read_node_config(context.node_config).memory_path
-
-
-def node_identity(context: Context) -> Identity | None:
-    """The key in the file `identity-path` and the keys in `directory-path`, for signed masking; None without them."""
-    settings = read_node_config(context.node_config)
-    key, directory = settings.identity_path, settings.directory_path
-    if key is None or directory is None:
-        return None
-    return parse_identity(
-        _node_file(key), _node_file(directory), key_name=str(key), directory_name=str(directory)
-    )
-
-
-def _node_file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_FILE_BYTES + 1)
-    except OSError:
-        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
-
-
-def _read(message: Message) -> Envelope:
+def _envelope_in(message: Message) -> Envelope:
     try:
         return Envelope.from_fields(message.content.config_records[RECORD])
     except (DecodeError, KeyError):
         raise Refused(Refusal.MALFORMED) from None
 
 
-def _reply(
+def _reply_to(
     message: Message, envelope: Envelope | None, status: Status, reason: str = "", data: bytes | None = None
 ) -> Message:
     fields: dict[str, Field] = {"version": ENVELOPE_VERSION, "status": status.value, "reason": str(reason)}
@@ -440,6 +383,26 @@ def _reply(
         array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
         content.array_records[ANSWER] = ArrayRecord({"answer": array})
     return Message(content, reply_to=message)
+
+
+def node_population(context: Context) -> Population:
+    """The users in the node's own file. The server has no say in which file is read."""
+    return read_node_config(context.node_config).population()
+
+
+def node_policy(context: Context) -> Policy:
+    """The limits in the node's own configuration."""
+    return read_node_config(context.node_config).policy
+
+
+def node_memory(context: Context) -> Path | None:
+    """The file that the node's own configuration names as `memory-path`."""
+    return read_node_config(context.node_config).memory_path
+
+
+def node_identity(context: Context) -> Identity | None:
+    """The key and the directory that the node's own configuration names; None if it names none."""
+    return read_node_config(context.node_config).identity()
 
 
 app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory, identity=node_identity)
