@@ -74,13 +74,13 @@ def mount(
     Args:
         app: your ClientApp; its other handlers stay as they are.
         load: the node's users. Called once for each round, after the request was admitted.
-        policy: what the node refuses, or a function of its Context that says so.
+        policy: what the node refuses, or a function of its Context that returns it.
         source: where the node's draws come from. Anything but the default is for simulations.
         memory: a file in which the node remembers what it was asked, what that cost, and its masking sessions. A limit
-            on cost and masked rounds need one. None keeps the rest in the node's Context, for one Flower run.
+            on cost and masked rounds need one. With None, the rest is kept in the node's Context, for one Flower run.
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
-        simulated: whether the node is a virtual one without real users, which may do without a memory file.
+        simulated: True for a virtual node, whose users are not real and which needs no memory file.
     """
     node = _Node(load, policy, source, memory, identity, simulated)
     for round_ in Round:
@@ -91,19 +91,19 @@ def mount(
 
 
 class _Memory(Protocol):
-    """Where a node remembers. What it was given is kept before the answer leaves, as far as the place allows."""
+    """Where a node remembers requests, answers and sessions."""
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
 
     def given(self, envelope: Envelope) -> bytes | None:
-        """What was answered to this request in the clear, None if nothing was; Refused if that is not kept."""
+        """The answer in the clear to this request, None if there was none; Refused if it is no longer kept."""
 
     def note(self, envelope: Envelope, answer: bytes) -> None:
-        """Remember what is answered in the clear, or refuse to give another answer than before."""
+        """Remember an answer in the clear, before it leaves; Refused if another one was given before."""
 
     def take(self, envelope: Envelope) -> DeviceState:
-        """The masking session that this request continues, which is gone from the memory."""
+        """Remove the masking session that this request continues from the memory, and return it."""
 
     def keep(self, envelope: Envelope, state: bytes) -> None:
         """Keep the session's next state."""
@@ -111,7 +111,7 @@ class _Memory(Protocol):
 
 @dataclass(frozen=True)
 class _InFile:
-    """In a file of the node's own: it is on disk before the answer leaves."""
+    """In a file of the node's own, where everything is on disk before the answer leaves."""
 
     path: Path
 
@@ -200,16 +200,16 @@ class _Node:
         return self.memory(context) is not None or self.simulated(context)
 
     def standing(self, plan: Plan, context: Context) -> tuple[Policy, Identity | None]:
-        """The node's policy towards this plan, and its identity if it takes one to say or to answer."""
+        """The node's policy for this plan, and its identity where the plan or the policy asks for one."""
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
         if policy.is_limited and not self.has_safe_memory(context):
             raise InvalidInput(
-                "the node has a limit on what runs may cost and no file in which it remembers what they did cost",
-                allowed="max-epsilon and max-delta with a memory-path",
+                "the node limits what runs may cost and has no file in which to remember the cost",
+                allowed="max-epsilon and max-delta together with a memory-path",
                 advice="add a memory-path to the node's configuration, or memory= to mount",
             )
-        asked = plan.is_signed or policy.minimum_masking is None
-        identity = self.identity(context) if asked else None
+        matters = plan.is_signed or policy.minimum_masking is None
+        identity = self.identity(context) if matters else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
     def population(self, envelope: Envelope, context: Context) -> Population:
@@ -247,7 +247,7 @@ class _Answering(ABC):
 
     @abstractmethod
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
-        """The bytes of the answer; Refused if there is none."""
+        """The bytes of the answer. Raises Refused instead of answering."""
 
 
 @dataclass(frozen=True)

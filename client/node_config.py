@@ -1,4 +1,4 @@
-"""What an operator can write into a node's `--node-config`: each key once, with its type and what it is for.
+"""The keys of a node's `--node-config`, each with its type and its use.
 
     flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
@@ -100,7 +100,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if (self.identity_path is None) != (self.directory_path is None):
             raise InvalidInput(
-                "the node's configuration has one of identity-path and directory-path",
+                "the node's configuration has only one of identity-path and directory-path",
                 allowed="both, or neither",
                 advice="signed masking needs the node's key and the list of all public keys",
             )

@@ -125,7 +125,7 @@ class SparsePopulation:
         """
         if d < 1:
             raise InvalidInput(
-                f"{d} items were asked for", allowed="1 or more", advice="ask for at least one item"
+                f"the number of items to keep is {d}", allowed="1 or more", advice="keep at least one item"
             )
         kept = np.argsort(-self.totals(), kind="stable")[:d]
         top = self.select_items(kept, labels=kept.tolist() if self.labels is None else None)

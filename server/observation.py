@@ -12,9 +12,9 @@ from fedhist.server.coordinator import Planned, Released, Releasing, Selecting, 
 
 
 def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None]:
-    """An `on_state` for `run_rounds`. Scores are told only where the whole population is at hand anyway."""
+    """An `on_state` for `run_rounds`. Scores are reported only in a simulation, which has the whole population."""
 
-    def told(state: State) -> None:
+    def report(state: State) -> None:
         match state:
             case Planned():
                 observe(StateEntered(state="planned", threshold=None))
@@ -27,28 +27,28 @@ def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None
             case Released(release=release):
                 observe(StateEntered(state="released", threshold=release.threshold))
 
-    return told
+    return report
 
 
 def tell_charges(observe: Observer, journal: Callable[[Charge], None] | None) -> Callable[[Charge], None]:
-    """A journal that also tells. The persistent one comes first: what it refuses never happened."""
+    """A journal that also reports each charge. The persistent one comes first: what it refuses never happened."""
 
-    def told(charge: Charge) -> None:
+    def record(charge: Charge) -> None:
         if journal is not None:
             journal(charge)
         observe(Charged(charge=charge.to_json()))
 
-    return told
+    return record
 
 
 def to_all(*observers: Observer) -> Observer:
-    """One observer that passes on to these."""
+    """One observer that passes each event on to all of these."""
 
-    def told(event: Event) -> None:
+    def pass_on(event: Event) -> None:
         for observe in observers:
             observe(event)
 
-    return told
+    return pass_on
 
 
 def _scored(state: Releasing) -> Scored:

@@ -1,4 +1,4 @@
-"""What runs that were killed leave behind, held against what must be so at whatever moment they died.
+"""What killed runs leave behind, compared with what must hold at whatever moment they died.
 
 A folder is there whole or not at all; what was announced is there; what was released was charged before; a device's
 memory counts every round that it answered, once. Each check returns sentences: none, if all is well.

@@ -190,7 +190,7 @@ class TestASimulation:
         plan = Plan(users=400, items=12, masking="secagg", participants=NODES - 5)
         with (
             simulation(tmp_path, nobody) as engine,
-            pytest.raises(InvalidInput, match="15 participants on 20 nodes"),
+            pytest.raises(InvalidInput, match="15 participants and there are 20 nodes"),
         ):
             release_of(engine, plan)
 
