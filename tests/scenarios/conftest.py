@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -71,16 +71,8 @@ class Lab:
         policy: Policy = UNLIMITED,
     ) -> LocalGrid:
         """The population over nodes numbered 100, 101, ...; faults by place."""
-        return LocalGrid(
-            {
-                100 + place: Node(
-                    self.app(self.part(whole, place, nodes), seed=seed, policy=policy),
-                    100 + place,
-                    (faults or {}).get(place),
-                )
-                for place in range(nodes)
-            }
-        )
+        parts = (self.part(whole, place, nodes) for place in range(nodes))
+        return LocalGrid.of((self.app(part, seed=seed, policy=policy) for part in parts), faults)
 
     def with_data(self, reply: Message, data: bytes, dtype: str = "uint8") -> Message:
         """The reply with other bytes in it."""
@@ -94,6 +86,15 @@ class Lab:
         record |= {name.replace("_", "-"): value for name, value in fields.items()}
         reply.content.config_records["fedhist"] = ConfigRecord(record)
         return reply
+
+    def changed(self, change: Callable[[bytes], bytes]) -> Fault:
+        """A node whose answers have other bytes in them."""
+
+        def fault(message: Message, node: Node) -> list[Message]:
+            reply = node.answer(message)
+            return [self.with_data(reply, change(self.data(reply)))]
+
+        return fault
 
     def data(self, reply: Message) -> bytes:
         return reply.content.array_records["fedhist-answer"]["answer"].data

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
+from local_grid import message_of, outcome
 from scipy.sparse import csr_array
-from test_flower_device import message_of, outcome
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy

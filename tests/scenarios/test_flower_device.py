@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from local_grid import context_of, message_of, outcome
 
 from fedhist.client import app as client_app
 from fedhist.client.files.records import read_node_population
@@ -23,14 +24,6 @@ PLAN = Plan(users=60, items=6, max_threshold=60, candidates=16)
 PRIVATE_TEXT = "alice-visited-the-clinic"
 
 
-def message_of(envelope: Envelope, round_: str | None = None, **changes: Any) -> Message:
-    fields = envelope.to_fields() | {name.replace("_", "-"): value for name, value in changes.items()}
-    content = RecordDict({"fedhist": ConfigRecord(dict(fields))})
-    message = Message(content, 5, f"query.{round_ or envelope.request.round.value}")
-    message.metadata.__dict__["_message_id"] = "m"
-    return message
-
-
 def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
     return Envelope(run=run, request=SelectRequest(plan))
 
@@ -38,16 +31,6 @@ def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
 def release(run: str = "one", steps: int | None = None) -> Envelope:
     threshold = Threshold(steps=steps or PLAN.step_range[0], bits=PLAN.grid_bits)
     return Envelope(run=run, request=ReleaseRequest(PLAN, threshold))
-
-
-def context_of(state: RecordDict | None = None, **node_config: Any) -> Context:
-    named = {name.replace("_", "-"): value for name, value in node_config.items()}
-    return Context(1, 5, named, RecordDict() if state is None else state, {})
-
-
-def outcome(reply: Message) -> tuple[str, str]:
-    fields = reply.content.config_records["fedhist"]
-    return fields["status"], fields["reason"]
 
 
 class TestAnswers:
