@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,12 @@ PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 def ask(path: Path, run: str, limit: float = 2.0) -> None:
     envelope = Envelope(run=run, request=SelectRequest(PLAN))
     admit_in_file(path, Policy(max_epsilon=limit), envelope)
+
+
+def altered(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
 
 
 def test_a_limit_holds_from_one_process_to_the_next(tmp_path: Path) -> None:
@@ -68,9 +75,7 @@ def test_another_file_is_never_taken_for_a_memory(tmp_path: Path, content: bytes
 
 
 def test_another_database_is_refused(tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "m.db")
-    database.execute("CREATE TABLE other (x)")
-    database.close()
+    altered(tmp_path / "m.db", "CREATE TABLE other (x)")
     with pytest.raises(InvalidFile):
         ask(tmp_path / "m.db", "one")
 
@@ -78,10 +83,7 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_memory_is_no_fresh_start(tmp_path: Path) -> None:
     ask(tmp_path / "m.db", "one")
     for damage in ("UPDATE memory SET text = '{}'", "DELETE FROM memory"):
-        database = sqlite3.connect(tmp_path / "m.db")
-        database.execute(damage)
-        database.commit()
-        database.close()
+        altered(tmp_path / "m.db", damage)
         with pytest.raises((DecodeError, InvalidFile)):
             ask(tmp_path / "m.db", "two")
 
@@ -151,10 +153,7 @@ class TestTheFile:
 
     def test_a_damaged_secret_is_an_error(self, tmp_path: Path) -> None:
         ask(tmp_path / "m.db", "one")
-        database = sqlite3.connect(tmp_path / "m.db")
-        database.execute("UPDATE secret SET bytes = 'short'")
-        database.commit()
-        database.close()
+        altered(tmp_path / "m.db", "UPDATE secret SET bytes = 'short'")
         with pytest.raises(InvalidFile, match="secret"):
             ask(tmp_path / "m.db", "two", limit=9.0)
 
@@ -187,8 +186,7 @@ class TestSessions:
         path = tmp_path / "m.db"
         keep_session(path, "abandoned", b"the secrets of a session")
         keep_session(path, "under way", b"other secrets")
-        with sqlite3.connect(path) as database:
-            database.execute("UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
+        altered(path, "UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
         assert take_session(path, "under way", bytes) == b"other secrets"
         assert b"the secrets of a session" not in path.read_bytes()
         with pytest.raises(Refused, match="no-session"):
