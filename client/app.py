@@ -22,14 +22,7 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import (
-    MAX_ANSWERS,
-    admit_in_file,
-    answer_in_file,
-    given_in_file,
-    keep_session,
-    take_session,
-)
+from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
@@ -91,7 +84,7 @@ def mount(
 
 
 class _Memory(Protocol):
-    """Where a node remembers requests, answers and sessions."""
+    """Where a node remembers requests, answers and sessions: a MemoryFile, or its Context."""
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
@@ -102,33 +95,11 @@ class _Memory(Protocol):
     def note(self, envelope: Envelope, answer: bytes) -> None:
         """Remember an answer in the clear, before it leaves; Refused if another one was given before."""
 
-    def take(self, envelope: Envelope) -> DeviceState:
-        """Remove the masking session that this request continues from the memory, and return it."""
+    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
+        """Remove the masking session of a run from the memory, once `resume` accepts its state, and return it."""
 
-    def keep(self, envelope: Envelope, state: bytes) -> None:
-        """Keep the session's next state."""
-
-
-@dataclass(frozen=True)
-class _InFile:
-    """In a file of the node's own, where everything is on disk before the answer leaves."""
-
-    path: Path
-
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        return admit_in_file(self.path, policy, envelope)
-
-    def given(self, envelope: Envelope) -> bytes | None:
-        return given_in_file(self.path, envelope)
-
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        answer_in_file(self.path, envelope, answer)
-
-    def take(self, envelope: Envelope) -> DeviceState:
-        return take_session(self.path, envelope.run, partial(resume, envelope))
-
-    def keep(self, envelope: Envelope, state: bytes) -> None:
-        keep_session(self.path, envelope.run, state)
+    def keep(self, run: str, state: bytes) -> None:
+        """Keep the next state of the masking session of a run."""
 
 
 @dataclass(frozen=True)
@@ -166,16 +137,16 @@ class _InContext:
             kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
             records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
-    def take(self, envelope: Envelope) -> DeviceState:
+    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
         record = self.context.state.config_records.get(MASKING)
         state = None if record is None else record.get("state")
         if not isinstance(state, bytes):
             raise Refused(Refusal.NO_SESSION)
-        session = resume(envelope, state)
+        session = resume(state)
         self.context.state.config_records.pop(MASKING)
         return session
 
-    def keep(self, envelope: Envelope, state: bytes) -> None:
+    def keep(self, run: str, state: bytes) -> None:
         self.context.state.config_records[MASKING] = ConfigRecord({"state": state})
 
 
@@ -193,7 +164,7 @@ class _Node:
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
         file = self.memory(context)
-        return _InContext(context, self.simulated(context)) if file is None else _InFile(file)
+        return _InContext(context, self.simulated(context)) if file is None else MemoryFile(file)
 
     def has_safe_memory(self, context: Context) -> bool:
         """Whether what this node remembers survives, or nothing real is at stake."""
@@ -310,14 +281,14 @@ class _MaskedHandler(_Answering):
         else:
             # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
             # late or sent again, does not end the session of this one.
-            session = memory.take(envelope)
+            session = memory.take(envelope.run, partial(resume, envelope))
             state, answer = proceed(
                 session,
                 _message_bytes(message),
                 vector=lambda: self._vector(envelope, context),
                 source=source,
             )
-        memory.keep(envelope, state)
+        memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.memory_file import admit_in_file, read_memory
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.commands import compare as compare_command
 from fedhist.protocol.errors import InvalidFile, NotWritten
@@ -229,21 +229,21 @@ class TestTheLedger:
 class TestADevicesMemory:
     @staticmethod
     def ask(path: Path, run: str) -> None:
-        admit_in_file(path, Policy(max_epsilon=10.0), Envelope(run=run, request=SelectRequest(PLAN)))
+        MemoryFile(path).admit(Policy(max_epsilon=10.0), Envelope(run=run, request=SelectRequest(PLAN)))
 
     def test_a_full_disk_is_no_answer_and_no_loss(self, tmp_path: Path) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 64):
             memory = disk / "m.db"
             self.ask(memory, "one")
-            before = read_memory(memory)
+            before = MemoryFile(memory).read()
             filler = fill(disk)
             with pytest.raises(InvalidFile, match="full"):
                 self.ask(memory, "two")
             filler.unlink()
-            assert read_memory(memory) == before
+            assert MemoryFile(memory).read() == before
             self.ask(memory, "two")
-            assert set(read_memory(memory).plans) == {"one", "two"}
+            assert set(MemoryFile(memory).read().plans) == {"one", "two"}
 
     def test_a_read_only_disk_is_no_answer(self, tmp_path: Path) -> None:
         disk = tmp_path / "disk"
@@ -256,10 +256,10 @@ class TestADevicesMemory:
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
         memory = tmp_path / "m.db"
         self.ask(memory, "one")
-        before = read_memory(memory)
+        before = MemoryFile(memory).read()
         with file_size_limit(4096), pytest.raises(InvalidFile, match="not answered"):
             self.ask(memory, "two")
-        assert read_memory(memory) == before
+        assert MemoryFile(memory).read() == before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")

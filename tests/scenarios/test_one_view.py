@@ -19,7 +19,7 @@ from local_grid import at, context_of, message_of, outcome
 from scipy.sparse import csr_array
 
 from fedhist.client import app as client_app
-from fedhist.client.memory_file import MAX_ANSWERS, read_memory
+from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.grid import Threshold
@@ -220,16 +220,16 @@ class TestKilled:
     def test_a_killed_step_is_never_repeated(
         self, lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str
     ) -> None:
-        keep, second = client_app.keep_session, list[tuple[str, str]]()
+        keep, second = MemoryFile.keep, list[tuple[str, str]]()
 
-        def killed(path: Path, run: str, state: bytes) -> None:
+        def killed(memory: MemoryFile, run: str, state: bytes) -> None:
             if moment == "between commit and answer":
-                keep(path, run, state)
+                keep(memory, run, state)
             raise Killed
 
         def die_and_come_back(message: Message, node: Any) -> list[Message]:
             with monkeypatch.context() as patched:
-                patched.setattr(client_app, "keep_session", killed)
+                patched.setattr(MemoryFile, "keep", killed)
                 with pytest.raises(Killed):
                     node.answer(deepcopy(message))
             second.append(outcome(node.answer(deepcopy(message))))
@@ -282,4 +282,4 @@ class TestTwoAtOnce:
 
         run_on_grid(real_grid(lab, tmp_path, {REAL: at(stage, twice)}), MASKED)
         assert statuses and all(pair == ["answer", "refused"] for pair in statuses)
-        assert read_memory(tmp_path / "3.memory").spent.epsilon == pytest.approx(1.1)
+        assert MemoryFile(tmp_path / "3.memory").read().spent.epsilon == pytest.approx(1.1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import admit_in_file
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.commands import cli
 from fedhist.protocol.plan import Plan
@@ -111,7 +111,7 @@ class TestMemories:
     def memory(self, tmp_path: Path) -> Path:
         """Of a device that was asked for round 1 of two runs, and twice for the first."""
         for run in ("one", "one", "two"):
-            admit_in_file(tmp_path / "m.db", UNLIMITED, Envelope(run=run, request=SelectRequest(PLAN)))
+            MemoryFile(tmp_path / "m.db").admit(UNLIMITED, Envelope(run=run, request=SelectRequest(PLAN)))
         return tmp_path / "m.db"
 
     def test_one_that_knows_its_answers(self, memory: Path) -> None:
