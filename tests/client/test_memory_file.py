@@ -153,51 +153,53 @@ class TestTheFile:
 
 
 class TestSessions:
-    def test_each_state_is_taken_once(self, tmp_path: Path) -> None:
-        MemoryFile(tmp_path / "m.db").keep("one", b"first")
-        assert MemoryFile(tmp_path / "m.db").take("one", bytes) == b"first"
-        with pytest.raises(Refused, match="no-session"):
-            MemoryFile(tmp_path / "m.db").take("one", bytes)
+    @pytest.fixture
+    def memory(self, tmp_path: Path) -> MemoryFile:
+        return MemoryFile(tmp_path / "m.db")
 
-    def test_one_that_the_message_does_not_continue_stays(self, tmp_path: Path) -> None:
+    def test_each_state_is_taken_once(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"first")
+        assert memory.take("one", bytes) == b"first"
+        with pytest.raises(Refused, match="no-session"):
+            memory.take("one", bytes)
+
+    def test_one_that_the_message_does_not_continue_stays(self, memory: MemoryFile) -> None:
         def refuse(state: bytes) -> None:
             raise Refused("no-session")
 
-        MemoryFile(tmp_path / "m.db").keep("one", b"first")
+        memory.keep("one", b"first")
         with pytest.raises(Refused):
-            MemoryFile(tmp_path / "m.db").take("one", refuse)
-        assert MemoryFile(tmp_path / "m.db").take("one", bytes) == b"first"
+            memory.take("one", refuse)
+        assert memory.take("one", bytes) == b"first"
 
-    def test_the_least_recent_run_gives_way(self, tmp_path: Path) -> None:
+    def test_the_least_recent_run_gives_way(self, memory: MemoryFile) -> None:
         for run in range(MAX_SESSIONS + 1):
-            MemoryFile(tmp_path / "m.db").keep(str(run), b"state")
+            memory.keep(str(run), b"state")
         with pytest.raises(Refused):
-            MemoryFile(tmp_path / "m.db").take("0", bytes)
+            memory.take("0", bytes)
         for run in range(1, MAX_SESSIONS + 1):
-            MemoryFile(tmp_path / "m.db").take(str(run), bytes)
+            memory.take(str(run), bytes)
 
-    def test_one_that_is_not_continued_for_a_day_is_forgotten(self, tmp_path: Path) -> None:
-        path = tmp_path / "m.db"
-        MemoryFile(path).keep("abandoned", b"the secrets of a session")
-        MemoryFile(path).keep("under way", b"other secrets")
-        altered(path, "UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
-        assert MemoryFile(path).take("under way", bytes) == b"other secrets"
-        assert b"the secrets of a session" not in path.read_bytes()
+    def test_one_that_is_not_continued_for_a_day_is_forgotten(self, memory: MemoryFile) -> None:
+        memory.keep("abandoned", b"the secrets of a session")
+        memory.keep("under way", b"other secrets")
+        altered(memory.path, "UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
+        assert memory.take("under way", bytes) == b"other secrets"
+        assert b"the secrets of a session" not in memory.path.read_bytes()
         with pytest.raises(Refused, match="no-session"):
-            MemoryFile(path).take("abandoned", bytes)
+            memory.take("abandoned", bytes)
 
-    def test_a_file_that_others_may_read_is_closed_to_them(self, tmp_path: Path) -> None:
-        path = tmp_path / "m.db"
-        MemoryFile(path).keep("one", b"secrets")
-        path.chmod(0o644)
-        with sqlite3.connect(path) as database:
+    def test_a_file_that_others_may_read_is_closed_to_them(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"secrets")
+        memory.path.chmod(0o644)
+        with sqlite3.connect(memory.path) as database:
             database.execute("PRAGMA journal_mode = WAL")
-        MemoryFile(path).keep("one", b"newer secrets")
-        assert path.stat().st_mode & 0o777 == 0o600
-        assert not (tmp_path / "m.db-wal").exists()
+        memory.keep("one", b"newer secrets")
+        assert memory.path.stat().st_mode & 0o777 == 0o600
+        assert not (memory.path.with_name("m.db-wal")).exists()
 
-    def test_what_is_forgotten_is_not_in_the_file(self, tmp_path: Path) -> None:
-        MemoryFile(tmp_path / "m.db").keep("one", b"a very secret state")
-        assert b"a very secret state" in (tmp_path / "m.db").read_bytes()
-        MemoryFile(tmp_path / "m.db").take("one", bytes)
-        assert b"a very secret state" not in (tmp_path / "m.db").read_bytes()
+    def test_what_is_forgotten_is_not_in_the_file(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"a very secret state")
+        assert b"a very secret state" in memory.path.read_bytes()
+        memory.take("one", bytes)
+        assert b"a very secret state" not in memory.path.read_bytes()

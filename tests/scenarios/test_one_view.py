@@ -46,9 +46,13 @@ class TestAskedAgain:
     def app(self, file: Path | None = None, load: Any = lambda context: TestAskedAgain.WHOLE) -> ClientApp:
         return client_app.mount(ClientApp(), load, memory=lambda context: file)
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_sixty_asks_show_one_view(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
-        app, context = self.app(tmp_path / "m.db" if in_a_file else None), context_of()
+    @pytest.fixture(params=[False, True], ids=["in its context", "in a file"])
+    def file(self, request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+        """Where the node remembers."""
+        return tmp_path / "m.db" if request.param else None
+
+    def test_sixty_asks_show_one_view(self, lab: Any, file: Path | None) -> None:
+        app, context = self.app(file), context_of()
         answers = [lab.data(app(message_of(release()), context)) for _ in range(60)]
         assert len(set(answers)) == 1
         shown = decode(answers[0], release().request)[0].keyed
@@ -65,38 +69,31 @@ class TestAskedAgain:
         answers |= {lab.data(self.app()(message_of(release(run)), context_of())) for run in "abcdefgh"}
         assert len(answers) == 16
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_data_that_changed_is_not_looked_at_again(
-        self, lab: Any, tmp_path: Path, in_a_file: bool
-    ) -> None:
+    def test_data_that_changed_is_not_looked_at_again(self, lab: Any, file: Path | None) -> None:
         """The difference of two exact sums is what came in between, and a refusal would tell that something did."""
         context, people = context_of(), [1]
 
         def load(context: Context) -> SparsePopulation:
             return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
 
-        app = self.app(tmp_path / "m.db" if in_a_file else None, load)
+        app = self.app(file, load)
         first = app(message_of(release()), context)
         for people[0] in (2, 1, 3):
             assert lab.data(app(message_of(release()), context)) == lab.data(first)
         assert lab.data(app(message_of(release("two")), context)) != lab.data(first)
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_a_node_without_users_says_so_once_and_for_all(self, tmp_path: Path, in_a_file: bool) -> None:
+    def test_a_node_without_users_says_so_once_and_for_all(self, file: Path | None) -> None:
         """Or somebody could ask until the first user is there."""
         context = context_of()
         people = [SparsePopulation(self.WHOLE.histograms.rows(0, 0), labels=self.WHOLE.labels)]
-        app = self.app(tmp_path / "m.db" if in_a_file else None, lambda context: people[0])
+        app = self.app(file, lambda context: people[0])
         assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         people[0] = self.WHOLE
         assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         assert outcome(app(message_of(release("two")), context))[0] == "answer"
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_an_answer_that_is_no_longer_kept_is_not_made_again(
-        self, lab: Any, tmp_path: Path, in_a_file: bool
-    ) -> None:
-        app, context = self.app(tmp_path / "m.db" if in_a_file else None), context_of()
+    def test_an_answer_that_is_no_longer_kept_is_not_made_again(self, lab: Any, file: Path | None) -> None:
+        app, context = self.app(file), context_of()
         for number in range(MAX_ANSWERS + 1):
             assert outcome(app(message_of(release(f"run {number}")), context))[0] == "answer"
         assert outcome(app(message_of(release("run 0")), context)) == ("refused", "second-request")
