@@ -36,7 +36,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class StageReport:
-    """One stage of a masked round: how many were asked and answered, the bytes of their answers, and seconds."""
+    """One stage of a masked round: the nodes asked and answered, the bytes of their answers, and its seconds."""
 
     asked: int
     answered: int

@@ -95,7 +95,7 @@ def recorded_run(
         labels: names that need room in it; None where their number would reveal data.
         ledger: the file to charge, made if missing; None charges none.
         label: what the ledger calls the data.
-        trials: how often it is charged.
+        trials: the number of times that it is charged.
         trace: whether to write a trace, beside the target if the run fails.
         engine: where the devices are, for the trace.
         simulated: whether the trace may hold what only a simulation knows.

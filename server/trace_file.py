@@ -75,12 +75,12 @@ class Recorder:
         if self.simulated:
             self._keep(event)
             return
-        told = without_data(event, self.plan)
-        if isinstance(told, DroppedOut) or (isinstance(told, MessageSent) and told.to == TO_SERVER):
-            self._answers.append(told)
-        elif told is not None:
+        public = without_data(event, self.plan)
+        if isinstance(public, DroppedOut) or (isinstance(public, MessageSent) and public.to == TO_SERVER):
+            self._answers.append(public)
+        elif public is not None:
             self._keep_answers()
-            self._keep(told)
+            self._keep(public)
 
     def _keep_answers(self) -> None:
         """Keep a stage's answers in the order of participants: the order in which they came is a time, too."""

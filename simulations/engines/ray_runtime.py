@@ -47,7 +47,7 @@ def init_args(address: str | None) -> dict[str, Any]:
 
 
 def on_loopback(address: str | None) -> bool:
-    """Whether Ray is to stay on the loopback interface: one of our own, and a cluster that is there itself."""
+    """Whether Ray stays on the loopback interface: a Ray of our own does, and a cluster with a loopback address."""
     return address is None or address.rpartition(":")[0] in _LOOPBACK
 
 
