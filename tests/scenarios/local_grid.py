@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
@@ -45,6 +45,33 @@ def outcome(reply: Message) -> tuple[str, str]:
     """The reply's status and the reason for it."""
     fields = reply.content.config_records["fedhist"]
     return fields["status"], fields["reason"]
+
+
+def data_of(reply: Message) -> bytes | None:
+    """The bytes of an answer; None for a reply without one."""
+    record = reply.content.array_records.get("fedhist-answer")
+    return None if record is None else record["answer"].data
+
+
+def with_data(reply: Message, data: bytes, dtype: str = "uint8") -> Message:
+    """The reply with other bytes in it."""
+    array = Array(dtype=dtype, shape=(len(data),), stype="bytes", data=data)
+    reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
+    return reply
+
+
+def with_field(reply: Message, **fields: Any) -> Message:
+    """The reply with other fields in its record."""
+    record = dict(reply.content.config_records["fedhist"])
+    reply.content.config_records["fedhist"] = ConfigRecord(record | dashed(fields))
+    return reply
+
+
+def error_reply(message: Message) -> Message:
+    """An error reply as a SuperLink makes it for a dead node: from itself."""
+    reply = Message(Error(code=3, reason="Node unavailable"), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = 1
+    return reply
 
 
 def run_server_app(grid: Grid, config: dict[str, Any]) -> None:

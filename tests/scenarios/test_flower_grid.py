@@ -152,7 +152,7 @@ def other_field(**fields: Any) -> Change:
 
 FAULTS: dict[str, tuple[Change, dict[str, int]]] = {
     "silent": (lambda lab, message, node: [], {"no-answer": 1}),
-    "dead": (lambda lab, message, node: [lab.error(message, sender=1)], {"error": 1}),
+    "dead": (lambda lab, message, node: [lab.error(message)], {"error": 1}),
     "unasked": (unasked, {"stranger": 1, "no-answer": 1}),
     "for another": (for_another, {"stranger": 1, "no-answer": 1}),
     "of an older run": (other_field(run="older"), {"other-run": 1}),
@@ -200,7 +200,7 @@ class TestOneBadNode:
         assert reports.faults(Round.SELECT) == reports.faults(Round.RELEASE) == {"duplicate": 1}
 
     def test_one_that_dies_between_the_rounds_is_missing_from_the_second(self, lab: Any) -> None:
-        killed, reports = at("release", lambda message, node: [lab.error(message, sender=1)]), Reports()
+        killed, reports = at("release", lambda message, node: [lab.error(message)]), Reports()
         run_on_grid(lab.grid(lab.population(), faults={0: killed}), plan_of(), on_report=reports)
         assert [(r.answered, dict(r.faults)) for r in reports.values()] == [(6, {}), (5, {"error": 1})]
 
@@ -278,13 +278,6 @@ class TestDevicesThatRefuse:
         with pytest.raises(RoundFailed):
             run_on_grid(grid, plan_of(), on_report=reports)
         assert reports.faults(Round.SELECT) == {"refused": 6}
-
-    def test_several_runs_share_the_limit(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=2.5))
-        for _ in range(2):
-            run_on_grid(grid, plan_of())
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan_of())
 
     def test_another_list_of_items_is_refused(self, lab: Any) -> None:
         whole, reports = lab.population(named=True), Reports()

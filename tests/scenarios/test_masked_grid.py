@@ -152,7 +152,7 @@ class TestSigned:
 
 FAULTS: dict[str, tuple[Callable[[Any], Fault], dict[str, int]]] = {
     "silent": (lambda lab: silent, {"no-answer": 1}),
-    "an error": (lambda lab: lambda message, node: [lab.error(message, 1)], {"error": 1}),
+    "an error": (lambda lab: lambda message, node: [lab.error(message)], {"error": 1}),
     "an answer twice": (lambda lab: lambda message, node: [node.answer(message)] * 2, {"duplicate": 1}),
     "garbage": (lambda lab: lab.changed(lambda data: b"garbage"), {"malformed": 1}),
     "zeros": (lambda lab: lab.changed(lambda data: bytes(60)), {"malformed": 1}),

@@ -130,7 +130,7 @@ class TestMasking:
 class TestDropOuts:
     def test_each_is_told_with_its_reason_and_its_place(self, lab: Any, tmp_path: Path) -> None:
         garbled = lab.changed(lambda data: b"nonsense")
-        faults = {0: silent, 2: lambda message, node: [lab.error(message, sender=1)], 3: garbled}
+        faults = {0: silent, 2: lambda message, node: [lab.error(message)], 3: garbled}
         grid = lab.grid(lab.population(), faults=faults)
         grid.nodes[104].app = lab.app(lab.part(lab.population(), 4, 6), policy=Policy(max_epsilon=0.01))
         lines = trace_of(grid, tmp_path / "run")
