@@ -31,7 +31,7 @@ from types import FrameType
 from typing import Any
 
 from fedhist.client.device import answer_population
-from fedhist.client.memory_file import admit_in_file, read_memory
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands import run as run_command  # noqa: F401 - loaded once, for all forks
@@ -296,7 +296,7 @@ class Devices:
         collector = Collector(envelope, LabelTable())
         for number, (memory, population) in enumerate(zip(self.memories, self.populations, strict=True)):
             try:
-                admit_in_file(memory, self.policy, envelope)
+                MemoryFile(memory).admit(self.policy, envelope)
             except Refused as refusal:
                 collector.add(envelope.reply_fields(Status.REFUSED, refusal.reason), None)
                 continue
@@ -364,18 +364,18 @@ def kill_coordinator(scene: Scene, kills: int) -> None:
         known = len(scene.runs())
 
     scene.kill_many(kills, work, look)
-    spent = sum(read_memory(memory).spent.epsilon for memory in memories)
+    spent = sum(MemoryFile(memory).read().spent.epsilon for memory in memories)
     print(f"{scene.kind}: devices spent epsilon {spent:.1f} of {DEVICES * policy.max_epsilon:.1f} together")
 
 
 def second_request_faults(memory: Path, plan: Plan, policy: Policy) -> list[str]:
-    """Repeat a device's last request: the same is not charged again, and anything else is refused."""
-    if not memory.exists() or not (before := read_memory(memory)).requests:
+    """Ask a device again what it was asked last: the same is not charged again, and anything else is refused."""
+    if not memory.exists() or not (before := MemoryFile(memory).read()).requests:
         return []
     run, _, name = list(before.requests)[-1].rpartition("/")
     faults = []
     if name == "select":
-        admit_in_file(memory, policy, Envelope(run=run, request=select_request(plan)))
+        MemoryFile(memory).admit(policy, Envelope(run=run, request=select_request(plan)))
     else:
         highest = plan.step_range[1]
         taken = 0
@@ -383,13 +383,13 @@ def second_request_faults(memory: Path, plan: Plan, policy: Policy) -> list[str]
             threshold = Threshold(steps, plan.grid_bits)
             request = release_request(plan, Selection(threshold), source=SystemSource())
             try:
-                admit_in_file(memory, policy, Envelope(run=run, request=request))
+                MemoryFile(memory).admit(policy, Envelope(run=run, request=request))
                 taken += 1
             except Refused:
                 pass
         if taken > 1:
             faults.append(f"{memory.name} admitted two thresholds in one round")
-    if read_memory(memory).spent != before.spent:
+    if MemoryFile(memory).read().spent != before.spent:
         faults.append(f"{memory.name} was charged twice for a round")
     return faults
 

@@ -21,23 +21,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
-from fedhist.client.files.records import read_items, read_node_population
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
-from fedhist.client.memory_file import (
-    MAX_ANSWERS,
-    admit_in_file,
-    answer_in_file,
-    given_in_file,
-    keep_session,
-    take_session,
-)
-from fedhist.client.node_config import FLOWERS_KEYS, read_node_config
+from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
+from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
-from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, Refused
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Population, labels_of
+from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
+from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity, participant_number
+from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
@@ -75,13 +67,13 @@ def mount(
     Args:
         app: your ClientApp; its other handlers stay as they are.
         load: the node's users. Called once for each round, after the request was admitted.
-        policy: what the node refuses, or a function of its Context that says so.
+        policy: what the node refuses, or a function of its Context that returns it.
         source: where the node's draws come from. Anything but the default is for simulations.
         memory: a file in which the node remembers what it was asked, what that cost, and its masking sessions. A limit
-            on cost and masked rounds need one. None keeps the rest in the node's Context, for one Flower run.
+            on cost and masked rounds need one. With None, the rest is kept in the node's Context, for one Flower run.
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
-        simulated: whether the node is a virtual one without real users, which may do without a memory file.
+        simulated: True for a virtual node, whose users are not real and which needs no memory file.
     """
     node = _Node(load, policy, source, memory, identity, simulated)
     for round_ in Round:
@@ -92,44 +84,22 @@ def mount(
 
 
 class _Memory(Protocol):
-    """Where a node remembers. What it was given is kept before the answer leaves, as far as the place allows."""
+    """Where a node remembers requests, answers and sessions: a MemoryFile, or its Context."""
 
     def admit(self, policy: Policy, envelope: Envelope) -> bytes:
         """Remember the request, or refuse it; the node's secret."""
 
     def given(self, envelope: Envelope) -> bytes | None:
-        """What was answered to this request in the clear, None if nothing was; Refused if that is not kept."""
+        """The answer in the clear to this request, None if there was none; Refused if it is no longer kept."""
 
     def note(self, envelope: Envelope, answer: bytes) -> None:
-        """Remember what is answered in the clear, or refuse to give another answer than before."""
+        """Remember an answer in the clear, before it leaves; Refused if another one was given before."""
 
-    def take(self, envelope: Envelope) -> DeviceState:
-        """The masking session that this request continues, which is gone from the memory."""
+    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
+        """Remove the masking session of a run from the memory, once `resume` accepts its state, and return it."""
 
-    def keep(self, envelope: Envelope, state: bytes) -> None:
-        """Keep the session's next state."""
-
-
-@dataclass(frozen=True)
-class _InFile:
-    """In a file of the node's own: it is on disk before the answer leaves."""
-
-    path: Path
-
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        return admit_in_file(self.path, policy, envelope)
-
-    def given(self, envelope: Envelope) -> bytes | None:
-        return given_in_file(self.path, envelope)
-
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        answer_in_file(self.path, envelope, answer)
-
-    def take(self, envelope: Envelope) -> DeviceState:
-        return take_session(self.path, envelope.run, partial(resume, envelope))
-
-    def keep(self, envelope: Envelope, state: bytes) -> None:
-        keep_session(self.path, envelope.run, state)
+    def keep(self, run: str, state: bytes) -> None:
+        """Keep the next state of the masking session of a run."""
 
 
 @dataclass(frozen=True)
@@ -167,16 +137,16 @@ class _InContext:
             kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
             records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
-    def take(self, envelope: Envelope) -> DeviceState:
+    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
         record = self.context.state.config_records.get(MASKING)
         state = None if record is None else record.get("state")
         if not isinstance(state, bytes):
             raise Refused(Refusal.NO_SESSION)
-        session = resume(envelope, state)
+        session = resume(state)
         self.context.state.config_records.pop(MASKING)
         return session
 
-    def keep(self, envelope: Envelope, state: bytes) -> None:
+    def keep(self, run: str, state: bytes) -> None:
         self.context.state.config_records[MASKING] = ConfigRecord({"state": state})
 
 
@@ -194,23 +164,23 @@ class _Node:
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
         file = self.memory(context)
-        return _InContext(context, self.simulated(context)) if file is None else _InFile(file)
+        return _InContext(context, self.simulated(context)) if file is None else MemoryFile(file)
 
     def has_safe_memory(self, context: Context) -> bool:
         """Whether what this node remembers survives, or nothing real is at stake."""
         return self.memory(context) is not None or self.simulated(context)
 
     def standing(self, plan: Plan, context: Context) -> tuple[Policy, Identity | None]:
-        """The node's policy towards this plan, and its identity if it takes one to say or to answer."""
+        """The node's policy for this plan, and its identity where the plan or the policy asks for one."""
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
         if policy.is_limited and not self.has_safe_memory(context):
             raise InvalidInput(
-                "the node has a limit on what runs may cost and no file in which it remembers what they did cost",
-                allowed="max-epsilon and max-delta with a memory-path",
+                "the node limits what runs may cost and has no file in which to remember the cost",
+                allowed="max-epsilon and max-delta together with a memory-path",
                 advice="add a memory-path to the node's configuration, or memory= to mount",
             )
-        asked = plan.is_signed or policy.minimum_masking is None
-        identity = self.identity(context) if asked else None
+        matters = plan.is_signed or policy.minimum_masking is None
+        identity = self.identity(context) if matters else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
     def population(self, envelope: Envelope, context: Context) -> Population:
@@ -235,20 +205,20 @@ class _Answering(ABC):
     def __call__(self, message: Message, context: Context) -> Message:
         envelope = None
         try:
-            envelope = _read(message)
+            envelope = _envelope_in(message)
             data = self.answer(envelope, message, context)
         except Refused as refusal:
-            return _reply(message, envelope, Status.REFUSED, refusal.reason)
+            return _reply_to(message, envelope, Status.REFUSED, refusal.reason)
         except Exception as error:
             if isinstance(error, InvalidInput):
                 # The node's own files: its operator must know, and the server learns no more than the kind.
                 log.error("%s", error)
-            return _reply(message, envelope, Status.FAILED, type(error).__name__)
-        return _reply(message, envelope, Status.ANSWER, data=data)
+            return _reply_to(message, envelope, Status.FAILED, type(error).__name__)
+        return _reply_to(message, envelope, Status.ANSWER, data=data)
 
     @abstractmethod
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
-        """The bytes of the answer; Refused if there is none."""
+        """The bytes of the answer. Raises Refused instead of answering."""
 
 
 @dataclass(frozen=True)
@@ -311,14 +281,14 @@ class _MaskedHandler(_Answering):
         else:
             # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
             # late or sent again, does not end the session of this one.
-            session = memory.take(envelope)
+            session = memory.take(envelope.run, partial(resume, envelope))
             state, answer = proceed(
                 session,
                 _message_bytes(message),
                 vector=lambda: self._vector(envelope, context),
                 source=source,
             )
-        memory.keep(envelope, state)
+        memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer
@@ -366,70 +336,14 @@ def recall(context: Context) -> Memory:
     return Memory.from_text(text)
 
 
-def is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
-    config = context.node_config
-    return "data-path" not in config and all(name in config for name in FLOWERS_KEYS)
-
-
-def node_population(context: Context) -> Population:
-    """The users in the file that the node's own configuration names: `data-path`, and `items-path` if closed.
-
-    The server has no say in which file is read.
-    """
-    settings = read_node_config(context.node_config)
-    if settings.data_path is None:
-        raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
-    items = None if settings.items_path is None else read_items(settings.items_path)
-    population, left_out = read_node_population(settings.data_path, items=items)
-    if left_out:
-        log.warning(
-            "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number, and a "
-            "user's counts may add up to at most %d.",
-            left_out,
-            settings.data_path,
-            MAX_USER_TOTAL,
-        )
-    return population
-
-
-def node_policy(context: Context) -> Policy:
-    """The limits in the node's own configuration: see `node_config.POLICY_KEYS`."""
-    return read_node_config(context.node_config).policy
-
-
-def node_memory(context: Context) -> Path | None:
-    """The file that the node's own configuration names as `memory-path`."""
-    return read_node_config(context.node_config).memory_path
-
-
-def node_identity(context: Context) -> Identity | None:
-    """The key in the file `identity-path` and the keys in `directory-path`, for signed masking; None without them."""
-    settings = read_node_config(context.node_config)
-    key, directory = settings.identity_path, settings.directory_path
-    if key is None or directory is None:
-        return None
-    return parse_identity(
-        _node_file(key), _node_file(directory), key_name=str(key), directory_name=str(directory)
-    )
-
-
-def _node_file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_FILE_BYTES + 1)
-    except OSError:
-        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
-
-
-def _read(message: Message) -> Envelope:
+def _envelope_in(message: Message) -> Envelope:
     try:
         return Envelope.from_fields(message.content.config_records[RECORD])
     except (DecodeError, KeyError):
         raise Refused(Refusal.MALFORMED) from None
 
 
-def _reply(
+def _reply_to(
     message: Message, envelope: Envelope | None, status: Status, reason: str = "", data: bytes | None = None
 ) -> Message:
     fields: dict[str, Field] = {"version": ENVELOPE_VERSION, "status": status.value, "reason": str(reason)}
@@ -440,6 +354,26 @@ def _reply(
         array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
         content.array_records[ANSWER] = ArrayRecord({"answer": array})
     return Message(content, reply_to=message)
+
+
+def node_population(context: Context) -> Population:
+    """The users in the node's own file. The server has no say in which file is read."""
+    return read_node_config(context.node_config).population()
+
+
+def node_policy(context: Context) -> Policy:
+    """The limits in the node's own configuration."""
+    return read_node_config(context.node_config).policy
+
+
+def node_memory(context: Context) -> Path | None:
+    """The file that the node's own configuration names as `memory-path`."""
+    return read_node_config(context.node_config).memory_path
+
+
+def node_identity(context: Context) -> Identity | None:
+    """The key and the directory that the node's own configuration names; None if it names none."""
+    return read_node_config(context.node_config).identity()
 
 
 app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory, identity=node_identity)

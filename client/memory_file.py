@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,82 +39,83 @@ _FORGET = (
 )
 """A session that is not continued for a day, and an answer as old, must not wait for somebody who finds the file."""
 MAX_SESSIONS = 8
-"""How many runs a device can be in the middle of; the least recent one gives way."""
+"""The most runs that a device can be in the middle of; the least recent one gives way."""
 MAX_ANSWERS = 8
-"""How many answers a device keeps for a server that lost them; the least recent one gives way."""
+"""The most answers that a device keeps for a server that lost them; the least recent one gives way."""
 
 Session = TypeVar("Session")
 
 
-def admit_in_file(path: Path, policy: Policy, envelope: Envelope) -> bytes:
-    """Admit a request in view of the file's memory, and have that on disk on return; raises Refused like `admit`.
+@dataclass(frozen=True)
+class MemoryFile:
+    """The memory in a file. Whatever a method changed is on disk when it returns, before an answer leaves."""
 
-    A file that is missing or empty is made. One that holds anything else is an error: never a fresh start.
+    path: Path
 
-    Returns:
-        The device's secret, for what it draws to answer.
-    """
-    with _transaction(path) as database:
-        _write(database, admit(policy, _read(database, path), envelope))
-        return _secret(database, path)
+    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
+        """Admit a request in view of what the device remembers; raises Refused like `policy.admit`.
 
+        A file that is missing or empty is made. One that holds anything else is an error: never a fresh start.
 
-def answer_in_file(path: Path, envelope: Envelope, answer: bytes) -> None:
-    """Have on disk what is answered to an admitted request; raises Refused like `answered`."""
-    with _transaction(path) as database:
-        _write(database, answered(_read(database, path), envelope, answer))
-        _put(database, "answer", request_key(envelope), answer, most=MAX_ANSWERS)
+        Returns:
+            The device's secret, for what it draws to answer.
+        """
+        with _transaction(self.path) as database:
+            _write(database, admit(policy, _read(database, self.path), envelope))
+            return _secret(database, self.path)
 
+    def given(self, envelope: Envelope) -> bytes | None:
+        """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
+        with _transaction(self.path) as database:
+            memory = _read(database, self.path)
+            if not is_answered(memory, envelope):
+                return None
+            row = database.execute(
+                "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)
+            ).fetchone()
+            if row is None or not isinstance(row[0], bytes):
+                raise Refused(Refusal.SECOND_REQUEST)
+            answered(memory, envelope, row[0])
+            return row[0]
 
-def given_in_file(path: Path, envelope: Envelope) -> bytes | None:
-    """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
-    with _transaction(path) as database:
-        memory = _read(database, path)
-        if not is_answered(memory, envelope):
-            return None
-        row = database.execute(
-            "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)
-        ).fetchone()
-        if row is None or not isinstance(row[0], bytes):
-            raise Refused(Refusal.SECOND_REQUEST)
-        answered(memory, envelope, row[0])
-        return row[0]
+    def note(self, envelope: Envelope, answer: bytes) -> None:
+        """Remember the answer to an admitted request; raises Refused like `policy.answered`."""
+        with _transaction(self.path) as database:
+            _write(database, answered(_read(database, self.path), envelope, answer))
+            _put(database, "answer", request_key(envelope), answer, most=MAX_ANSWERS)
 
+    def keep(self, run: str, state: bytes) -> None:
+        """Keep a masking session's state, in place of any other of the same run."""
+        with _transaction(self.path) as database:
+            _put(database, "session", run, state, most=MAX_SESSIONS)
 
-def keep_session(path: Path, run: str, state: bytes) -> None:
-    """Have a masking session's state on disk on return, in place of any other of the same run."""
-    with _transaction(path) as database:
-        _put(database, "session", run, state, most=MAX_SESSIONS)
+    def take(self, run: str, resume: Callable[[bytes], Session]) -> Session:
+        """The session of this run, which the file has forgotten on return: each state is used once or never.
 
+        A step that fails, or is killed half way, can't be repeated, and no lock is held while it works.
 
-def take_session(path: Path, run: str, resume: Callable[[bytes], Session]) -> Session:
-    """The session of this run, which the file has forgotten on return: each state is used once or never.
+        Args:
+            run: the run's name.
+            resume: reads the state; when it raises Refused, the session stays where it is.
+        """
+        with _transaction(self.path) as database:
+            row = database.execute("SELECT state FROM session WHERE run = ?", (run,)).fetchone()
+            if row is None or not isinstance(row[0], bytes):
+                raise Refused(Refusal.NO_SESSION)
+            session = resume(row[0])
+            database.execute("DELETE FROM session WHERE run = ?", (run,))
+            return session
 
-    A step that fails, or is killed half way, can't be repeated, and no lock is held while it works.
-
-    Args:
-        path: the device's memory.
-        run: the run's name.
-        resume: reads the state; when it raises Refused, the session stays where it is.
-    """
-    with _transaction(path) as database:
-        row = database.execute("SELECT state FROM session WHERE run = ?", (run,)).fetchone()
-        if row is None or not isinstance(row[0], bytes):
-            raise Refused(Refusal.NO_SESSION)
-        session = resume(row[0])
-        database.execute("DELETE FROM session WHERE run = ?", (run,))
-        return session
-
-
-def read_memory(path: Path) -> Memory:
-    """What the device remembers, for its operator. A file that no request was admitted into is an empty memory."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
-            return Memory() if _is_blank(database, path) else _read(database, path)
-    except sqlite3.Error as problem:
-        raise InvalidFile(
-            f"the device's memory {path} can't be read: {problem}", allowed="a memory that fedhist wrote"
-        ) from problem
+    def read(self) -> Memory:
+        """What the device remembers, for its operator. A file without an admitted request is an empty memory."""
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+                return Memory() if _is_blank(database, self.path) else _read(database, self.path)
+        except sqlite3.Error as problem:
+            raise InvalidFile(
+                f"the device's memory {self.path} can't be read: {problem}",
+                allowed="a memory that fedhist wrote",
+            ) from problem
 
 
 @contextmanager
@@ -134,11 +136,8 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
                 database.execute(statement)
             yield database
             database.execute("COMMIT")
-    except (
-        sqlite3.Error,
-        OSError,
-        UnicodeDecodeError,
-    ) as problem:  # the last when a damaged schema is no text
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as problem:
+        # The last when a damaged schema is no text.
         raise InvalidFile(
             f"the device's memory {path} can't be used: {problem}",
             allowed="a memory that fedhist wrote, or a path where nothing lies yet, on a disk with room that may "

@@ -1,4 +1,4 @@
-"""What an operator can write into a node's `--node-config`: each key once, with its type and what it is for.
+"""The keys of a node's `--node-config`, each with its type and its use.
 
     flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
@@ -7,6 +7,7 @@ docs/deployment.md has the same table; a test compares the two.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -14,9 +15,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fedhist.client.files.records import read_items, read_node_population
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import InvalidInput
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
+from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS
+
+log = logging.getLogger("fedhist")
 
 
 class Kind(StrEnum):
@@ -92,10 +100,35 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if (self.identity_path is None) != (self.directory_path is None):
             raise InvalidInput(
-                "the node's configuration has one of identity-path and directory-path",
+                "the node's configuration has only one of identity-path and directory-path",
                 allowed="both, or neither",
                 advice="signed masking needs the node's key and the list of all public keys",
             )
+
+    def population(self) -> SparsePopulation:
+        """The users in the file at `data-path`, over the items in `items-path` if the domain is closed."""
+        if self.data_path is None:
+            raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
+        items = None if self.items_path is None else read_items(self.items_path)
+        population, left_out = read_node_population(self.data_path, items=items)
+        if left_out:
+            log.warning(
+                "%d rows of %s were left out: a row needs a user, an item and, in a column count, a whole number, and "
+                "a user's counts may add up to at most %d.",
+                left_out,
+                self.data_path,
+                MAX_USER_TOTAL,
+            )
+        return population
+
+    def identity(self) -> Identity | None:
+        """For signed masking, the key in `identity-path` and the keys in `directory-path`; None without them."""
+        key, directory = self.identity_path, self.directory_path
+        if key is None or directory is None:
+            return None
+        return parse_identity(
+            _key_file(key), _key_file(directory), key_name=str(key), directory_name=str(directory)
+        )
 
 
 def read_node_config(config: Mapping[str, object]) -> NodeSettings:
@@ -107,6 +140,14 @@ def read_node_config(config: Mapping[str, object]) -> NodeSettings:
     }
     limits = {key.field: given.pop(key.field) for key in POLICY_KEYS if key.field in given}
     return NodeSettings(**given, policy=Policy(**limits))
+
+
+def _key_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_FILE_BYTES + 1)
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 
 
 def _check_name(name: str) -> None:

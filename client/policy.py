@@ -82,7 +82,7 @@ class Policy:
         """The policy with what was left out spelled out.
 
         Args:
-            directory: how many keys the device's directory has; 0 for a device without an identity.
+            directory: the number of keys in the device's directory; 0 for a device without an identity.
         """
         masking, fewest = self.minimum_masking, self.minimum_participants
         if masking is None:

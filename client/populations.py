@@ -33,7 +33,7 @@ class SparsePopulation:
     Args:
         histograms: checked histograms of all users.
         labels: what each item is called, in the order of the item numbers; None when items have only numbers.
-        dropped_items: how many items were left out to make this population (by a public list, or by rank).
+        dropped_items: the number of items that were left out to make this population (by a public list, or by rank).
         dropped_count: the sum of all users' counts of those items.
         item_origin: what decided which items there are. A file with names says that its data did; labels that you pass
             yourself count as public.
@@ -86,17 +86,17 @@ class SparsePopulation:
 
     @property
     def users(self) -> int:
-        """How many users there are."""
+        """The number of users."""
         return self.histograms.users
 
     @property
     def domain_size(self) -> int:
-        """How many items the domain has."""
+        """The number of items in the domain."""
         return self.histograms.domain_size
 
     @property
     def nonzeros(self) -> int:
-        """How many (user, item) pairs are stored."""
+        """The number of (user, item) pairs that are stored."""
         return self.histograms.nonzeros
 
     def shards(self, *, shard_nonzeros: int = SHARD_NONZEROS) -> Iterator[Histograms]:
@@ -125,7 +125,7 @@ class SparsePopulation:
         """
         if d < 1:
             raise InvalidInput(
-                f"{d} items were asked for", allowed="1 or more", advice="ask for at least one item"
+                f"the number of items to keep is {d}", allowed="1 or more", advice="keep at least one item"
             )
         kept = np.argsort(-self.totals(), kind="stable")[:d]
         top = self.select_items(kept, labels=kept.tolist() if self.labels is None else None)

@@ -67,16 +67,16 @@ class GridTransport:
 
     Args:
         grid: where the nodes are.
-        timeout: seconds that a round waits for answers; who has not answered then is left out.
-        minimum_nodes: how many nodes to wait for before the run's first round; later rounds take who is there, and the
-            plan's minimum cohort decides.
-        node_timeout: for how many seconds; after that the round fails.
+        timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
+        minimum_nodes: the number of nodes to wait for before the run's first round. Later rounds ask the nodes that are
+            connected, and the plan's minimum cohort decides.
+        node_timeout: seconds to wait for those nodes; after that the round fails.
         labels: over a closed domain with names, the public list that the nodes must have too. Over an open domain,
             labels whose numbers are known beforehand, in simulations.
-        simulated: True only where the whole population is at hand anyway.
-        on_report: called with the report of each round, also of one that fails.
+        simulated: True only in a simulation, which has the whole population.
+        on_report: called with the report of each round, even one that fails.
         observe: called with what happens in each round.
-        run: the run's name, new for every run also of a seeded simulation.
+        run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
         directory: for signed masking, the participants' public keys by number.
     """
@@ -108,7 +108,7 @@ class GridTransport:
             return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes))
-        messages = [self._message(envelope, node, request.round.value) for node in nodes]
+        messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
 
@@ -116,7 +116,7 @@ class GridTransport:
             collector.drop(fault)
             watch.dropped(node, fault)
 
-        for node, reply in matched(_asked(messages), map(_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), drop):
             fault = collector.add(reply.fields, reply.data)
             watch.answered(node, reply.data, fault, refusal_in(reply.fields))
         self._report(
@@ -133,7 +133,7 @@ class GridTransport:
         return collector.total()
 
     def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
-        """The same through a masking session; the report is made also of one that fails."""
+        """The same through a masking session. One that fails is reported, too."""
         exchange = _GridExchange(self, envelope, nodes)
         included, users = 0, 0
         left_out: Mapping[str, tuple[int, ...]] = {}
@@ -175,7 +175,7 @@ class GridTransport:
         return total
 
     def _tells_size(self, request: Request) -> bool:
-        """Whether a report may hold the bytes of the answers: not where they tell of users' data."""
+        """Whether a report may say how large the answers are, which can depend on users' data."""
         return self.simulated or not length_tells(request.plan, request.round.value)
 
     def _report(self, report: RoundReport) -> None:
@@ -185,7 +185,7 @@ class GridTransport:
         self.on_report(report)
 
     def _nodes(self, plan: Plan) -> Sequence[int]:
-        """The nodes to ask, once enough are connected to begin. A masked plan asks as many as it says."""
+        """The nodes to ask, once enough are connected. A masked plan asks at most as many as it has participants."""
         due = 1 if self.reports else self.minimum_nodes
         if plan.is_masked:
             due = max(due, plan.minimum_survivors)
@@ -193,14 +193,15 @@ class GridTransport:
         while True:
             nodes = sorted(self.grid.get_node_ids())
             if len(nodes) >= due:
-                return _some(nodes, plan.participants)
+                return _drawn(nodes, plan.participants)
             if monotonic() >= until:
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected and {due} were to be waited for; nothing was released"
+                    f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
-    def _message(self, envelope: Envelope, node: int, kind: str, payload: bytes | None = None) -> Message:
+    def message(self, envelope: Envelope, node: int, kind: str, payload: bytes | None = None) -> Message:
+        """The request to one node; a payload is what a stage of a masked round adds."""
         fields = envelope.to_fields()
         if payload is not None:
             fields[MASKING] = payload
@@ -230,7 +231,7 @@ class _GridExchange:
             payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
-        asked = [self.transport._message(self.envelope, node, stage, payload) for node, payload in payloads]
+        asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
         watch = RoundWatch(self.transport.observe, self.envelope, names_of(self.nodes), stage=stage)
         watch.asked({node: len(payload or b"") for node, payload in payloads})
 
@@ -240,7 +241,7 @@ class _GridExchange:
 
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in matched(_asked(asked), map(_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), drop):
             fields, data = reply.fields, reply.data
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
@@ -259,23 +260,23 @@ class _GridExchange:
         self.stages[stage] = watch.end()
 
     def refused(self, sender: int) -> None:
-        """Count it. A node that gave itself another's number has not taken it: the other's answer may yet come."""
+        """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
         self.drop(Fault.MALFORMED)
         if not self.stages:
             self.node_of.pop(sender, None)
 
     def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
-        """The nodes that these participants are."""
+        """The nodes behind these participants."""
         return tuple(self.node_of[participant] for participant in participants)
 
     def _register(self, node: int, data: bytes) -> bool:
-        """Note which participant the node is; one that takes another's number is refused."""
+        """Note which participant the node is; False if it takes another's number."""
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
         signed = self.envelope.request.plan.is_signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
     def drop(self, fault: Fault) -> None:
-        """Count something that adds nothing."""
+        """Count a reply or a node that adds nothing to the sum."""
         self.faults[fault] += 1
 
 
@@ -304,10 +305,10 @@ def run_on_grid(
         source: where noise comes from. None is the operating system; anything else is for simulations.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
         timeout: seconds that a round waits for answers.
-        minimum_nodes: how many nodes to wait for before the first round.
-        node_timeout: for how many seconds; after that the round fails.
+        minimum_nodes: the number of nodes to wait for before the first round.
+        node_timeout: seconds to wait for those nodes; after that the round fails.
         on_report: called with what happened in each round: cohort sizes, faults, timings.
-        observe: called with each event of the run, see `fedhist.protocol.events`; charges are told by the ledger.
+        observe: called with each event of the run, see `fedhist.protocol.events`; charges come from the ledger.
         directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
     """
     transport = GridTransport(
@@ -371,21 +372,21 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     return release
 
 
-def _some(nodes: Sequence[int], most: int | None) -> Sequence[int]:
-    """At most so many of the nodes, drawn at random."""
+def _drawn(nodes: Sequence[int], most: int | None) -> Sequence[int]:
+    """At most this many of the nodes, drawn at random."""
     if most is None or len(nodes) <= most:
         return nodes
     order = np.argsort(SystemSource().words(len(nodes)))
     return sorted(nodes[place] for place in order[:most].tolist())
 
 
-def _asked(messages: Sequence[Message]) -> dict[str, int]:
+def _nodes_by_message(messages: Sequence[Message]) -> dict[str, int]:
     """The node that each message went to, by the message's id."""
     return {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
 
 
-def _reply(message: Message) -> Reply:
-    """A reply with what it holds; whatever is not there or of another type is left out."""
+def _read_reply(message: Message) -> Reply:
+    """A reply with its header and its answer; anything missing or of another type is left out."""
     fields: dict[str, object] = {}
     data = None
     if message.has_content():
@@ -404,12 +405,12 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the plan in the run-config. An error ends the Flower run as failed."""
     settings = read_settings(context.run_config)
-    with _told_on_stderr():
+    with _log_on_stderr():
         run_settings(grid, settings)
 
 
 @contextmanager
-def _told_on_stderr() -> Iterator[None]:
+def _log_on_stderr() -> Iterator[None]:
     """Our log where Flower looks for a ServerApp's output, unless the process has set up logging itself."""
     if log.hasHandlers():
         yield

@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class StageReport:
-    """One stage of a masked round: how many were asked and answered, the bytes of their answers, and seconds."""
+    """One stage of a masked round: the nodes asked and answered, the bytes of their answers, and its seconds."""
 
     asked: int
     answered: int
@@ -54,14 +54,14 @@ class RoundReport:
 
     Args:
         round: which one.
-        nodes: how many were asked.
-        answered: how many nodes' answers are in the sum.
-        users: how many users those declared.
-        faults: how many replies or nodes were dropped, by reason.
-        size: the bytes of the answers in the sum together; None where nobody measured them, and where they would tell
-            of data that is not at hand anyway, see `fedhist.server.withholding`.
+        nodes: the number of nodes that were asked.
+        answered: the number of nodes whose answers are in the sum.
+        users: the number of users that those declared.
+        faults: the number of dropped replies or nodes, by reason.
+        size: the bytes of all answers in the sum; None where they were not measured, and where they would tell of data
+            that the server does not have, see `fedhist.server.withholding`.
         seconds: from the first request to the sum.
-        stages: the same of each stage of a masked round.
+        stages: the same for each stage of a masked round.
         left_out: in a masked round, the ids of the nodes that answered and are not in the sum, by reason, see
             `fedhist.protocol.masking.incidents`; of a round that failed also `corrupt-shares`, those whose masks could
             not be taken off.
@@ -109,7 +109,7 @@ class RoundReport:
 
 
 def refusal_in(fields: Mapping[str, object]) -> str | None:
-    """The reason that a refusing device gave, if it is one of the few that there are."""
+    """The reason that a device gave for its refusal; None if it did not refuse or gave no known reason."""
     if fields.get("status") != Status.REFUSED:
         return None
     return next((refusal.value for refusal in Refusal if refusal.value == fields.get("reason")), None)
@@ -167,7 +167,7 @@ class Collector:
         self._keyed = KeyedSum(shape.columns) if shape.columns else None
 
     def drop(self, fault: Fault) -> None:
-        """Count something that adds nothing."""
+        """Count a reply or a node that adds nothing to the sum."""
         self.faults[fault] += 1
 
     def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
@@ -253,7 +253,7 @@ def matched(
 ) -> Iterator[tuple[int, Reply]]:
     """Each node's one reply, matched by the id of the message that the node was asked with.
 
-    What is dropped is told with the node that it is about, if it is about one.
+    `drop` is called with each fault and the node that it concerns; None if it concerns none that was asked.
     """
     heard: set[str] = set()
     for reply in replies:

@@ -14,9 +14,9 @@ from fedhist.server.selection import Selection
 
 
 def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None]:
-    """An `on_state` for `run_rounds`. Scores are for simulations, which have the whole population."""
+    """An `on_state` for `run_rounds`. Scores are reported only in a simulation, which has the whole population."""
 
-    def told(state: State) -> None:
+    def report(state: State) -> None:
         match state:
             case Planned():
                 observe(StateEntered(state="planned", threshold=None))
@@ -29,28 +29,28 @@ def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None
             case Released(release=release):
                 observe(StateEntered(state="released", threshold=release.threshold))
 
-    return told
+    return report
 
 
 def tell_charges(observe: Observer, journal: Callable[[Charge], None] | None) -> Callable[[Charge], None]:
-    """A journal that also tells. The persistent one comes first: what it refuses never happened."""
+    """A journal that also reports each charge. The persistent one comes first: what it refuses never happened."""
 
-    def told(charge: Charge) -> None:
+    def record(charge: Charge) -> None:
         if journal is not None:
             journal(charge)
         observe(Charged(charge=charge.to_json()))
 
-    return told
+    return record
 
 
 def to_all(*observers: Observer) -> Observer:
-    """One observer that passes on to these."""
+    """One observer that passes each event on to all of these."""
 
-    def told(event: Event) -> None:
+    def pass_on(event: Event) -> None:
         for observe in observers:
             observe(event)
 
-    return told
+    return pass_on
 
 
 def _scored(plan: Plan, selection: Selection) -> Scored:

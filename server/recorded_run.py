@@ -1,7 +1,7 @@
 """One run with all that it leaves behind: charges in a ledger, a result folder, a trace; or only why it failed.
 
     with recorded_run(plan, target=..., ledger=..., ...) as run:
-        release = ...                                   # charges run.journal, tells run.recorder
+        release = ...                                   # charges run.journal, reports to run.recorder
         run.write(target, document, release, labels)
 
 Before the block there is room on the disk and the run's cost is reserved in the ledger. When it ends well, the ledger
@@ -32,7 +32,7 @@ class RecordedRun:
     """A run under way.
 
     Args:
-        recorder: an observer, to be told what happens.
+        recorder: an observer that keeps what happens.
         journal: charges the ledger, before a mechanism draws noise; None without a ledger.
         engine: where the devices are.
         trace: whether the folder gets a trace.
@@ -92,14 +92,14 @@ def recorded_run(
     Args:
         plan: what will be run.
         target: the folder to write; None writes none.
-        labels: names that need room in it; None where their number would tell of data.
+        labels: names that need room in it; None where their number would reveal data.
         ledger: the file to charge, made if missing; None charges none.
         label: what the ledger calls the data.
-        trials: how often it is charged.
+        trials: the number of times that it is charged.
         trace: whether to write a trace, beside the target if the run fails.
         engine: where the devices are, for the trace.
         simulated: whether the trace may hold what only a simulation knows.
-        tell: hears where the trace of a failed run lies.
+        tell: called with where the trace of a failed run lies.
     """
     if target is not None:
         check_room(target, plan, labels)

@@ -30,8 +30,8 @@ def release_document(
     """What was run, what came out, and what it cost; not the histogram, which has a file of its own.
 
     `bytes_per_user` is by round, None where a size would tell of data, see `length_tells`; `seconds` is by phase,
-    None where a time would, see `shared_time`. `users` is how many users' answers are in the sum, by round: the
-    plan's number is an upper limit.
+    None where a time would, see `shared_time`. `users` is the number of users whose answers are in the sum, by round:
+    the plan's number is an upper limit.
     """
     masked = {"masking": masking_document(release.plan)} if release.plan.is_masked else {}
     return masked | {
@@ -55,7 +55,7 @@ def release_document(
 
 
 def masking_document(plan: Plan) -> dict[str, int]:
-    """The graph of a masked plan's participants, and how many of them have to stay."""
+    """The graph of a masked plan's participants, and the number of them that must stay to the end."""
     links = masking_graph(plan)
     return {
         "participants": links.devices,
@@ -76,9 +76,9 @@ def why_not_private(release: Release) -> list[str]:
 
 
 def name_notes(release: Release, labels: Labels | None) -> list[str]:
-    """What the reader of histogram.csv should know of its names: they stand there as they were written.
+    """Notes on the names in histogram.csv, which stand there as they were written.
 
-    From released names, or from the public list, alone.
+    Made from the released names or the public list alone.
     """
     named = labels if release.labels is None else release.labels
     formulas = sum(map(is_formula, named or ()))
@@ -97,11 +97,11 @@ def name_notes(release: Release, labels: Labels | None) -> list[str]:
 
 
 def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
-    """What the reader should know where fewer users answered than the plan is for.
+    """Notes for the reader when fewer users answered than the plan is for.
 
     Args:
         plan: what was run.
-        users: how many users' answers are in the sum, by round.
+        users: the number of users whose answers are in the sum, by round.
     """
     effects = {
         Round.SELECT.value: "the threshold was chosen from those alone",
@@ -115,11 +115,11 @@ def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
 
 
 def release_notes(release: Release) -> list[str]:
-    """What the reader of a release should know, from the release alone."""
+    """Notes for the reader of a release, from the release alone."""
     plan = release.plan
     notes = why_not_private(release)
     if release.seeded:
-        notes.append("simulation only: whoever knows the seed can subtract the noise")
+        notes.append("simulation only: anyone who knows the seed can subtract the noise")
     if plan.delta > 1 / plan.users:
         notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
     if plan.selector != "fixed" and release.threshold <= plan.min_threshold:
@@ -160,5 +160,5 @@ def grid_document(
 
 
 def users_answered(reports: Mapping[Round, RoundReport]) -> dict[str, int]:
-    """How many users' answers are in the sum, by round."""
+    """The number of users whose answers are in the sum, by round."""
     return {r.value: report.users for r, report in reports.items()}

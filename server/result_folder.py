@@ -22,7 +22,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.report import why_not_private
 
 NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"
-# result.json and plan.json, and the rows of an open domain of which nobody knows the items beforehand.
+# For result.json and plan.json, and for the rows of an open domain, whose number nobody knows beforehand.
 _ROOM_FOR_DOCUMENTS = 2**18
 # Separators and numbers with all their digits, of the widest table.
 _ROW_BYTES = 128
@@ -40,7 +40,7 @@ def default_folder(now: datetime) -> Path:
 
 
 def check_target(target: Path | None) -> None:
-    """Refuse a folder that exists or can't be made, before anything is spent; None is none to make."""
+    """Refuse a folder that exists or can't be made, before anything is spent. None stands for no folder."""
     if target is None:
         return
     advice = "name another one with --out"
@@ -66,8 +66,8 @@ def check_target(target: Path | None) -> None:
 def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> None:
     """Refuse a disk that has no room for the result, before anything is spent on it.
 
-    The room is asked for in a file without a name and given back at once, so a disk that others fill meanwhile is
-    still found out late. Where the file system can't tell, nothing is refused.
+    The room is allocated in a file without a name and given back at once, so a disk that others fill in the meantime
+    still fails late. Where the file system can't allocate, nothing is refused.
     """
     rows = len(labels) if labels is not None else plan.items or 0
     names = sum(len(str(label)) for label in labels or ())

@@ -21,14 +21,14 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 
 DIGEST_SHOWN = 16
-"""How many hexadecimal digits of a plan's hash an event holds; all of them stand at the top of a trace."""
+"""The hexadecimal digits of a plan's hash in an event; the top of a trace has all of them."""
 
 
 class RoundWatch:
     """One round, or one stage of a masked one, over nodes.
 
     Args:
-        observe: who is told.
+        observe: called with each event.
         envelope: what is asked.
         names: what each node is called, see `names_of`.
         stage: which stage of a round that has several.
@@ -49,7 +49,7 @@ class RoundWatch:
         self._asked = self._answered = self._size = 0
 
     def asked(self, payloads: Mapping[int, int]) -> None:
-        """These nodes are asked, each with so many bytes besides the request itself."""
+        """Report a request to these nodes, with the bytes that each gets besides the request itself."""
         self._asked = len(payloads)
         if self._observe is ignore:
             return
@@ -59,7 +59,7 @@ class RoundWatch:
             self._sent(TO_DEVICE, node, size + more)
 
     def answered(self, node: int, data: bytes | None, fault: Fault | None, refusal: str | None) -> None:
-        """A node's reply came; `fault` if it is not in the sum."""
+        """Report a node's reply; `fault` says why it is not in the sum."""
         if data is not None:
             self._sent(TO_SERVER, node, len(data))
         if fault is not None:
@@ -69,12 +69,12 @@ class RoundWatch:
             self._size += len(data or b"")
 
     def dropped(self, node: int | None, fault: Fault, refusal: str | None = None) -> None:
-        """A node adds nothing to the sum; None for a message that is of no node that was asked."""
+        """Report a node that adds nothing to the sum; None stands for a message of no node that was asked."""
         if node is not None:
             self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, refusal))
 
     def end(self) -> StageReport:
-        """The stage is over."""
+        """Report the end of the stage."""
         report = StageReport(self._asked, self._answered, self._size, monotonic() - self._began)
         self._observe(
             RoundEnded(
@@ -101,14 +101,14 @@ def names_of(nodes: Sequence[int]) -> dict[int, str]:
 def tell_left_out(
     observe: Observer, envelope: Envelope, left_out: Mapping[str, Sequence[int]], names: Mapping[int, str]
 ) -> None:
-    """Tell who answered in a masked round and is not in the sum."""
+    """Report the nodes that answered in a masked round and are not in the sum."""
     for reason, nodes in left_out.items():
         for node in nodes:
             observe(DroppedOut(envelope.request.round.value, WHOLE_ROUND, names[node], reason, None))
 
 
 def tell_round(observe: Observer, report: RoundReport) -> None:
-    """Tell that a whole round is over."""
+    """Report the end of a whole round."""
     observe(
         RoundEnded(
             round=report.round.value,

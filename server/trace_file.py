@@ -5,8 +5,8 @@
     ...
     {"at": 0.8, "event": "end", "outcome": "released", "reason": null}
 
-A trace stays small however many participants there are: of each round, stage and direction the first few messages are
-written, and of the rest how many they were. A trace of a deployment never holds an event that is for simulations only,
+A trace stays small however many participants there are: of each round, stage and direction it has the first
+few messages and the number of the others. A trace of a deployment never holds an event that is for simulations only,
 and no time: every `at` and every `seconds` in it is null.
 """
 
@@ -36,7 +36,7 @@ from fedhist.server.withholding import shared_time, without_data
 
 TRACE_FILE = "trace.jsonl"
 MESSAGES_KEPT = 20
-"""How many messages of each round, stage and direction a trace holds; of drop-outs ten times as many."""
+"""The messages of each round, stage and direction that a trace holds; of drop-outs it holds ten times as many."""
 
 _DROP_OUTS_KEPT = 10 * MESSAGES_KEPT
 _MAX_LINE = 16_000_000
@@ -48,13 +48,12 @@ Key = tuple[str, str, str]
 class Recorder:
     """An observer that keeps what a trace will hold.
 
-    Unless `simulated`, what would tell of data is left out here, whoever tells it: events that are for simulations
-    only, times and the order in which answers came, and the sizes of messages whose length depends on what their users
-    have.
+    Unless `simulated`, everything that would reveal data is left out here: events that are for simulations only, times
+    and the order in which answers came, and the sizes of messages whose length depends on what their users have.
 
     Args:
         plan: what is run.
-        simulated: whether the whole population is at hand anyway.
+        simulated: True in a simulation, which has the whole population.
         clock: seconds from any beginning.
     """
 
@@ -76,15 +75,15 @@ class Recorder:
         if self.simulated:
             self._keep(event)
             return
-        told = without_data(event, self.plan)
-        if isinstance(told, DroppedOut) or (isinstance(told, MessageSent) and told.to == TO_SERVER):
-            self._answers.append(told)
-        elif told is not None:
-            self._tell_answers()
-            self._keep(told)
+        public = without_data(event, self.plan)
+        if isinstance(public, DroppedOut) or (isinstance(public, MessageSent) and public.to == TO_SERVER):
+            self._answers.append(public)
+        elif public is not None:
+            self._keep_answers()
+            self._keep(public)
 
-    def _tell_answers(self) -> None:
-        """A stage's answers by participant: who was faster than whom is a time, too."""
+    def _keep_answers(self) -> None:
+        """Keep a stage's answers in the order of participants: the order in which they came is a time, too."""
         for answer in sorted(self._answers, key=lambda answer: _place(answer.participant)):
             self._keep(answer)
         self._answers.clear()

@@ -10,18 +10,19 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.quiet import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("client", "fedhist", "protocol", "server", "simulations")
-SIMULATED = ("simulations/__init__", "simulations/loading", "simulations/datasets/", "simulations/engines/")
 MAY_IMPORT_FLOWER = {
     "client/app.py",
+    "fedhist/client_app.py",
     "server/app.py",
-    "simulations/engines/flower_run.py",
     "simulations/engines/flower_simulation.py",
 }
 PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
@@ -85,20 +86,41 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_bundle_holds_what_both_apps_need_and_nothing_else(bundle: Path) -> None:
-    """Not the experiments, figures and commands of simulations/: every node gets a copy of the bundle."""
+    """Not simulations/ and the command line: every deployed node gets a copy of the bundle."""
     with zipfile.ZipFile(bundle) as archive:
         names = set(archive.namelist())
     whole = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    left_out = ("simulations/", "fedhist/commands/")
-    ours = {name for name in whole if not name.startswith(left_out) or name.startswith(SIMULATED)}
+    ours = {name for name in whole if not name.startswith(("simulations/", "fedhist/commands/"))}
     assert names == ours | {"LICENSE", "pyproject.toml", ".info/CONTENT"}
     assert bundle.stat().st_size < 1_000_000
 
 
-def test_an_unpacked_bundle_runs_uninstalled(bundle: Path, tmp_path: Path) -> None:
-    """Flower puts the bundle's folder first on the path and loads the components by name."""
+@pytest.fixture
+def unpacked(bundle: Path, tmp_path: Path) -> Path:
     with zipfile.ZipFile(bundle) as archive:
         archive.extractall(tmp_path)
+    return tmp_path
+
+
+def in_bundle(folder: Path, code: str, **environment: str) -> list[str]:
+    """What a program prints that has the bundle's folder first on its path, as Flower puts it.
+
+    The import hook of an editable installation, if there is one, would find what the bundle lacks.
+    """
+    unhook = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'Editable' not in repr(f)]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", unhook + code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
+    )
+    return done.stdout.split()
+
+
+def test_an_unpacked_bundle_runs_uninstalled(unpacked: Path) -> None:
     code = (
         "from importlib import import_module\n"
         "import fedhist\n"
@@ -107,14 +129,61 @@ def test_an_unpacked_bundle_runs_uninstalled(bundle: Path, tmp_path: Path) -> No
         "    module, attribute = name.split(':')\n"
         "    print(type(getattr(import_module(module), attribute)).__name__)\n"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=environment,
+    assert in_bundle(unpacked, code) == [str(unpacked / "fedhist" / "__init__.py"), "ServerApp", "ClientApp"]
+
+
+@pytest.mark.parametrize("component", APP["components"])
+def test_an_app_loads_while_another_thread_imports_the_package(unpacked: Path, component: str) -> None:
+    """Flower loads both at once. Python finds sub-packages by what a package, half imported, has said so far."""
+    (unpacked / "gate.py").write_text("from threading import Event\nreached, opened = Event(), Event()\n")
+    package = unpacked / "fedhist" / "__init__.py"
+    future = "from __future__ import annotations\n"
+    halt = f"{future}import gate; gate.reached.set(); gate.opened.wait()\n"
+    package.write_text(package.read_text().replace(future, halt, 1))
+    code = (
+        "import gate\n"
+        "from importlib import import_module\n"
+        "from threading import Thread, Timer\n"
+        "Thread(target=import_module, args=['fedhist']).start()\n"
+        "gate.reached.wait()\n"
+        "Timer(0.5, gate.opened.set).start()\n"
+        f"print(import_module({APP['components'][component].split(':')[0]!r}).app is not None)\n"
     )
-    assert done.stdout.split() == [str(tmp_path / "fedhist" / "__init__.py"), "ServerApp", "ClientApp"]
+    assert in_bundle(unpacked, code) == ["True"]
+
+
+class TestVirtualNodes:
+    CODE = (
+        "from pathlib import Path\n"
+        "from flwr.app import Context, RecordDict\n"
+        "from fedhist.client_app import users\n"
+        "node, run = {'partition-id': 1, 'num-partitions': 2}, {'users': 9, 'items': 3, 'seed': ''}\n"
+        "print(users(Context(1, 5, node, RecordDict(), run)).users)\n"
+        "import fedhist.simulations, fedhist.protocol\n"
+        "print(*[Path(m.__file__).is_relative_to(Path.cwd()) for m in (fedhist.simulations, fedhist.protocol)])\n"
+    )
+
+    def test_their_users_come_from_the_fedhist_that_is_installed(self, unpacked: Path) -> None:
+        assert in_bundle(unpacked, self.CODE, PYTHONPATH=str(ROOT)) == ["5", "False", "True"]
+
+    def test_without_one_they_say_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from flwr.app import Context, RecordDict
+
+        from fedhist.client_app import users
+
+        monkeypatch.setitem(sys.modules, "fedhist.simulations.engines.synthetic_nodes", None)
+        context = Context(1, 5, {"partition-id": 0, "num-partitions": 2}, RecordDict(), {"users": 9})
+        with pytest.raises(InvalidInput, match=r"a bundle has none.*pip install"):
+            users(context)
+
+    def test_a_node_with_a_file_is_never_one_of_them(self) -> None:
+        """Its users are real: no draw of theirs comes from a seed that the server chose."""
+        from flwr.app import Context, RecordDict
+
+        from fedhist.client_app import is_virtual, source
+
+        virtual: dict[str, Any] = {"partition-id": 0, "num-partitions": 2}
+        own = Context(1, 5, virtual | {"data-path": "d.csv"}, RecordDict(), {"seed": 3})
+        assert not is_virtual(own)
+        assert not source(own).seeded
+        assert source(Context(1, 5, virtual, RecordDict(), {"seed": 3})).seeded

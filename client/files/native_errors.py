@@ -1,4 +1,4 @@
-"""What native code prints by itself when it gives up."""
+"""Keeps native code from printing when it gives up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _one_at_a_time = RLock()
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Nothing that is written to the error stream inside the block is seen.
+def silent_native_errors() -> Iterator[None]:
+    """Discard everything that is written to the error stream inside the block.
 
     A reader in Rust that meets a damaged file prints where it gave up, before Python gets its exception: a trace for a
     user's mistake, and maybe a piece of the file.

@@ -28,7 +28,7 @@ _HEADER_BYTES = (1 << 10, 1 << 14, 1 << 20)
 
 
 def unpacked_size(file: BinaryIO, columns: frozenset[str]) -> int:
-    """How many bytes these columns (in lower case) take when they are read; DecodeError if the file makes no sense."""
+    """The bytes that these columns (in lower case) take when they are read; DecodeError for a damaged file."""
     length = file.seek(0, 2)
     footer = _footer(file, length)
     total = 0

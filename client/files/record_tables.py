@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.client.files.native_errors import unheard
+from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.unpacked import check_parquet, text_source
 from fedhist.protocol.errors import InvalidFile
 
@@ -88,7 +88,7 @@ def _refusing_damage(path: Path, *, advice: str) -> Iterator[None]:
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
     try:
-        with unheard():
+        with silent_native_errors():
             yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError):
         raise InvalidFile(

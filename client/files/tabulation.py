@@ -78,7 +78,7 @@ def _refuse_missing(table: pl.DataFrame) -> None:
 
 
 def _counts(table: pl.DataFrame) -> npt.NDArray[np.int32]:
-    """How many observations each row stands for: its count, or one when there is no such column."""
+    """The observations that each row stands for: its count, or one when there is no such column."""
     import polars as pl  # noqa: PLC0415 - loads when a table is read
 
     if "count" not in table.columns:

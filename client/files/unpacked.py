@@ -1,4 +1,4 @@
-"""How large a packed file gets, found out before memory is given out for it.
+"""The size of a packed file once it is unpacked, checked before memory is given out for it.
 
 A file of a few kilobytes can hold gigabytes of zeros, and a header can claim any size. So the sizes that a file
 declares are added up and compared with a limit before anything is unpacked.
@@ -20,7 +20,7 @@ from fedhist.client.files.parquet_sizes import LARGEST_PAGE, unpacked_size
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 
 MAX_UNPACKED_BYTES = 1 << 32
-"""What a packed data file may unpack to unless FEDHIST_MAX_UNPACKED_BYTES says otherwise."""
+"""The default limit on what a packed data file may unpack to."""
 
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 """How gzip, zstd and zlib begin: polars unpacks such text unasked, whatever it is called, and without a limit."""
@@ -90,12 +90,12 @@ def check_archive(path: Path) -> None:
 
 
 def check_shape(path: Path, shape: tuple[int, ...], *, entries: int | None) -> None:
-    """Refuse a matrix that claims a shape for which nothing in the file stands: sums take memory for all of it.
+    """Refuse a matrix whose shape claims more than the file holds: sums take memory for the whole shape.
 
     Args:
         path: the file, for the error.
         shape: what it claims.
-        entries: how many entries it has; None when every row has its place in the file.
+        entries: the number of its entries; None when every row has its place in the file.
     """
     limit, rows = unpacked_limit(), shape[0]
     if 8 * max(shape) > limit or (entries is not None and rows > _FREE_ROWS + _ROWS_AN_ENTRY * entries):

@@ -28,7 +28,7 @@ from fedhist.server.ledger.ledger_database import VERSION, check_place, create_i
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
-# Sums of floats may pass a limit that they exactly meet by this much, relatively.
+# Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
 
@@ -44,7 +44,7 @@ class RunRecord:
         label: what the user called it.
         status: open (running, or its process died), released, failed, or closed by a person.
         charges: what it charged, in order.
-        reserved: what it might charge at most. Counts while the run is open; after that, the charges do.
+        reserved: the most that it may charge. It counts while the run is open; after that, the charges count.
         reason: the kind of error that a failed run ended with.
     """
 

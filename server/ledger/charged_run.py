@@ -26,7 +26,7 @@ def charged(
         ledger: the file, made if missing.
         plan: what will be run.
         label: what the user calls the data.
-        trials: how often.
+        trials: the number of times that the plan is run.
     """
     if ledger is None:
         yield None
@@ -39,7 +39,7 @@ def charged(
         )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)
-    # Found out now, not when the first mechanism is charged.
+    # Checked now, not when the first mechanism is charged.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
     entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
     try:
@@ -57,11 +57,11 @@ def charged(
 
 
 def _note_failure(entry: OpenRun, error: BaseException) -> None:
-    """The run has failed; should the ledger fail too, what is told is still why the run did."""
+    """Note the failure in the ledger. If that fails too, the error is still the run's own."""
     try:
         entry.failed(type(error).__name__)
     except FedhistError:
-        error.add_note(f"The ledger could not be told. {_still_open(entry)}")
+        error.add_note(f"The ledger could not note the failure. {_still_open(entry)}")
 
 
 def _still_open(entry: OpenRun) -> str:

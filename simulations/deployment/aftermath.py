@@ -1,4 +1,4 @@
-"""What runs that were killed leave behind, held against what must be so at whatever moment they died.
+"""What killed runs leave behind, compared with what must hold at whatever moment they died.
 
 A folder is there whole or not at all; what was announced is there; what was released was charged before; a device's
 memory counts every round that it answered, once. Each check returns sentences: none, if all is well.
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fedhist.client.memory_file import read_memory
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy, round_cost
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
@@ -96,7 +96,7 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
     if not path.exists():
         return [f"{path.name} is missing, and the device has answered"] if any(answered) else []
     try:
-        memory = read_memory(path)
+        memory = MemoryFile(path).read()
     except FedhistError as problem:
         return [f"{path.name} can't be used: {problem}"]
     faults = [f"{path.name} does not know of {key}" for key in answered if key not in memory.requests]

@@ -1,7 +1,7 @@
 """Certificates and keys of a deployment that lives as long as a demonstration does.
 
 A certificate authority signs the SuperLink's certificate and is forgotten: its private key never reaches the disk.
-Each SuperNode has a key pair of its own, whose public half the SuperLink is told.
+Each SuperNode has a key pair of its own, whose public half is registered with the SuperLink.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 
 # A clock that is a little behind would find a certificate of this moment not valid yet.
 _CLOCK_SKEW = timedelta(minutes=5)
@@ -43,11 +44,6 @@ class NodeKey:
 
 def make_certificates(folder: Path) -> Certificates:
     """A certificate for this machine and the authority that signed it, as files in the folder."""
-    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
-
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = _name("fedhist demonstration authority")
     loopback = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
@@ -78,21 +74,15 @@ def make_certificates(folder: Path) -> Certificates:
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
     """A key pair with which a SuperNode shows who it is."""
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - loads when a deployment is made
-
     return _write_pair(folder, name, ec.generate_private_key(ec.SECP384R1()))
 
 
 def make_identity(folder: Path, name: str) -> NodeKey:
     """A key pair with which a participant signs in signed masking."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
-
     return _write_pair(folder, name, Ed25519PrivateKey.generate())
 
 
 def _write_pair(folder: Path, name: str, key: PrivateKey) -> NodeKey:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
-
     files = NodeKey(folder / f"{name}.key", folder / f"{name}.pub")
     _write_secret(files.private, _private_bytes(key, for_ssh=True))
     files.public.write_bytes(
@@ -104,8 +94,6 @@ def _write_pair(folder: Path, name: str, key: PrivateKey) -> NodeKey:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
-
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -119,14 +107,10 @@ def _builder(
 
 
 def _name(text: str) -> x509.Name:
-    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
-
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509  # noqa: PLC0415 - loads when a deployment is made
-
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -141,14 +125,10 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
-
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _private_bytes(key: PrivateKey, *, for_ssh: bool) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads when a deployment is made
-
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.OpenSSH if for_ssh else serialization.PrivateFormat.PKCS8,

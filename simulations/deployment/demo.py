@@ -29,12 +29,12 @@ _DIRECTORY = "directory.pub"
 
 @dataclass(frozen=True)
 class Demo:
-    """How large a demonstration is.
+    """The size of a demonstration.
 
     Args:
-        nodes: how many SuperNodes.
-        users: how many people each of them has in its file.
-        seconds: how long the run may take once it was submitted.
+        nodes: the number of SuperNodes.
+        users: the number of people in the file of each.
+        seconds: the time that the run may take once it was submitted.
         masking: as in a plan; the nodes are the participants.
     """
 
@@ -45,19 +45,23 @@ class Demo:
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
-            raise InvalidInput(f"{self.nodes} nodes", allowed=f"1 to {MAX_NODES}", advice="choose --nodes")
+            raise InvalidInput(
+                f"the number of nodes is {self.nodes}", allowed=f"1 to {MAX_NODES}", advice="choose --nodes"
+            )
         if not 1 <= self.users <= MAX_USERS:
             raise InvalidInput(
-                f"{self.users} users on a node", allowed=f"1 to {MAX_USERS}", advice="choose --users"
+                f"the number of users on a node is {self.users}",
+                allowed=f"1 to {MAX_USERS}",
+                advice="choose --users",
             )
         if self.masking != "none" and self.nodes < MIN_PARTICIPANTS:
             raise InvalidInput(
-                f"masking among {self.nodes} nodes",
+                f"{self.nodes} nodes are too few for masking",
                 allowed=f"{MIN_PARTICIPANTS} nodes or more",
                 advice="choose --nodes",
             )
         if not self.seconds > 0:
-            raise InvalidInput(f"a time limit of {self.seconds:g}", allowed="a positive number of seconds")
+            raise InvalidInput(f"the time limit is {self.seconds:g}", allowed="a positive number of seconds")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]
     """Start everything, run both rounds, stop everything.
 
     Args:
-        demo: how large.
+        demo: its size.
         folder: an empty folder for data, keys and logs.
         out: a new folder for the result.
         tell: called with each step.

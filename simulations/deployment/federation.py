@@ -99,12 +99,12 @@ class Federation:
             raise failed
 
     def log(self, run: str) -> str:
-        """The end of what the ServerApp said."""
+        """The last lines of the ServerApp's log."""
         done = self._run_flwr("log", run, _NAME, "--show")
         return "\n".join(done.stdout.splitlines()[-_SHOWN_LOG_LINES:])
 
     def online(self) -> int:
-        """How many SuperNodes the SuperLink sees."""
+        """The number of SuperNodes that are online."""
         document = self._flwr("supernode", "list", _NAME, "--format", "json")
         return sum(node["status"] == "online" for node in document["nodes"])
 

@@ -1,7 +1,7 @@
 """Processes of our own: started with a log each, waited for by state, and stopped with all that they started.
 
 SuperLinks and SuperNodes start processes in turn, some of them in sessions of their own, where no signal to a group
-finds them. So the descendants are noted by number and starting time, and whoever has not followed is ended by number.
+finds them. So the descendants are noted by number and starting time, and those that are left are ended by number.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Programs:
 
     Args:
         folder: where the logs go.
-        polite_seconds: how long a process that was asked to end may take before it is ended.
+        polite_seconds: the time that a process has to end when it is asked to; after that it is killed.
     """
 
     folder: Path
@@ -86,7 +86,7 @@ class Programs:
         return program
 
     def note_descendants(self) -> None:
-        """Remember who descends from our programs, while it can still be seen."""
+        """Remember the descendants of our programs while they can still be seen."""
         self._family |= descendants(one.pid for one in self.started if one.running)
 
     def kill(self, program: Program) -> None:
@@ -133,11 +133,11 @@ def wait_until(
     """Wait for a state. RoundFailed if it does not come in time, or can't since a program has ended.
 
     Args:
-        state: asked again and again.
+        state: called until it returns True.
         seconds: the limit.
         what: completes "waited in vain for ...".
         programs: all have to be running; one that had ended before is not looked at.
-        pause: seconds between two questions.
+        pause: seconds between two calls.
     """
     until = monotonic() + seconds
     watched = [one for one in programs.started if one.running]
@@ -160,7 +160,7 @@ def last_words(log: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports of the loopback interface that nobody listens on just now."""
+    """Different ports of the loopback interface on which nothing listens at the moment."""
     with ExitStack() as stack:
         ports = []
         for _ in range(count):

@@ -205,7 +205,7 @@ class FlowerSimulation:
         """Every node is a participant, or some users would be left out."""
         if plan.is_masked and plan.participants != self.nodes:
             raise InvalidInput(
-                f"a plan for {plan.participants} participants on {self.nodes} nodes",
+                f"the plan is for {plan.participants} participants and there are {self.nodes} nodes",
                 allowed="as many nodes as participants",
                 advice="choose --nodes",
             )
@@ -231,10 +231,7 @@ class FlowerSimulation:
 
 
 class _CountedGrid:
-    """A Grid that tells how many nodes have answered while a round is under way; Flower's own tells at its end.
-
-    It notes the errors that come in place of answers.
-    """
+    """A Grid that reports progress while a round is under way, and notes the errors that come in place of answers."""
 
     def __init__(self, grid: Grid, observe: Observer, losses: Losses) -> None:
         self._grid, self._observe, self._losses = grid, observe, losses
@@ -323,7 +320,7 @@ def _fall_silent(
 def _check(population: Population, nodes: int) -> None:
     if not 1 <= nodes <= min(MAX_NODES, population.users):
         raise InvalidInput(
-            f"{population.users} users on {nodes} nodes",
+            f"{population.users} users can't be spread over {nodes} nodes",
             allowed=f"1 to {MAX_NODES} nodes with at least one user each",
             advice="choose --nodes",
         )
@@ -337,7 +334,7 @@ def _check(population: Population, nodes: int) -> None:
 
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Flower's own log tells of every message; ours tells the rounds."""
+    """Flower's own log has every message; ours has the rounds."""
     logger = logging.getLogger("flwr")
     before = logger.level
     import flwr.simulation  # noqa: F401, PLC0415 - sets the level when it is imported

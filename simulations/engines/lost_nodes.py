@@ -38,30 +38,20 @@ class Losses:
         )
 
 
-def lost_nodes(report: RoundReport, silent: Mapping[str, int]) -> int:
-    """How many nodes are missing beyond those that were to fall silent.
-
-    Args:
-        report: of the round.
-        silent: how many were to fall silent, by stage of a masked round.
-    """
-    if not report.stages:
-        return report.nodes - report.answered
-    modelled = sum(
-        min(stage.asked - stage.answered, silent.get(name, 0)) for name, stage in report.stages.items()
-    )
-    return sum(report.faults.values()) - modelled
-
-
 def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Losses) -> None:
-    """RoundFailed if nodes are missing that were not to fall silent.
+    """RoundFailed if nodes are missing beyond the modelled drop-outs.
 
     Args:
-        report: of the round.
-        silent: how many were to fall silent, by stage of a masked round.
+        report: the round's.
+        silent: the number of modelled drop-outs, by stage of a masked round.
         losses: why nodes gave no answer.
     """
-    lost = lost_nodes(report, silent)
+    if report.stages:
+        stages = report.stages.items()
+        modelled = sum(min(stage.asked - stage.answered, silent.get(name, 0)) for name, stage in stages)
+        lost = sum(report.faults.values()) - modelled
+    else:
+        lost = report.nodes - report.answered
     if lost > 0:
         beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
         raise RoundFailed(

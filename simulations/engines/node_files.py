@@ -36,7 +36,7 @@ def write_population(population: Population, folder: Path) -> None:
 
 
 def read_part(folder: Path, number: int, parts: int) -> SparsePopulation:
-    """The users of one of so many nodes, under their numbers in the whole population."""
+    """The users of one node of `parts`, under their numbers in the whole population."""
     whole, labels = _mapped(folder)
     start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
     return SparsePopulation(whole.rows(start, stop), labels=labels)
@@ -56,7 +56,7 @@ def read_identities(folder: Path) -> Sequence[Identity]:
 
 @lru_cache(maxsize=1)
 def _mapped(folder: Path) -> tuple[Histograms, Sequence[str | int] | None]:
-    """Once for each process, which serves many nodes."""
+    """Mapped once in each process, which serves many nodes."""
     about: dict[str, Any] = json.loads((folder / "about.json").read_text(encoding="ascii"))
     offsets: npt.NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="r")
     histograms = Histograms(

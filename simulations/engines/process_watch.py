@@ -1,4 +1,4 @@
-"""Tells an observer of a round in one process, which is one participant that holds all users.
+"""Reports a round in one process, which is one participant that holds all users, to an observer.
 
 The number of shards that the population is read in stays here: a shard is full at a number of entries, so it depends on
 the data.
@@ -47,7 +47,7 @@ class ProcessWatch:
             observe(MessageSent(self._round, WHOLE_ROUND, TO_DEVICE, PROCESS, asked, self._plan))
 
     def end(self, total: Total, seconds: float) -> RoundReport:
-        """The round is over, with this sum."""
+        """Report the end of the round, with this sum."""
         size = None if self._observe is ignore else self._size(total)
         if self._observe is not ignore:
             self._observe(MessageSent(self._round, WHOLE_ROUND, TO_SERVER, PROCESS, size, self._plan))

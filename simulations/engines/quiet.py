@@ -30,12 +30,12 @@ def quieten(*, loopback: bool = True) -> None:
     name = "FLWR_TELEMETRY_ENABLED"
     if "flwr" in sys.modules and os.environ.get(name) != ENVIRONMENT[name]:
         raise InvalidInput(
-            "Flower was imported with its telemetry on, and can't be told any more to leave it",
+            "Flower was imported with its telemetry on, which can no longer be switched off",
             allowed=f"{name}=0 in the environment before flwr is imported",
         )
     if loopback and "ray" in sys.modules and os.environ.get(LOOPBACK) != ENVIRONMENT[LOOPBACK]:
         raise InvalidInput(
-            "Ray was imported without being bound to the loopback interface, which it reads only then",
+            "Ray was imported without being bound to the loopback interface, which can no longer be changed",
             allowed=f"{LOOPBACK}=0 in the environment before ray is imported",
         )
     os.environ.update({key: value for key, value in ENVIRONMENT.items() if loopback or key != LOOPBACK})

@@ -34,7 +34,7 @@ def check_address(address: str | None) -> None:
     """Refuse what is not the address of a Ray cluster."""
     if address is not None and not _ADDRESS.fullmatch(address):
         raise InvalidInput(
-            f"the Ray address {address!r}",
+            f"{address!r} is not a Ray address",
             allowed="HOST:PORT of a cluster that this machine belongs to, or auto for the one in RAY_ADDRESS or "
             "recorded on this machine",
             advice="leave it out to start a Ray of its own on this machine",
@@ -47,7 +47,7 @@ def init_args(address: str | None) -> dict[str, Any]:
 
 
 def on_loopback(address: str | None) -> bool:
-    """Whether Ray is to stay on the loopback interface: one of our own, and a cluster that is there itself."""
+    """Whether Ray stays on the loopback interface: a Ray of our own does, and a cluster with a loopback address."""
     return address is None or address.rpartition(":")[0] in _LOOPBACK
 
 
@@ -99,7 +99,7 @@ def _check_machines(folder: Path) -> None:
 
 
 def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
-    """The address of each machine that can't take part, and why: one task on each that has a CPU for a worker.
+    """The address of each machine that can't take part, and the reason. A task asks each that has a CPU for a worker.
 
     Args:
         marker: a file that all should be able to read.
@@ -120,7 +120,7 @@ def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
         try:
             problem = ray.get(answer, timeout=_PROBE_SECONDS)
         except ray.exceptions.RayError as error:
-            problem = f"did not answer a question ({type(error).__name__})"
+            problem = f"did not answer ({type(error).__name__})"
         if problem:
             problems.append((address, problem))
     return problems

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedhist.client.files.native_errors import unheard
+from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
@@ -96,7 +96,7 @@ def _objects(lines: pl.Series) -> list[pl.DataFrame]:
 
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     try:
-        with unheard():
+        with silent_native_errors():
             table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=schema)
         if table.height == len(lines):
             return [table.with_columns(pl.col("count").fill_null(1.0))]

@@ -5,18 +5,13 @@ import json
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import (
-    MAX_SESSIONS,
-    admit_in_file,
-    keep_session,
-    read_memory,
-    take_session,
-)
+from fedhist.client.memory_file import MAX_SESSIONS, MemoryFile
 from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import DecodeError, InvalidFile, Refused
 from fedhist.protocol.plan import Plan
@@ -28,7 +23,13 @@ PLAN = Plan(users=10, items=2, epsilon=1.0, epsilon_select=1.0)
 
 def ask(path: Path, run: str, limit: float = 2.0) -> None:
     envelope = Envelope(run=run, request=select_request(PLAN))
-    admit_in_file(path, Policy(max_epsilon=limit), envelope)
+    MemoryFile(path).admit(Policy(max_epsilon=limit), envelope)
+
+
+def altered(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
 
 
 def test_a_limit_holds_from_one_process_to_the_next(tmp_path: Path) -> None:
@@ -68,9 +69,7 @@ def test_another_file_is_never_taken_for_a_memory(tmp_path: Path, content: bytes
 
 
 def test_another_database_is_refused(tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "m.db")
-    database.execute("CREATE TABLE other (x)")
-    database.close()
+    altered(tmp_path / "m.db", "CREATE TABLE other (x)")
     with pytest.raises(InvalidFile):
         ask(tmp_path / "m.db", "one")
 
@@ -78,10 +77,7 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_memory_is_no_fresh_start(tmp_path: Path) -> None:
     ask(tmp_path / "m.db", "one")
     for damage in ("UPDATE memory SET text = '{}'", "DELETE FROM memory"):
-        database = sqlite3.connect(tmp_path / "m.db")
-        database.execute(damage)
-        database.commit()
-        database.close()
+        altered(tmp_path / "m.db", damage)
         with pytest.raises((DecodeError, InvalidFile)):
             ask(tmp_path / "m.db", "two")
 
@@ -132,18 +128,18 @@ class TestTheFile:
     def test_an_old_one_keeps_its_charges(self, tmp_path: Path) -> None:
         memory = self.old_file(tmp_path / "m.db")
         (tmp_path / "m.db").chmod(0o644)
-        assert read_memory(tmp_path / "m.db") == memory
+        assert MemoryFile(tmp_path / "m.db").read() == memory
         with pytest.raises(Refused, match="over-budget"):
             ask(tmp_path / "m.db", "two")
-        keep_session(tmp_path / "m.db", "two", b"state")
-        assert read_memory(tmp_path / "m.db") == memory
+        MemoryFile(tmp_path / "m.db").keep("two", b"state")
+        assert MemoryFile(tmp_path / "m.db").read() == memory
         assert (tmp_path / "m.db").stat().st_mode & 0o777 == 0o600
         ask(tmp_path / "m.db", "two", limit=3.0)
-        assert read_memory(tmp_path / "m.db").spent.epsilon == 2.0
+        assert MemoryFile(tmp_path / "m.db").read().spent.epsilon == 2.0
 
     def test_the_secret_stays_the_same(self, tmp_path: Path) -> None:
         secrets = [
-            admit_in_file(tmp_path / name, Policy(), Envelope(run=run, request=select_request(PLAN)))
+            MemoryFile(tmp_path / name).admit(Policy(), Envelope(run=run, request=select_request(PLAN)))
             for name, run in [("m.db", "one"), ("m.db", "two"), ("other.db", "one")]
         ]
         assert secrets[0] == secrets[1] != secrets[2]
@@ -151,61 +147,59 @@ class TestTheFile:
 
     def test_a_damaged_secret_is_an_error(self, tmp_path: Path) -> None:
         ask(tmp_path / "m.db", "one")
-        database = sqlite3.connect(tmp_path / "m.db")
-        database.execute("UPDATE secret SET bytes = 'short'")
-        database.commit()
-        database.close()
+        altered(tmp_path / "m.db", "UPDATE secret SET bytes = 'short'")
         with pytest.raises(InvalidFile, match="secret"):
             ask(tmp_path / "m.db", "two", limit=9.0)
 
 
 class TestSessions:
-    def test_each_state_is_taken_once(self, tmp_path: Path) -> None:
-        keep_session(tmp_path / "m.db", "one", b"first")
-        assert take_session(tmp_path / "m.db", "one", bytes) == b"first"
-        with pytest.raises(Refused, match="no-session"):
-            take_session(tmp_path / "m.db", "one", bytes)
+    @pytest.fixture
+    def memory(self, tmp_path: Path) -> MemoryFile:
+        return MemoryFile(tmp_path / "m.db")
 
-    def test_one_that_the_message_does_not_continue_stays(self, tmp_path: Path) -> None:
+    def test_each_state_is_taken_once(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"first")
+        assert memory.take("one", bytes) == b"first"
+        with pytest.raises(Refused, match="no-session"):
+            memory.take("one", bytes)
+
+    def test_one_that_the_message_does_not_continue_stays(self, memory: MemoryFile) -> None:
         def refuse(state: bytes) -> None:
             raise Refused("no-session")
 
-        keep_session(tmp_path / "m.db", "one", b"first")
+        memory.keep("one", b"first")
         with pytest.raises(Refused):
-            take_session(tmp_path / "m.db", "one", refuse)
-        assert take_session(tmp_path / "m.db", "one", bytes) == b"first"
+            memory.take("one", refuse)
+        assert memory.take("one", bytes) == b"first"
 
-    def test_the_least_recent_run_gives_way(self, tmp_path: Path) -> None:
+    def test_the_least_recent_run_gives_way(self, memory: MemoryFile) -> None:
         for run in range(MAX_SESSIONS + 1):
-            keep_session(tmp_path / "m.db", str(run), b"state")
+            memory.keep(str(run), b"state")
         with pytest.raises(Refused):
-            take_session(tmp_path / "m.db", "0", bytes)
+            memory.take("0", bytes)
         for run in range(1, MAX_SESSIONS + 1):
-            take_session(tmp_path / "m.db", str(run), bytes)
+            memory.take(str(run), bytes)
 
-    def test_one_that_is_not_continued_for_a_day_is_forgotten(self, tmp_path: Path) -> None:
-        path = tmp_path / "m.db"
-        keep_session(path, "abandoned", b"the secrets of a session")
-        keep_session(path, "under way", b"other secrets")
-        with sqlite3.connect(path) as database:
-            database.execute("UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
-        assert take_session(path, "under way", bytes) == b"other secrets"
-        assert b"the secrets of a session" not in path.read_bytes()
+    def test_one_that_is_not_continued_for_a_day_is_forgotten(self, memory: MemoryFile) -> None:
+        memory.keep("abandoned", b"the secrets of a session")
+        memory.keep("under way", b"other secrets")
+        altered(memory.path, "UPDATE session SET kept = kept - 1.1 WHERE run = 'abandoned'")
+        assert memory.take("under way", bytes) == b"other secrets"
+        assert b"the secrets of a session" not in memory.path.read_bytes()
         with pytest.raises(Refused, match="no-session"):
-            take_session(path, "abandoned", bytes)
+            memory.take("abandoned", bytes)
 
-    def test_a_file_that_others_may_read_is_closed_to_them(self, tmp_path: Path) -> None:
-        path = tmp_path / "m.db"
-        keep_session(path, "one", b"secrets")
-        path.chmod(0o644)
-        with sqlite3.connect(path) as database:
+    def test_a_file_that_others_may_read_is_closed_to_them(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"secrets")
+        memory.path.chmod(0o644)
+        with sqlite3.connect(memory.path) as database:
             database.execute("PRAGMA journal_mode = WAL")
-        keep_session(path, "one", b"newer secrets")
-        assert path.stat().st_mode & 0o777 == 0o600
-        assert not (tmp_path / "m.db-wal").exists()
+        memory.keep("one", b"newer secrets")
+        assert memory.path.stat().st_mode & 0o777 == 0o600
+        assert not (memory.path.with_name("m.db-wal")).exists()
 
-    def test_what_is_forgotten_is_not_in_the_file(self, tmp_path: Path) -> None:
-        keep_session(tmp_path / "m.db", "one", b"a very secret state")
-        assert b"a very secret state" in (tmp_path / "m.db").read_bytes()
-        take_session(tmp_path / "m.db", "one", bytes)
-        assert b"a very secret state" not in (tmp_path / "m.db").read_bytes()
+    def test_what_is_forgotten_is_not_in_the_file(self, memory: MemoryFile) -> None:
+        memory.keep("one", b"a very secret state")
+        assert b"a very secret state" in memory.path.read_bytes()
+        memory.take("one", bytes)
+        assert b"a very secret state" not in memory.path.read_bytes()

@@ -18,7 +18,7 @@ from fuzz_mutations import mutated
 
 from fedhist.client.files.matrix_files import write_matrix
 from fedhist.client.files.records import read_items, read_population
-from fedhist.client.memory_file import admit_in_file
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import (
@@ -194,7 +194,7 @@ def _memory_file(path: Path) -> bytes:
 
 
 def _admit(path: Path, run: str) -> None:
-    admit_in_file(path, Policy(max_epsilon=3.0), Envelope(run=run, request=select_request(PLAN)))
+    MemoryFile(path).admit(Policy(max_epsilon=3.0), Envelope(run=run, request=select_request(PLAN)))
 
 
 def _ask(path: Path, data: bytes) -> None:

@@ -43,6 +43,8 @@ from tests.asking import release_at, select_request
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = bytes(range(32))
+CLOSED: dict[str, Any] = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60}
+MASKED: dict[str, Any] = {"masking": "secagg", "participants": 12}
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,18 @@ def targets(folder: Path) -> list[Target]:
 @lru_cache
 def plans() -> dict[str, Plan]:
     """One plan of each kind of message."""
-    closed = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60}
     opened = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 5.0}
-    masked = {"masking": "secagg", "participants": 12}
     return {
-        "closed": Plan(**closed),
-        "wide": Plan(**(closed | {"users": 2**31})),
-        "laplace": Plan(**closed, mechanism="laplace", neighbours="replace"),
-        "debiased": Plan(**closed, debias="poisson"),
+        "closed": Plan(**CLOSED),
+        "wide": Plan(**(CLOSED | {"users": 2**31})),
+        "laplace": Plan(**CLOSED, mechanism="laplace", neighbours="replace"),
+        "debiased": Plan(**CLOSED, debias="poisson"),
         "open": Plan(**opened),
         "bucketed": Plan(**opened, statistic="bucketed", buckets=4),
-        "masked": Plan(**closed, **masked),
-        "signed": Plan(**closed, masking="secagg-signed", participants=12),
-        "noisy": Plan(**closed, **masked, noise_from="devices"),
-        "masked open": Plan(**opened, **masked, buckets=4, table_capacity=9, label_bytes=8),
+        "masked": Plan(**CLOSED, **MASKED),
+        "signed": Plan(**CLOSED, masking="secagg-signed", participants=12),
+        "noisy": Plan(**CLOSED, **MASKED, noise_from="devices"),
+        "masked open": Plan(**opened, **MASKED, buckets=4, table_capacity=9, label_bytes=8),
     }
 
 
@@ -309,16 +309,9 @@ def _table_target() -> Target:
 def _sums_target() -> Target:
     """What a masked sum may be when a participant lies: any numbers, over a plausible number of users."""
     lied = [plans()[name] for name in ("masked", "signed", "noisy", "masked open")]
-    closed = {
-        "users": 40,
-        "items": 4,
-        "candidates": 8,
-        "max_threshold": 60,
-        "masking": "secagg",
-        "participants": 12,
-    }
-    lied += [Plan(**closed, selector=name) for name in ("dpsgd", "m-quantile")]
-    lied += [Plan(**closed, debias="poisson"), Plan(**closed, mechanism="laplace", noise_from="devices")]
+    masked = partial(Plan, **CLOSED, **MASKED)
+    lied += [masked(selector=name) for name in ("dpsgd", "m-quantile")]
+    lied += [masked(debias="poisson"), masked(mechanism="laplace", noise_from="devices")]
 
     def read(drawn: tuple[Plan, int]) -> object:
         plan, seed = drawn

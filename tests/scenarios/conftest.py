@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.app import Message
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, Fault, LocalGrid, Node
+from local_grid import RUN_ID, Fault, LocalGrid, Node, data_of, error_reply, with_data, with_field
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
@@ -33,6 +32,10 @@ class Lab:
 
     Node = Node
     LocalGrid = LocalGrid
+    data = staticmethod(data_of)
+    with_data = staticmethod(with_data)
+    with_field = staticmethod(with_field)
+    error = staticmethod(error_reply)
 
     def population(
         self, users: int = 60, items: int = 6, seed: int = 3, named: bool = False
@@ -71,38 +74,17 @@ class Lab:
         policy: Policy = UNLIMITED,
     ) -> LocalGrid:
         """The population over nodes numbered 100, 101, ...; faults by place."""
-        return LocalGrid(
-            {
-                100 + place: Node(
-                    self.app(self.part(whole, place, nodes), seed=seed, policy=policy),
-                    100 + place,
-                    (faults or {}).get(place),
-                )
-                for place in range(nodes)
-            }
-        )
+        parts = (self.part(whole, place, nodes) for place in range(nodes))
+        return LocalGrid.of((self.app(part, seed=seed, policy=policy) for part in parts), faults)
 
-    def with_data(self, reply: Message, data: bytes, dtype: str = "uint8") -> Message:
-        """The reply with other bytes in it."""
-        array = Array(dtype=dtype, shape=(len(data),), stype="bytes", data=data)
-        reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
-        return reply
+    def changed(self, change: Callable[[bytes], bytes]) -> Fault:
+        """A node whose answers have other bytes in them."""
 
-    def with_field(self, reply: Message, **fields: Any) -> Message:
-        """The reply with other fields in its record."""
-        record = dict(reply.content.config_records["fedhist"])
-        record |= {name.replace("_", "-"): value for name, value in fields.items()}
-        reply.content.config_records["fedhist"] = ConfigRecord(record)
-        return reply
+        def fault(message: Message, node: Node) -> list[Message]:
+            reply = node.answer(message)
+            return [with_data(reply, change(data_of(reply) or b""))]
 
-    def data(self, reply: Message) -> bytes:
-        return reply.content.array_records["fedhist-answer"]["answer"].data
-
-    def error(self, message: Message, sender: int) -> Message:
-        """An error reply as a SuperLink makes it for a dead node: from itself."""
-        reply = Message(Error(code=3, reason="Node unavailable"), reply_to=message)
-        reply.metadata.__dict__["_src_node_id"] = sender
-        return reply
+        return fault
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""A Flower grid in this process: the public Grid interface over ClientApps that get copies of messages."""
+"""A Flower grid in this process: the public Grid interface over ClientApps that get copies of messages.
+
+Beside it what the scenarios have in common: messages to one node, what a node says, faults, and reports by round.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,102 @@ from copy import deepcopy
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedhist.protocol.rounds import Round
+from fedhist.protocol.wire.envelope import Envelope
+from fedhist.server.app import app as server_app
+from fedhist.server.collection import RoundReport
+
 RUN_ID = 77
 Fault = Callable[[Message, "Node"], "list[Message]"]
+
+
+def dashed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Names as Flower's configurations spell them."""
+    return {name.replace("_", "-"): value for name, value in settings.items()}
+
+
+def message_of(envelope: Envelope, kind: str | None = None, **changes: Any) -> Message:
+    """The request as a message to one node."""
+    content = RecordDict({"fedhist": ConfigRecord(envelope.to_fields() | dashed(changes))})
+    message = Message(content, 5, f"query.{kind or envelope.request.round.value}")
+    message.metadata.__dict__["_message_id"] = "m"
+    return message
+
+
+def context_of(state: RecordDict | None = None, *, node: int = 5, **node_config: Any) -> Context:
+    """A node's Context, a fresh one unless it has a state."""
+    return Context(RUN_ID, node, dashed(node_config), RecordDict() if state is None else state, {})
+
+
+def outcome(reply: Message) -> tuple[str, str]:
+    """The reply's status and the reason for it."""
+    fields = reply.content.config_records["fedhist"]
+    return fields["status"], fields["reason"]
+
+
+def data_of(reply: Message) -> bytes | None:
+    """The bytes of an answer; None for a reply without one."""
+    record = reply.content.array_records.get("fedhist-answer")
+    return None if record is None else record["answer"].data
+
+
+def with_data(reply: Message, data: bytes, dtype: str = "uint8") -> Message:
+    """The reply with other bytes in it."""
+    array = Array(dtype=dtype, shape=(len(data),), stype="bytes", data=data)
+    reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
+    return reply
+
+
+def with_field(reply: Message, **fields: Any) -> Message:
+    """The reply with other fields in its record."""
+    record = dict(reply.content.config_records["fedhist"])
+    reply.content.config_records["fedhist"] = ConfigRecord(record | dashed(fields))
+    return reply
+
+
+def error_reply(message: Message) -> Message:
+    """An error reply as a SuperLink makes it for a dead node: from itself."""
+    reply = Message(Error(code=3, reason="Node unavailable"), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = 1
+    return reply
+
+
+def run_server_app(grid: Grid, config: dict[str, Any]) -> None:
+    """The ServerApp with this run-config; None leaves a key out."""
+    given = {name: value for name, value in dashed(config).items() if value is not None}
+    server_app(grid, Context(RUN_ID, 1, {}, RecordDict(), given))
+
+
+class Reports(dict[Round, RoundReport]):
+    """The report of each round, for `on_report`."""
+
+    def __call__(self, report: RoundReport) -> None:
+        self[report.round] = report
+
+    def faults(self, round_: Round) -> dict[str, int]:
+        return {fault.value: count for fault, count in self[round_].faults.items()}
+
+
+def silent(message: Message, node: Node) -> list[Message]:
+    """A node that never answers."""
+    return []
+
+
+def at(stage: str, wrong: Fault) -> Fault:
+    """A node that is as it should be but for one kind of message."""
+
+    def fault(message: Message, node: Node) -> list[Message]:
+        return (
+            wrong(message, node)
+            if message.metadata.message_type == f"query.{stage}"
+            else [node.answer(message)]
+        )
+
+    return fault
 
 
 class Node:
@@ -43,6 +136,13 @@ class LocalGrid(Grid):
         self.nodes = nodes
         self.asked: list[Message] = []
         self.timeouts: list[float | None] = []
+
+    @classmethod
+    def of(cls, apps: Iterable[ClientApp], faults: dict[int, Fault] | None = None) -> LocalGrid:
+        """Nodes numbered 100, 101, ... with these apps; faults by place."""
+        return cls(
+            {100 + place: Node(app, 100 + place, (faults or {}).get(place)) for place, app in enumerate(apps)}
+        )
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError

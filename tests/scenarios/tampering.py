@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.app import ConfigRecord, Message
 from fuzz_mutations import mutated
+from local_grid import data_of, with_data, with_field
 
 from fedhist.protocol.wire.envelope import MASKING, RECORD
 
@@ -25,26 +26,15 @@ def status(reply: Message) -> object:
     return reply.content.config_records[RECORD].get("status") if reply.has_content() else None
 
 
-def reply_bytes(reply: Message) -> bytes | None:
-    """The bytes of an answer."""
-    record = reply.content.array_records.get("fedhist-answer")
-    return None if record is None else record["answer"].data
-
-
 def corrupted_bytes(reply: Message, seed: int) -> Message:
     """The reply with some of its bytes changed, added or removed; one without bytes gets some."""
-    data = mutated([reply_bytes(reply) or b"none"], Random(seed))
-    array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
-    reply.content.array_records["fedhist-answer"] = ArrayRecord({"answer": array})
-    return reply
+    return with_data(reply, mutated([data_of(reply) or b"none"], Random(seed)))
 
 
 def with_bad_field(reply: Message, seed: int) -> Message:
     """The reply with a header that no server takes."""
     name = Random(seed).choice(list(REFUSED_FIELDS))
-    fields = dict(reply.content.config_records[RECORD]) | {name: REFUSED_FIELDS[name]}
-    reply.content.config_records[RECORD] = ConfigRecord(fields)
-    return reply
+    return with_field(reply, **{name: REFUSED_FIELDS[name]})
 
 
 def corrupted_request(message: Message, seed: int) -> Message:

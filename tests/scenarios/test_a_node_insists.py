@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
+from local_grid import message_of, outcome
 from scipy.sparse import csr_array
-from test_flower_device import message_of, outcome
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
@@ -90,7 +90,7 @@ def sum_seen_by_the_server(grid: Any, plan: Plan) -> list[float]:
 
 
 def refusals(node: Any) -> list[str]:
-    return [str(reply.content.config_records["fedhist"]["reason"]) for reply in node.replies]
+    return [outcome(reply)[1] for reply in node.replies]
 
 
 def assert_refused(node: Any, plan: Plan, reason: str) -> None:
@@ -108,23 +108,14 @@ class TestInventedNeighbours:
         grid = surrounded(lab, tmp_path, Policy(minimum_masking="secagg"))
         assert sum_seen_by_the_server(grid, plan_of()) == ROW
 
-    def test_a_node_with_an_identity_accepts_signed_masks_only(self, lab: Any, tmp_path: Path) -> None:
-        assert_refused(victim(lab, tmp_path, Policy()), plan_of(), "not-signed")
-
-    def test_nor_does_it_answer_without_masks(self, lab: Any, tmp_path: Path) -> None:
-        assert_refused(
-            victim(lab, tmp_path, Policy()), plan_of(masking="none", participants=None), "not-masked"
-        )
-
-    def test_a_node_without_an_identity_can_insist_as_well(self, lab: Any, tmp_path: Path) -> None:
-        node = node_of(
-            lab,
-            VICTIM,
-            ROW,
-            folder=tmp_path,
-            policy=Policy(minimum_masking="secagg-signed"),
-            identity=None,
-        )
+    @pytest.mark.parametrize("has_identity", [True, False])
+    def test_a_node_that_insists_on_signed_masks_accepts_no_others(
+        self, lab: Any, tmp_path: Path, has_identity: bool
+    ) -> None:
+        """One with an identity does so by default."""
+        policy = Policy() if has_identity else Policy(minimum_masking="secagg-signed")
+        identity = IDENTITIES[0] if has_identity else None
+        node = node_of(lab, VICTIM, ROW, folder=tmp_path, policy=policy, identity=identity)
         assert_refused(node, plan_of(masking="none", participants=None), "not-masked")
         assert_refused(node, plan_of(), "not-signed")
 
@@ -205,14 +196,9 @@ class TestNoise:
             noise_from="devices",
             minimum_cohort=30,
         )
-        grid = lab.LocalGrid(
-            {
-                100 + place: node_of(
-                    lab, 100 + place, ROW, folder=tmp_path, policy=policy, identity=IDENTITIES[place]
-                )
-                for place in range(10)
-            }
-        )
+        people = enumerate(IDENTITIES[:10], start=VICTIM)
+        nodes = {n: node_of(lab, n, ROW, folder=tmp_path, policy=policy, identity=one) for n, one in people}
+        grid = lab.LocalGrid(nodes)
         with pytest.raises(RoundFailed, match="at least 30"):
             run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
         assert all(set(refusals(node)) == {""} for node in grid.nodes.values())

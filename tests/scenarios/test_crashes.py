@@ -60,14 +60,14 @@ result_folder.new_folder = in_place
 """
 # A device that answers round 1 before it has noted that it was asked.
 FORGETFUL = """
-import fedhist.client.memory_file as memory_file
-admit = memory_file.admit_in_file
+from fedhist.client.memory_file import MemoryFile
+admit = MemoryFile.admit
 
-def admit_round_2_only(path, policy, envelope):
+def admit_round_2_only(memory, policy, envelope):
     if envelope.request.round.value == "release":
-        admit(path, policy, envelope)
+        admit(memory, policy, envelope)
 
-memory_file.admit_in_file = admit_round_2_only
+MemoryFile.admit = admit_round_2_only
 """
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
+from local_grid import Reports, at, run_server_app, silent
 
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidPlan, RoundFailed
@@ -17,7 +19,6 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
-from fedhist.server.app import app as server_app
 from fedhist.server.app import run_on_grid
 from fedhist.server.collection import RoundReport
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -41,14 +42,6 @@ MODES: dict[str, dict[str, Any]] = {
 
 def plan_of(mode: str = "gaussian", users: int = 60, **changes: Any) -> Plan:
     return Plan(users=users, **(MODES[mode] | {"candidates": 16} | changes))
-
-
-class Reports(dict[Round, RoundReport]):
-    def __call__(self, report: RoundReport) -> None:
-        self[report.round] = report
-
-    def faults(self, round_: Round) -> dict[str, int]:
-        return {fault.value: count for fault, count in self[round_].faults.items()}
 
 
 class TestAGoodCohort:
@@ -113,16 +106,7 @@ class TestAGoodCohort:
         assert [str(label) for label in there.labels or ()] == [str(label) for label in here.labels or ()]
 
 
-def silent(lab: Any, message: Message, node: Any) -> list[Message]:
-    return []
-
-
-def dead(lab: Any, message: Message, node: Any) -> list[Message]:
-    return [lab.error(message, sender=1)]
-
-
-def twice(lab: Any, message: Message, node: Any) -> list[Message]:
-    return [node.answer(message), node.answer(message)]
+Change = Callable[[Any, Message, Any], list[Message]]
 
 
 def unasked(lab: Any, message: Message, node: Any) -> list[Message]:
@@ -136,30 +120,6 @@ def for_another(lab: Any, message: Message, node: Any) -> list[Message]:
     return [reply]
 
 
-def of_an_older_run(lab: Any, message: Message, node: Any) -> list[Message]:
-    return [lab.with_field(node.answer(message), run="older")]
-
-
-def of_another_plan(lab: Any, message: Message, node: Any) -> list[Message]:
-    return [lab.with_field(node.answer(message), plan_digest=b"\0" * 32)]
-
-
-def with_another_plan_inside(lab: Any, message: Message, node: Any) -> list[Message]:
-    reply = node.answer(message)
-    data = lab.data(reply)
-    return [lab.with_data(reply, data[:4] + b"\0" * 32 + data[36:])]
-
-
-def too_short(lab: Any, message: Message, node: Any) -> list[Message]:
-    reply = node.answer(message)
-    return [lab.with_data(reply, lab.data(reply)[:-1])]
-
-
-def too_long(lab: Any, message: Message, node: Any) -> list[Message]:
-    reply = node.answer(message)
-    return [lab.with_data(reply, lab.data(reply) + b"\0" * 4)]
-
-
 def floats(lab: Any, message: Message, node: Any) -> list[Message]:
     reply = node.answer(message)
     return [lab.with_data(reply, lab.data(reply), dtype="float64")]
@@ -171,130 +131,121 @@ def without_bytes(lab: Any, message: Message, node: Any) -> list[Message]:
     return [reply]
 
 
-def empty(lab: Any, message: Message, node: Any) -> list[Message]:
-    return [Message(RecordDict(), reply_to=message)]
-
-
-def beyond_a_value(lab: Any, message: Message, node: Any) -> list[Message]:
-    reply = node.answer(message)
-    return [lab.with_data(reply, lab.data(reply)[:-4] + (2**31 - 1).to_bytes(4, "little"))]
-
-
 def beyond_the_norm(lab: Any, message: Message, node: Any) -> list[Message]:
     """Every value is one that the users might have, but not all of them at once."""
-    reply = node.answer(message)
-    values = np.frombuffer(lab.data(reply)[HEADER:], dtype="<i4").copy()
-    values[:] = _largest_alone(message)
-    return [lab.with_data(reply, lab.data(reply)[:HEADER] + values.tobytes())]
-
-
-def _largest_alone(message: Message) -> int:
     fields = message.content.config_records["fedhist"]
-    return 10 * fields["threshold-steps"] if fields["round"] == "release" else 10
+    largest = 10 * fields["threshold-steps"] if fields["round"] == "release" else 10
+
+    def change(data: bytes) -> bytes:
+        return data[:HEADER] + np.full((len(data) - HEADER) // 4, largest, dtype="<i4").tobytes()
+
+    return lab.changed(change)(message, node)
 
 
-FAULTS: dict[Callable[..., list[Message]], dict[str, int]] = {
-    silent: {"no-answer": 1},
-    dead: {"error": 1},
-    unasked: {"stranger": 1, "no-answer": 1},
-    for_another: {"stranger": 1, "no-answer": 1},
-    of_an_older_run: {"other-run": 1},
-    of_another_plan: {"other-plan": 1},
-    with_another_plan_inside: {"malformed": 1},
-    too_short: {"malformed": 1},
-    too_long: {"malformed": 1},
-    floats: {"malformed": 1},
-    without_bytes: {"malformed": 1},
-    empty: {"malformed": 1},
-    beyond_a_value: {"out-of-bounds": 1},
-    beyond_the_norm: {"out-of-bounds": 1},
+def other_bytes(change: Callable[[bytes], bytes]) -> Change:
+    return lambda lab, message, node: lab.changed(change)(message, node)
+
+
+def other_field(**fields: Any) -> Change:
+    return lambda lab, message, node: [lab.with_field(node.answer(message), **fields)]
+
+
+FAULTS: dict[str, tuple[Change, dict[str, int]]] = {
+    "silent": (lambda lab, message, node: [], {"no-answer": 1}),
+    "dead": (lambda lab, message, node: [lab.error(message)], {"error": 1}),
+    "unasked": (unasked, {"stranger": 1, "no-answer": 1}),
+    "for another": (for_another, {"stranger": 1, "no-answer": 1}),
+    "of an older run": (other_field(run="older"), {"other-run": 1}),
+    "of another plan": (other_field(plan_digest=bytes(32)), {"other-plan": 1}),
+    "another plan inside": (other_bytes(lambda data: data[:4] + bytes(32) + data[36:]), {"malformed": 1}),
+    "too short": (other_bytes(lambda data: data[:-1]), {"malformed": 1}),
+    "too long": (other_bytes(lambda data: data + bytes(4)), {"malformed": 1}),
+    "floats": (floats, {"malformed": 1}),
+    "without bytes": (without_bytes, {"malformed": 1}),
+    "empty": (lambda lab, message, node: [Message(RecordDict(), reply_to=message)], {"malformed": 1}),
+    "beyond a value": (
+        other_bytes(lambda data: data[:-4] + (2**31 - 1).to_bytes(4, "little")),
+        {"out-of-bounds": 1},
+    ),
+    "beyond the norm": (beyond_the_norm, {"out-of-bounds": 1}),
 }
 
 
 class TestOneBadNode:
     @pytest.mark.parametrize("mode", ["gaussian", "laplace"])
-    @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+    @pytest.mark.parametrize("fault", FAULTS)
     def test_it_is_dropped_and_counted_and_the_rest_is_released(
-        self, lab: Any, fault: Callable[..., list[Message]], mode: str
+        self, lab: Any, fault: str, mode: str
     ) -> None:
         """The release is the one of a cohort in which the node does not take part."""
         whole, plan, reports = lab.population(), plan_of(mode), Reports()
-        grid = lab.grid(whole, seed=5, faults={2: lambda message, node: fault(lab, message, node)})
+        change, counted = FAULTS[fault]
+        grid = lab.grid(whole, seed=5, faults={2: partial(change, lab)})
         release = run_on_grid(grid, plan, source=SeededSource(5), on_report=reports)
         without = lab.grid(whole, seed=5)
         del without.nodes[102]
         expected = run_on_grid(without, plan, source=SeededSource(5))
         assert np.array_equal(release.histogram, expected.histogram)
         for round_ in Round:
-            assert reports.faults(round_) == FAULTS[fault]
+            assert reports.faults(round_) == counted
             assert (reports[round_].answered, reports[round_].users) == (5, 50)
 
     def test_one_that_answers_twice_counts_once(self, lab: Any) -> None:
         whole, reports = lab.population(), Reports()
-        grid = lab.grid(whole, seed=5, faults={2: lambda message, node: twice(lab, message, node)})
+        grid = lab.grid(
+            whole, seed=5, faults={2: lambda message, node: [node.answer(message) for _ in range(2)]}
+        )
         release = run_on_grid(grid, plan_of(), source=SeededSource(5), on_report=reports)
         assert np.array_equal(release.histogram, simulate(whole, plan_of(), seed=5).release.histogram)
         assert reports.faults(Round.SELECT) == reports.faults(Round.RELEASE) == {"duplicate": 1}
 
     def test_one_that_dies_between_the_rounds_is_missing_from_the_second(self, lab: Any) -> None:
-        def killed(message: Message, node: Any) -> list[Message]:
-            if message.metadata.message_type == "query.select":
-                return [node.answer(message)]
-            return [lab.error(message, sender=1)]
-
-        reports = Reports()
+        killed, reports = at("release", lambda message, node: [lab.error(message)]), Reports()
         run_on_grid(lab.grid(lab.population(), faults={0: killed}), plan_of(), on_report=reports)
         assert [(r.answered, dict(r.faults)) for r in reports.values()] == [(6, {}), (5, {"error": 1})]
 
     def test_one_that_declares_more_users_than_the_plan_has(self, lab: Any) -> None:
-        def inflated(message: Message, node: Any) -> list[Message]:
-            reply = node.answer(message)
-            data = lab.data(reply)
-            return [lab.with_data(reply, data[:36] + (61).to_bytes(4, "little") + data[40:])]
-
         reports = Reports()
-        run_on_grid(lab.grid(lab.population(), faults={0: inflated}), plan_of(), on_report=reports)
+        grid = lab.grid(lab.population(), faults={0: lab.changed(partial(declaring, 61))})
+        run_on_grid(grid, plan_of(), on_report=reports)
         assert reports.faults(Round.RELEASE) == {"out-of-bounds": 1}
 
     @pytest.mark.parametrize("mode", ["open", "bucketed", "debiased"])
     def test_norms_are_checked_in_every_mode(self, lab: Any, mode: str) -> None:
         """A node of ten users that claims to be of one."""
-
-        def understated(message: Message, node: Any) -> list[Message]:
-            reply = node.answer(message)
-            data = lab.data(reply)
-            return [lab.with_data(reply, data[:36] + (1).to_bytes(4, "little") + data[40:])]
-
         reports = Reports()
         plan = plan_of(mode, selector="fixed", threshold=3) if mode == "open" else plan_of(mode)
-        run_on_grid(lab.grid(lab.population(), faults={0: understated}), plan, on_report=reports)
+        grid = lab.grid(lab.population(), faults={0: lab.changed(partial(declaring, 1))})
+        run_on_grid(grid, plan, on_report=reports)
         for round_, report in reports.items():
             assert report.answered == 5, round_
             assert set(reports.faults(round_)) <= {"out-of-bounds", "malformed"}
 
 
+def declaring(users: int, data: bytes) -> bytes:
+    """The answer with another number of users in its header."""
+    return data[:36] + users.to_bytes(4, "little") + data[40:]
+
+
 class TestACohortThatIsTooSmall:
     def test_round_one_ends_and_nothing_is_spent(self, lab: Any) -> None:
         ledger = Ledger()
-        grid = lab.grid(lab.population(), faults={0: lambda message, node: []})
+        grid = lab.grid(lab.population(), faults={0: silent})
         with pytest.raises(RoundFailed, match=r"round select: 50 users answered .* at least 51"):
             run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
         assert ledger.entries == ()
         assert {message.metadata.message_type for message in grid.asked} == {"query.select"}
 
     def test_round_two_ends_and_the_ledger_says_what_round_one_cost(self, lab: Any) -> None:
-        def leaves(message: Message, node: Any) -> list[Message]:
-            return [node.answer(message)] if message.metadata.message_type == "query.select" else []
-
         ledger = Ledger()
-        grid = lab.grid(lab.population(), faults={0: leaves})
+        grid = lab.grid(lab.population(), faults={0: at("release", silent)})
         with pytest.raises(RoundFailed, match=r"round release: 50 users .*nothing was released"):
             run_on_grid(grid, plan_of(minimum_cohort=51), ledger=ledger)
         assert [charge.round for charge in ledger.entries] == ["select"]
         assert ledger.basic().epsilon == pytest.approx(0.1)
 
     def test_a_cohort_of_nobody_fails(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), faults=dict.fromkeys(range(6), lambda message, node: []))
+        grid = lab.grid(lab.population(), faults=dict.fromkeys(range(6), silent))
         with pytest.raises(RoundFailed, match=r"no node gave an answer \(6 no-answer\)"):
             run_on_grid(grid, plan_of())
 
@@ -328,13 +279,6 @@ class TestDevicesThatRefuse:
             run_on_grid(grid, plan_of(), on_report=reports)
         assert reports.faults(Round.SELECT) == {"refused": 6}
 
-    def test_several_runs_share_the_limit(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=2.5))
-        for _ in range(2):
-            run_on_grid(grid, plan_of())
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan_of())
-
     def test_another_list_of_items_is_refused(self, lab: Any) -> None:
         whole, reports = lab.population(named=True), Reports()
         with pytest.raises(RoundFailed):
@@ -342,13 +286,12 @@ class TestDevicesThatRefuse:
         assert reports.faults(Round.SELECT) == {"refused": 6}
 
 
-CONFIG = {"users": 60, "items": 6, "max-threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}
+CONFIG = {"users": 60, "items": 6, "max_threshold": 60, "candidates": 16, "mechanism": "", "timeout": 5}
 
 
 class TestServerApp:
     def run(self, grid: Any, **config: Any) -> None:
-        named = {name.replace("_", "-"): value for name, value in config.items()}
-        server_app(grid, Context(77, 1, {}, RecordDict(), CONFIG | named))
+        run_server_app(grid, CONFIG | config)
 
     def test_it_writes_the_result_folder_and_charges_the_ledger(self, lab: Any, tmp_path: Path) -> None:
         whole = lab.population()
@@ -364,10 +307,7 @@ class TestServerApp:
         assert [run.status for run in BudgetFile.open(tmp_path / "l.db", create=False).runs()] == ["released"]
 
     def test_a_failed_run_writes_nothing_and_the_ledger_says_so(self, lab: Any, tmp_path: Path) -> None:
-        def leaves(message: Message, node: Any) -> list[Message]:
-            return [node.answer(message)] if message.metadata.message_type == "query.select" else []
-
-        grid = lab.grid(lab.population(), faults={0: leaves})
+        grid = lab.grid(lab.population(), faults={0: at("release", silent)})
         with pytest.raises(RoundFailed):
             self.run(grid, minimum_cohort=60, out=str(tmp_path / "r"), ledger=str(tmp_path / "l.db"))
         (run,) = BudgetFile.open(tmp_path / "l.db", create=False).runs()
@@ -375,7 +315,7 @@ class TestServerApp:
         assert {path.name for path in tmp_path.iterdir()} == {"l.db"}
 
     @pytest.mark.parametrize(
-        "config", [{"colour": 1}, {"users": ""}, {"timeout": 0}, {"seed": "x"}, {"minimum-nodes": 0}]
+        "config", [{"colour": 1}, {"users": ""}, {"timeout": 0}, {"seed": "x"}, {"minimum_nodes": 0}]
     )
     def test_a_bad_run_config_asks_nobody(self, lab: Any, config: dict[str, Any]) -> None:
         grid = lab.grid(lab.population())

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from fedhist.client.memory_file import admit_in_file, read_memory
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
-from fedhist.commands import cli
 from fedhist.commands import compare as compare_command
 from fedhist.protocol.errors import InvalidFile, NotWritten
 from fedhist.protocol.plan import Plan
@@ -31,6 +30,7 @@ from fedhist.server.result_folder import check_room, new_folder
 from fedhist.simulations.engines import masked_in_process
 from tests.asking import select_request
 
+Fedhist = Callable[..., Any]
 PLAN = Plan(users=10, items=2)
 WHOLE_FOLDER = ["histogram.csv", "plan.json", "report.html", "result.json"]
 RUN = ["run", "--users", "50", "--items", "5", "--no-truth", "--seed", "1"]
@@ -77,17 +77,14 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def fedhist(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit code and what was said on the error stream."""
-    code = cli._run(list(arguments))
-    return code, capsys.readouterr().err
-
-
-def assert_one_sentence(text: str) -> None:
+def one_sentence(code: int, text: str, *codes: int) -> str:
+    """The error that a call ended with, which is one sentence, after a check of its exit code."""
+    assert code in codes
     assert text.startswith("error: ")
     assert text.count("\n") == 1
     assert "Traceback" not in text
     assert "unknown file" not in text
+    return text
 
 
 def names_in(folder: Path) -> list[str]:
@@ -100,16 +97,12 @@ def only_run(ledger: Path) -> tuple[str, float]:
 
 
 class TestTheResultFolder:
-    def test_a_full_disk_is_refused_before_anything_is_spent(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_full_disk_is_refused_before_anything_is_spent(self, tmp_path: Path, fedhist: Fedhist) -> None:
         disk, ledger = tmp_path / "disk", tmp_path / "l.db"
         with small_disk(disk, 64):
-            code, said = fedhist(capsys, *RUN, "--out", str(disk / "r"), "--ledger", str(ledger))
+            done = fedhist(*RUN, "--out", str(disk / "r"), "--ledger", str(ledger))
             assert names_in(disk) == []
-        assert code == 2
-        assert_one_sentence(said)
-        assert "no room" in said
+        assert "no room" in one_sentence(done.code, done.err, 2)
         assert not ledger.exists()
 
     def test_room_for_the_rows_is_asked_for_too(self, tmp_path: Path) -> None:
@@ -122,7 +115,7 @@ class TestTheResultFolder:
         assert names_in(tmp_path) == []
 
     def test_a_disk_that_fills_up_meanwhile_costs_what_was_charged_and_leaves_nothing(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         real = result_folder.write_results
 
@@ -132,9 +125,8 @@ class TestTheResultFolder:
 
         monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_on_a_full_disk)
         ledger = tmp_path / "l.db"
-        code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
-        assert code == 1
-        assert_one_sentence(said)
+        done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
+        said = one_sentence(done.code, done.err, 1)
         assert "can't be written (File too large)" in said
         assert "stays charged" in said
         assert names_in(tmp_path) == ["l.db"]
@@ -150,41 +142,34 @@ class TestTheResultFolder:
             (disk / "filler").unlink()
             assert names_in(disk) == []
 
-    def test_a_read_only_disk(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_read_only_disk(self, tmp_path: Path, fedhist: Fedhist) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 1024) as again:
             again("ro")
-            code, said = fedhist(capsys, *RUN, "--out", str(disk / "r"), "--ledger", str(tmp_path / "l.db"))
-        assert code == 2
-        assert_one_sentence(said)
-        assert "can't write into" in said
+            done = fedhist(*RUN, "--out", str(disk / "r"), "--ledger", str(tmp_path / "l.db"))
+        assert "can't write into" in one_sentence(done.code, done.err, 2)
         assert not (tmp_path / "l.db").exists()
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-    def test_a_folder_without_the_right_to_write(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_folder_without_the_right_to_write(self, tmp_path: Path, fedhist: Fedhist) -> None:
         locked = tmp_path / "locked"
         locked.mkdir(mode=0o500)
-        code, said = fedhist(capsys, *RUN, "--out", str(locked / "r"), "--ledger", str(tmp_path / "l.db"))
-        assert code == 2
-        assert_one_sentence(said)
+        done = fedhist(*RUN, "--out", str(locked / "r"), "--ledger", str(tmp_path / "l.db"))
+        one_sentence(done.code, done.err, 2)
         assert not (tmp_path / "l.db").exists()
 
 
 class TestTheLedger:
-    def test_a_full_disk_before_the_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_full_disk_before_the_run(self, tmp_path: Path, fedhist: Fedhist) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 128):
             ledger = disk / "l.db"
             BudgetFile.open(ledger, create=True)
             filler = fill(disk)
-            code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
+            done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
             filler.unlink()
             assert BudgetFile.open(ledger, create=False).runs() == []
-        assert code == 2
-        assert_one_sentence(said)
-        assert "full" in said
+        assert "full" in one_sentence(done.code, done.err, 2)
         assert not (tmp_path / "r").exists()
 
     def test_a_disk_that_fills_up_during_the_run_leaves_it_open_and_tells_why_it_failed(
@@ -203,7 +188,7 @@ class TestTheLedger:
         assert any("Run 1 stays open" in note for note in caught.value.__notes__)
 
     def test_a_ledger_that_can_t_be_told_of_the_end_does_not_undo_the_result(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disk, out = tmp_path / "disk", tmp_path / "r"
         real = result_folder.write_results
@@ -215,54 +200,50 @@ class TestTheLedger:
         monkeypatch.setattr("fedhist.server.recorded_run.write_results", write_and_fill)
         with small_disk(disk, 128):
             ledger = disk / "l.db"
-            code, said = fedhist(capsys, *RUN, "--out", str(out), "--ledger", str(ledger))
+            done = fedhist(*RUN, "--out", str(out), "--ledger", str(ledger))
             (disk / "filler").unlink()
             assert only_run(ledger) == ("open", pytest.approx(1.1))
-        assert code == 2
-        assert_one_sentence(said)
+        said = one_sentence(done.code, done.err, 2)
         assert "a result folder is whole" in said
         assert "'fedhist ledger close'" in said
         assert names_in(out) == WHOLE_FOLDER
 
-    def test_a_limit_on_the_size_of_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_limit_on_the_size_of_files(self, tmp_path: Path, fedhist: Fedhist) -> None:
         ledger = tmp_path / "l.db"
         BudgetFile.open(ledger, create=True)
         with file_size_limit(ledger.stat().st_size // 2):
-            code, said = fedhist(capsys, *RUN, "--json", "--ledger", str(ledger))
-        assert code == 2
-        assert_one_sentence(said)
+            done = fedhist(*RUN, "--json", "--ledger", str(ledger))
+        one_sentence(done.code, done.err, 2)
         assert BudgetFile.open(ledger, create=False).runs() == []
 
-    def test_a_read_only_disk(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_read_only_disk(self, tmp_path: Path, fedhist: Fedhist) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 256) as again:
             BudgetFile.open(disk / "l.db", create=True)
             again("ro")
-            code, said = fedhist(capsys, *RUN, "--out", str(tmp_path / "r"), "--ledger", str(disk / "l.db"))
-        assert code == 2
-        assert_one_sentence(said)
-        assert "readonly" in said
+            done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(disk / "l.db"))
+        assert "readonly" in one_sentence(done.code, done.err, 2)
         assert not (tmp_path / "r").exists()
 
 
 class TestADevicesMemory:
     @staticmethod
     def ask(path: Path, run: str) -> None:
-        admit_in_file(path, Policy(max_epsilon=10.0), Envelope(run=run, request=select_request(PLAN)))
+        MemoryFile(path).admit(Policy(max_epsilon=10.0), Envelope(run=run, request=select_request(PLAN)))
 
     def test_a_full_disk_is_no_answer_and_no_loss(self, tmp_path: Path) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 64):
             memory = disk / "m.db"
             self.ask(memory, "one")
-            before = read_memory(memory)
+            before = MemoryFile(memory).read()
             filler = fill(disk)
             with pytest.raises(InvalidFile, match="full"):
                 self.ask(memory, "two")
             filler.unlink()
-            assert read_memory(memory) == before
+            assert MemoryFile(memory).read() == before
             self.ask(memory, "two")
-            assert set(read_memory(memory).plans) == {"one", "two"}
+            assert set(MemoryFile(memory).read().plans) == {"one", "two"}
 
     def test_a_read_only_disk_is_no_answer(self, tmp_path: Path) -> None:
         disk = tmp_path / "disk"
@@ -275,10 +256,10 @@ class TestADevicesMemory:
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
         memory = tmp_path / "m.db"
         self.ask(memory, "one")
-        before = read_memory(memory)
+        before = MemoryFile(memory).read()
         with file_size_limit(4096), pytest.raises(InvalidFile, match="not answered"):
             self.ask(memory, "two")
-        assert read_memory(memory) == before
+        assert MemoryFile(memory).read() == before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
@@ -294,24 +275,18 @@ def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: 
             check=False,
             timeout=60,
         )
-    assert done.returncode == 1
-    assert_one_sentence(done.stderr)
-    assert "standard output" in done.stderr
+    assert "standard output" in one_sentence(done.returncode, done.stderr, 1)
     assert names_in(tmp_path / "r") == WHOLE_FOLDER
 
 
 def test_vectors_of_masked_participants_that_find_no_room_are_an_error_and_not_a_bus_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masked_in_process, "_IN_MEMORY_BYTES", 1000)
     with file_size_limit(2**20):
         masked = ["--masking", "secagg", "--nodes", "5", "--domain", "open", "--max-threshold", "50"]
-        code, said = fedhist(
-            capsys, "run", "--users", "50", "--items", "5", *masked, "--out", str(tmp_path / "r")
-        )
-    assert code == 1
-    sentence = said.splitlines(keepends=True)[-1]
-    assert_one_sentence(sentence)
+        done = fedhist("run", "--users", "50", "--items", "5", *masked, "--out", str(tmp_path / "r"))
+    sentence = one_sentence(done.code, done.err.splitlines(keepends=True)[-1], 1)
     assert "all participants' vectors take" in sentence
     assert "TMPDIR" in sentence
     assert names_in(tmp_path) == []
@@ -330,28 +305,25 @@ class TestExperiments:
         return ("compare", "--data", str(tmp_path / "visits.csv"), "--selectors", "oracle", *self.SMALL[5:])
 
     @pytest.mark.parametrize("name", ["table.csv", "table.parquet", "figure.svg", "figure.png"])
-    def test_a_table_or_figure_is_whole_or_absent(
-        self, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_table_or_figure_is_whole_or_absent(self, name: str, tmp_path: Path, fedhist: Fedhist) -> None:
         out = tmp_path / "c"
         call = (*self.SMALL, "--out", str(out))
-        assert fedhist(capsys, *call)[0] == 0
+        assert fedhist(*call).code == 0
         whole = {path.name: path.read_bytes() for path in out.iterdir()}
         for written in ("table.csv", "table.parquet", "figure.svg", "figure.png"):
             (out / written).unlink()
         with file_size_limit(len(whole[name]) - 1):
-            code, said = fedhist(capsys, *call)
-        assert code == 1
-        assert_one_sentence(said)
+            done = fedhist(*call)
+        said = one_sentence(done.code, done.err, 1)
         assert str(out) in said and "File too large" in said and "finished trials are kept" in said
         left = {path.name: path.read_bytes() for path in out.iterdir()}
         assert name not in left
         assert left.items() <= whole.items()
-        assert fedhist(capsys, *call)[0] == 0
+        assert fedhist(*call).code == 0
         assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
 
     def test_a_real_disk_that_fills_up_before_the_tables(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disk = tmp_path / "disk"
         real = compare_command.write_parquet
@@ -362,48 +334,43 @@ class TestExperiments:
 
         monkeypatch.setattr(compare_command, "write_parquet", fill_and_write)
         with small_disk(disk, 256):
-            code, said = fedhist(capsys, *self.SMALL, "--out", str(disk / "c"))
+            done = fedhist(*self.SMALL, "--out", str(disk / "c"))
             assert names_in(disk / "c") == ["NOT-PRIVATE.txt", "journal.jsonl", "table.csv"]
-        assert code == 1
-        assert_one_sentence(said)
+        said = one_sentence(done.code, done.err, 1)
         assert str(disk / "c") in said and "No space left" in said
 
     def test_users_that_find_no_room_are_told_without_none(
-        self, of_file: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, of_file: tuple[str, ...], tmp_path: Path, fedhist: Fedhist
     ) -> None:
         with file_size_limit(8192):
-            code, said = fedhist(capsys, *of_file, "--out", str(tmp_path / "c"))
-        assert code == 1
-        assert_one_sentence(said)
-        assert f"{tmp_path / 'c'} can't be written (the disk refused it)" in said
+            done = fedhist(*of_file, "--out", str(tmp_path / "c"))
+        told = f"{tmp_path / 'c'} can't be written (the disk refused it)"
+        assert told in one_sentence(done.code, done.err, 1)
         assert names_in(tmp_path / "c") == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
     def test_a_temporary_folder_is_told_by_its_name(
         self,
         of_file: tuple[str, ...],
         tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
+        fedhist: Fedhist,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         place = tmp_path / "temporary"
         place.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(place))
         with file_size_limit(8192):
-            code, said = fedhist(capsys, *of_file, "--json")
-        assert code == 1
-        assert_one_sentence(said)
+            done = fedhist(*of_file, "--json")
+        said = one_sentence(done.code, done.err, 1)
         assert f"the temporary folder {place / 'fedhist-'}" in said
         assert "standard output" not in said
         assert names_in(place) == []
 
     def test_no_temporary_folder_at_all(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-        code, said = fedhist(capsys, *self.SMALL, "--json")
-        assert code == 1
-        assert_one_sentence(said)
-        assert "a temporary folder can't be written" in said
+        done = fedhist(*self.SMALL, "--json")
+        assert "a temporary folder can't be written" in one_sentence(done.code, done.err, 1)
 
 
 class TestEveryOtherFile:
@@ -421,10 +388,10 @@ class TestEveryOtherFile:
     )
 
     @pytest.fixture
-    def place(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    def place(self, tmp_path: Path, fedhist: Fedhist) -> Callable[[str], str]:
         """Fills in the names of a run, of a table and of the disk."""
         (tmp_path / "visits.csv").write_text("user,item\n1,a\n1,b\n2,a\n")
-        assert fedhist(capsys, *RUN, "--out", str(tmp_path / "run"))[0] == 0
+        assert fedhist(*RUN, "--out", str(tmp_path / "run")).code == 0
         names = {"run": tmp_path / "run", "visits": tmp_path / "visits.csv", "disk": tmp_path / "disk"}
         return lambda text: text.format(**names)
 
@@ -436,17 +403,16 @@ class TestEveryOtherFile:
         full: bool,
         place: Callable[[str], str],
         tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
+        fedhist: Fedhist,
     ) -> None:
         disk = tmp_path / "disk"
         with small_disk(disk, 16) as again:
             fill(disk)
             if not full:
                 again("ro")
-            code, said = fedhist(capsys, *map(place, command))
+            done = fedhist(*map(place, command))
             left = [path.name for path in disk.rglob("*") if path.is_file() and path.stat().st_size]
-        said = said.splitlines()[-1] + "\n"
-        assert code in ((1, 2) if full else (2,))
-        assert_one_sentence(said)
+        last = done.err.splitlines(keepends=True)[-1]
+        said = one_sentence(done.code, last, *((1, 2) if full else (2,)))
         assert str(disk) in said and (not full or "No space left" in said)
         assert left == ["filler"]

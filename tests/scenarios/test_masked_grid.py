@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
+from local_grid import Fault, Reports, at, outcome, silent
 
 from fedhist.client.app import mount, recall
 from fedhist.client.policy import Policy
@@ -26,7 +28,6 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
 from fedhist.server.app import GridTransport, run_on_grid
-from fedhist.server.collection import RoundReport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from fedhist.simulations.simulation import simulate
 from tests.asking import select_request
@@ -40,20 +41,28 @@ def plan_of(**settings: Any) -> Plan:
     return Plan(**(usual | settings))
 
 
-def at(stage: str, wrong: Callable[[Message, Any], list[Message]]) -> Callable[[Message, Any], list[Message]]:
-    """A node that is as it should be but for one stage of each round."""
+def signed_grid(lab: Any, identities: Sequence[Identity]) -> Any:
+    """A node for each identity."""
+    whole, count = lab.population(), len(identities)
 
-    def fault(message: Message, node: Any) -> list[Message]:
-        if message.metadata.message_type == f"query.{stage}":
-            return wrong(message, node)
-        return [node.answer(message)]
+    def app(place: int) -> ClientApp:
+        return mount(
+            ClientApp(),
+            lambda context: lab.part(whole, place, count),
+            identity=lambda context: identities[place],
+            simulated=lambda context: True,
+        )
 
-    return fault
+    return lab.LocalGrid.of(map(app, range(count)))
 
 
-class Reports(dict[Round, RoundReport]):
-    def __call__(self, report: RoundReport) -> None:
-        self[report.round] = report
+def asked(grid: Any, stage: str) -> list[Message]:
+    """The messages of a stage, in the order in which they were sent."""
+    return [message for message in grid.asked if message.metadata.message_type == f"query.{stage}"]
+
+
+IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(12)])
+SIGNED = plan_of(masking="secagg-signed")
 
 
 class TestAGoodCohort:
@@ -108,127 +117,91 @@ class TestAGoodCohort:
 
 
 class TestSigned:
-    def identities(self) -> list[Identity]:
-        return numbered_identities([bytes([number]) * 32 for number in range(12)])
+    STRANGER = b"\xee" * 32
 
-    def grid(self, lab: Any, identities: list[Identity], plan: Plan) -> Any:
-        whole = lab.population()
-        apps = [
-            mount(
-                ClientApp(),
-                lambda context, place=place: lab.part(whole, place, 12),
-                identity=lambda context, place=place: identities[place],
-                simulated=lambda context: True,
-            )
-            for place in range(12)
-        ]
-        return lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
+    def reports(self, grid: Any, directory: Mapping[int, bytes] = IDENTITIES[0].directory) -> Reports:
+        reports = Reports()
+        run_on_grid(grid, SIGNED, directory=directory, on_report=reports)
+        return reports
 
     def test_it_releases(self, lab: Any) -> None:
-        identities, plan = self.identities(), plan_of(masking="secagg-signed")
-        reports = Reports()
-        run_on_grid(
-            self.grid(lab, identities, plan), plan, directory=identities[0].directory, on_report=reports
-        )
-        assert reports[Round.RELEASE].answered == 12
+        assert self.reports(signed_grid(lab, IDENTITIES))[Round.RELEASE].answered == 12
 
     def test_a_node_that_nobody_registered_is_left_out(self, lab: Any) -> None:
         """It has a key, and the others' directory does not list it."""
-        identities, plan = self.identities(), plan_of(masking="secagg-signed")
-        stranger = Identity(b"\xee" * 32, identities[0].directory)
-        reports = Reports()
-        run_on_grid(
-            self.grid(lab, [*identities[:11], stranger], plan),
-            plan,
-            directory=identities[0].directory,
-            on_report=reports,
-        )
-        assert reports[Round.SELECT].answered == 11
+        stranger = Identity(self.STRANGER, IDENTITIES[0].directory)
+        assert self.reports(signed_grid(lab, [*IDENTITIES[:11], stranger]))[Round.SELECT].answered == 11
 
     def test_a_server_that_slips_in_a_key_of_its_own_gets_nothing(self, lab: Any) -> None:
         """The server's directory lists a key that the devices' directory does not: every device gives up."""
-        identities, plan = self.identities(), plan_of(masking="secagg-signed")
-        invented = Identity(b"\xee" * 32, {})
-        directory = {**identities[0].directory, participant_number(invented.public): invented.public}
-        grid = self.grid(lab, [*identities[:11], Identity(b"\xee" * 32, directory)], plan)
+        invented = Identity(self.STRANGER, {}).public
+        directory = {**IDENTITIES[0].directory, participant_number(invented): invented}
+        grid = signed_grid(lab, [*IDENTITIES[:11], Identity(self.STRANGER, directory)])
         with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan, directory=directory)
+            self.reports(grid, directory)
+
+    def test_a_key_that_is_not_its_own_does_not_push_its_owner_out(self, lab: Any) -> None:
+        """Under signed masking the first to claim a number had it, signature or not."""
+        victim = participant_number(IDENTITIES[7].public).to_bytes(8, "little")
+        grid = signed_grid(lab, IDENTITIES)
+        grid.nodes[100].fault = at("advertising", lab.changed(lambda data: victim + data[8:]))
+        reports = self.reports(grid)
+        for round_ in Round:
+            assert reports[round_].answered == 11
+            assert reports.faults(round_) == {"malformed": 1}
+
+
+FAULTS: dict[str, tuple[Callable[[Any], Fault], dict[str, int]]] = {
+    "silent": (lambda lab: silent, {"no-answer": 1}),
+    "an error": (lambda lab: lambda message, node: [lab.error(message)], {"error": 1}),
+    "an answer twice": (lambda lab: lambda message, node: [node.answer(message)] * 2, {"duplicate": 1}),
+    "garbage": (lambda lab: lab.changed(lambda data: b"garbage"), {"malformed": 1}),
+    "zeros": (lambda lab: lab.changed(lambda data: bytes(60)), {"malformed": 1}),
+}
 
 
 class TestNodesThatFail:
     @pytest.mark.parametrize("stage", STAGES)
-    def test_silent_at_any_stage(self, lab: Any, stage: str) -> None:
-        reports = Reports()
-        grid = lab.grid(lab.population(), 12, faults={3: at(stage, lambda message, node: [])})
+    @pytest.mark.parametrize("name", FAULTS)
+    def test_at_any_stage_they_are_left_out_and_counted(self, lab: Any, name: str, stage: str) -> None:
+        """One that fails in the last stage, or answers twice, is in the sum."""
+        (fault, counted), reports = FAULTS[name], Reports()
+        grid = lab.grid(lab.population(), 12, faults={3: at(stage, fault(lab))})
         run_on_grid(grid, plan_of(), on_report=reports)
-        report = reports[Round.RELEASE]
-        assert report.answered == (12 if stage == "unmasking" else 11)
-        assert report.users == 5 * report.answered
-        assert {fault.value: count for fault, count in report.faults.items()} == {"no-answer": 1}
-
-    @pytest.mark.parametrize("stage", STAGES)
-    def test_answering_twice_or_with_an_error(self, lab: Any, stage: str) -> None:
-        reports = Reports()
-        faults = {
-            1: at(stage, lambda message, node: [node.answer(message)] * 2),
-            4: at(stage, lambda message, node: [lab.error(message, 1)]),
-        }
-        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
-        report = reports[Round.SELECT]
-        assert report.answered == (12 if stage == "unmasking" else 11)
-        assert {fault.value: count for fault, count in report.faults.items()} == {"duplicate": 1, "error": 1}
-
-    @pytest.mark.parametrize("stage", STAGES)
-    def test_garbage_at_any_stage_is_a_drop_out(self, lab: Any, stage: str) -> None:
-        faults = {7: at(stage, lambda message, node: [lab.with_data(node.answer(message), b"garbage")])}
-        reports = Reports()
-        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
-        assert reports[Round.RELEASE].answered == (12 if stage == "unmasking" else 11)
-        assert {fault.value: count for fault, count in reports[Round.RELEASE].faults.items()} == {
-            "malformed": 1
-        }
+        whole = stage == "unmasking" or name == "an answer twice"
+        for round_, report in reports.items():
+            assert report.answered == (12 if whole else 11)
+            assert report.users == 5 * report.answered
+            assert reports.faults(round_) == counted
 
     def test_a_node_that_takes_the_number_of_another_is_left_out(self, lab: Any) -> None:
-        def impostor(message: Message, node: Any) -> list[Message]:
-            reply = node.answer(message)
-            return [lab.with_data(reply, (100).to_bytes(8, "little") + lab.data(reply)[8:])]
-
-        reports = Reports()
+        impostor, reports = lab.changed(lambda data: (100).to_bytes(8, "little") + data[8:]), Reports()
         grid = lab.grid(lab.population(), 12, faults={5: at("advertising", impostor)})
         run_on_grid(grid, plan_of(), on_report=reports)
         assert reports[Round.SELECT].answered == 11
-        assert {fault.value for fault in reports[Round.SELECT].faults} == {"malformed"}
+        assert set(reports.faults(Round.SELECT)) == {"malformed"}
 
     @pytest.mark.parametrize("stage", STAGES[:4])
     def test_more_than_tolerated_release_nothing(self, lab: Any, stage: str) -> None:
-        faults = dict.fromkeys(range(3), at(stage, lambda message, node: []))
+        faults = dict.fromkeys(range(3), at(stage, silent))
         grid, ledger, reports = lab.grid(lab.population(), 12, faults=faults), Ledger(), Reports()
         with pytest.raises(RoundFailed, match="are needed"):
             run_on_grid(grid, plan_of(), ledger=ledger, on_report=reports)
         assert ledger.entries == ()
         assert reports[Round.SELECT].answered == 0
-        asked = {message.metadata.message_type for message in grid.asked}
-        assert "query.unmasking" not in asked
+        assert "query.unmasking" not in {message.metadata.message_type for message in grid.asked}
 
 
 class TestWhatADeviceRefuses:
     def reasons(self, grid: Any) -> set[str]:
-        return {
-            str(reply.content.config_records["fedhist"]["reason"])
-            for node in grid.nodes.values()
-            for reply in node.replies
-        } - {""}
+        return {outcome(reply)[1] for node in grid.nodes.values() for reply in node.replies} - {""}
 
     def test_a_masked_plan_in_a_message_without_masks(self, lab: Any) -> None:
         grid = lab.grid(lab.population(), 12)
         run_on_grid(grid, plan_of())
-        first = next(
-            message for message in grid.asked if message.metadata.message_type == "query.advertising"
-        )
-        plain = Message(first.content, first.metadata.dst_node_id, "query.select")
-        node = lab.grid(lab.population(), 12).nodes[100]
-        reply = node.answer(plain)
-        assert reply.content.config_records["fedhist"]["reason"] == "not-masked"
+        plain = Message(asked(grid, "advertising")[0].content, 100, "query.select")
+        reply = lab.grid(lab.population(), 12).nodes[100].answer(plain)
+        assert outcome(reply) == ("refused", "not-masked")
         assert "fedhist-answer" not in reply.content.array_records
 
     @pytest.mark.parametrize("stage", STAGES)
@@ -236,15 +209,10 @@ class TestWhatADeviceRefuses:
         """Sent again after the round, each message gets a refusal and no bytes."""
         grid = lab.grid(lab.population(), 12)
         run_on_grid(grid, plan_of())
-        again = [
-            message
-            for message in grid.asked
-            if message.metadata.message_type == f"query.{stage}" and message.metadata.dst_node_id == 103
-        ]
-        replies = [grid.nodes[103].answer(message) for message in again]
-        assert len(replies) == 2
-        for reply in replies:
-            assert reply.content.config_records["fedhist"]["status"] == "refused"
+        again = [message for message in asked(grid, stage) if message.metadata.dst_node_id == 103]
+        assert len(again) == 2
+        for reply in map(grid.nodes[103].answer, again):
+            assert outcome(reply)[0] == "refused"
             assert "fedhist-answer" not in reply.content.array_records
 
     def test_no_masking_where_it_demands_it(self, lab: Any) -> None:
@@ -264,9 +232,9 @@ class TestWhatADeviceRefuses:
     def test_a_later_message_without_a_session(self, lab: Any) -> None:
         grid = lab.grid(lab.population(), 12)
         run_on_grid(grid, plan_of())
-        boxes = next(message for message in grid.asked if message.metadata.message_type == "query.masking")
+        boxes = asked(grid, "masking")[0]
         fresh = lab.grid(lab.population(), 12).nodes[boxes.metadata.dst_node_id]
-        assert fresh.answer(boxes).content.config_records["fedhist"]["reason"] == "no-session"
+        assert outcome(fresh.answer(boxes)) == ("refused", "no-session")
 
     def test_a_damaged_session(self, lab: Any) -> None:
         def damage(message: Message, node: Any) -> list[Message]:
@@ -331,34 +299,6 @@ class TestMessagesOfOtherRounds:
         assert len(begun) == 2
 
 
-class TestImpostors:
-    def test_a_key_that_is_not_its_own_does_not_push_its_owner_out(self, lab: Any) -> None:
-        """Under signed masking the first to claim a number had it, signature or not."""
-        signed = TestSigned()
-        identities, plan = signed.identities(), plan_of(masking="secagg-signed")
-        victim = participant_number(identities[7].public)
-
-        def impostor(message: Message, node: Any) -> list[Message]:
-            reply = node.answer(message)
-            return [lab.with_data(reply, victim.to_bytes(8, "little") + lab.data(reply)[8:])]
-
-        grid, reports = signed.grid(lab, identities, plan), Reports()
-        grid.nodes[100].fault = at("advertising", impostor)
-        run_on_grid(grid, plan, directory=identities[0].directory, on_report=reports)
-        for round_ in Round:
-            assert reports[round_].answered == 11
-            assert {fault.value: count for fault, count in reports[round_].faults.items()} == {"malformed": 1}
-
-    @pytest.mark.parametrize("stage", STAGES)
-    def test_what_the_session_refuses_is_counted(self, lab: Any, stage: str) -> None:
-        faults = {7: at(stage, lambda message, node: [lab.with_data(node.answer(message), bytes(60))])}
-        reports = Reports()
-        run_on_grid(lab.grid(lab.population(), 12, faults=faults), plan_of(), on_report=reports)
-        assert {fault.value: count for fault, count in reports[Round.SELECT].faults.items()} == {
-            "malformed": 1
-        }
-
-
 class TestOneBadParticipant:
     """Ten nodes with masks, five with signatures. One of them is bad: it is left out by name, and nobody else is."""
 
@@ -367,30 +307,12 @@ class TestOneBadParticipant:
     def cohort(self, lab: Any, masking: str) -> tuple[Any, Plan, list[int], dict[int, bytes] | None]:
         """A grid, its plan, the participants' numbers by place, and the directory."""
         count = 10 if masking == "secagg" else 5
-        whole, plan = lab.population(), plan_of(masking=masking, participants=count)
+        plan = plan_of(masking=masking, participants=count)
         if masking == "secagg":
-            return lab.grid(whole, count), plan, list(range(100, 110)), None
+            return lab.grid(lab.population(), count), plan, list(range(100, 110)), None
         identities = numbered_identities([bytes([number]) * 32 for number in range(count)])
-        apps = [
-            mount(
-                ClientApp(),
-                lambda context, place=place: lab.part(whole, place, count),
-                identity=lambda context, place=place: identities[place],
-                simulated=lambda context: True,
-            )
-            for place in range(count)
-        ]
-        grid = lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
         numbers = [participant_number(identity.public) for identity in identities]
-        return grid, plan, numbers, dict(identities[0].directory)
-
-    def sends(self, lab: Any, stage: str, change: Callable[[bytes], bytes]) -> Any:
-        return at(
-            stage,
-            lambda message, node: [
-                lab.with_data(reply, change(lab.data(reply))) for reply in [node.answer(message)]
-            ],
-        )
+        return signed_grid(lab, identities), plan, numbers, dict(identities[0].directory)
 
     def garbage(self, lab: Any, receivers: Collection[int] | None = None) -> Any:
         def change(data: bytes) -> bytes:
@@ -402,28 +324,28 @@ class TestOneBadParticipant:
                 for entry, bad in zip(entries, hit, strict=True)
             )
 
-        return self.sends(lab, "sharing", change)
+        return at("sharing", lab.changed(change))
 
     def liar(self, lab: Any, accused: Collection[int]) -> Any:
         def change(data: bytes) -> bytes:
             assert data[2:4] == bytes([VERSION, Kind.COMPLAINTS])
             return data[:HEADER_BYTES] + b"".join(number.to_bytes(8, "little") for number in sorted(accused))
 
-        return self.sends(lab, "checking", change)
+        return at("checking", lab.changed(change))
 
     def assert_left_out(self, lab: Any, masking: str, fault: Any, reason: str) -> None:
         """The sum is that of a cohort in which the bad one never shared, and the report and the trace say who it is."""
         totals, reports, events = [], Reports(), list[Event]()
-        for one in (at("sharing", lambda message, node: []), fault):
+        for one in (at("sharing", silent), fault):
             grid, plan, _, directory = self.cohort(lab, masking)
             grid.nodes[self.BAD].fault = one
             transport = GridTransport(
                 grid, timeout=5.0, directory=directory, on_report=reports, observe=events.append
             )
             totals.append(transport.total(select_request(plan)))
-        silent, left_out = totals
-        assert left_out.values.tolist() == silent.values.tolist()
-        assert left_out.users == silent.users == 60 - 60 // (plan.participants or 0)
+        without, left_out = totals
+        assert left_out.values.tolist() == without.values.tolist()
+        assert left_out.users == without.users == 60 - 60 // (plan.participants or 0)
         report = reports[Round.SELECT]
         assert report.left_out == {reason: (self.BAD,)}
         assert report.answered == report.nodes - 1
@@ -432,19 +354,15 @@ class TestOneBadParticipant:
         assert DroppedOut("select", "", f"node {self.PLACE + 1}", reason, None) in events
 
     @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
-    def test_one_that_sends_garbage_boxes_to_everybody(self, lab: Any, masking: str) -> None:
-        self.assert_left_out(lab, masking, self.garbage(lab), "bad-boxes")
-
-    @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
-    def test_one_that_sends_garbage_boxes_to_some(self, lab: Any, masking: str) -> None:
+    @pytest.mark.parametrize("fault", ["garbage to everybody", "garbage to some", "accuses everybody"])
+    def test_it_is_left_out_by_name(self, lab: Any, masking: str, fault: str) -> None:
         numbers = self.cohort(lab, masking)[2]
-        self.assert_left_out(lab, masking, self.garbage(lab, numbers[3:5]), "bad-boxes")
-
-    @pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
-    def test_one_that_accuses_everybody(self, lab: Any, masking: str) -> None:
-        numbers = self.cohort(lab, masking)[2]
-        others = [number for place, number in enumerate(numbers) if place != self.PLACE]
-        self.assert_left_out(lab, masking, self.liar(lab, others), "complaints")
+        if fault == "accuses everybody":
+            others = [number for place, number in enumerate(numbers) if place != self.PLACE]
+            self.assert_left_out(lab, masking, self.liar(lab, others), "complaints")
+        else:
+            receivers = None if fault == "garbage to everybody" else numbers[3:5]
+            self.assert_left_out(lab, masking, self.garbage(lab, receivers), "bad-boxes")
 
     def test_a_round_that_fails_names_them_too(self, lab: Any) -> None:
         grid, plan, _, _ = self.cohort(lab, "secagg")
@@ -457,8 +375,7 @@ class TestOneBadParticipant:
         report = reports[Round.SELECT]
         assert report.left_out == {"bad-boxes": (100, 104, 107)}
         assert report.complaints[101] == (100, 104, 107)
-        asked = {message.metadata.message_type for message in grid.asked}
-        assert "query.masking" not in asked
+        assert "query.masking" not in {message.metadata.message_type for message in grid.asked}
 
     def test_data_is_not_looked_at_before_the_complaints_are_settled(self, lab: Any) -> None:
         whole, loaded = lab.population(), list[int]()
@@ -467,8 +384,7 @@ class TestOneBadParticipant:
             loaded.append(place)
             return lab.part(whole, place, 10)
 
-        apps = [mount(ClientApp(), lambda context, place=place: load(context, place)) for place in range(10)]
-        grid = lab.LocalGrid({100 + place: lab.Node(app, 100 + place) for place, app in enumerate(apps)})
+        grid = lab.LocalGrid.of(mount(ClientApp(), partial(load, place=place)) for place in range(10))
         for node in (100, 104, 107):
             grid.nodes[node].fault = self.garbage(lab)
         with pytest.raises(TooFewSurvivors):

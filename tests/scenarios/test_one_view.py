@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from copy import deepcopy
@@ -14,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID
+from local_grid import at, context_of, message_of, outcome
 from scipy.sparse import csr_array
-from test_flower_device import message_of, outcome
 
 from fedhist.client import app as client_app
-from fedhist.client.memory_file import MAX_ANSWERS, read_memory
+from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.grid import Threshold
@@ -40,69 +38,62 @@ def release(run: str = "one") -> Envelope:
     return Envelope(run=run, request=release_at(OPEN, Threshold(steps=5, bits=OPEN.grid_bits)))
 
 
-def fresh_context(number: int = 5) -> Context:
-    return Context(RUN_ID, number, {}, RecordDict(), {})
-
-
 class TestAskedAgain:
     """One user with sixty items, of which clipping keeps five."""
 
     WHOLE = SparsePopulation.from_scipy(csr_array(np.ones((1, 60), dtype=np.int64)))
 
-    def app(self, file: Path | None = None) -> ClientApp:
-        return client_app.mount(ClientApp(), lambda context: self.WHOLE, memory=lambda context: file)
+    def app(self, file: Path | None = None, load: Any = lambda context: TestAskedAgain.WHOLE) -> ClientApp:
+        return client_app.mount(ClientApp(), load, memory=lambda context: file)
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_sixty_asks_show_one_view(self, lab: Any, tmp_path: Path, in_a_file: bool) -> None:
-        app, context = self.app(tmp_path / "m.db" if in_a_file else None), fresh_context()
+    @pytest.fixture(params=[False, True], ids=["in its context", "in a file"])
+    def file(self, request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+        """Where the node remembers."""
+        return tmp_path / "m.db" if request.param else None
+
+    def test_sixty_asks_show_one_view(self, lab: Any, file: Path | None) -> None:
+        app, context = self.app(file), context_of()
         answers = [lab.data(app(message_of(release()), context)) for _ in range(60)]
         assert len(set(answers)) == 1
         shown = decode(answers[0], release().request)[0].keyed
         assert shown is not None and len(shown.keys) == 5
 
     def test_also_after_a_restart(self, lab: Any, tmp_path: Path) -> None:
-        first = self.app(tmp_path / "m.db")(message_of(release()), fresh_context())
-        again = self.app(tmp_path / "m.db")(message_of(release()), fresh_context())
+        first = self.app(tmp_path / "m.db")(message_of(release()), context_of())
+        again = self.app(tmp_path / "m.db")(message_of(release()), context_of())
         assert lab.data(first) == lab.data(again)
 
     def test_another_run_and_another_node_draw_for_themselves(self, lab: Any, tmp_path: Path) -> None:
         app = self.app(tmp_path / "m.db")
-        answers = {lab.data(app(message_of(release(run)), fresh_context())) for run in "abcdefgh"}
-        answers |= {lab.data(self.app()(message_of(release(run)), fresh_context())) for run in "abcdefgh"}
+        answers = {lab.data(app(message_of(release(run)), context_of())) for run in "abcdefgh"}
+        answers |= {lab.data(self.app()(message_of(release(run)), context_of())) for run in "abcdefgh"}
         assert len(answers) == 16
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_data_that_changed_is_not_looked_at_again(
-        self, lab: Any, tmp_path: Path, in_a_file: bool
-    ) -> None:
+    def test_data_that_changed_is_not_looked_at_again(self, lab: Any, file: Path | None) -> None:
         """The difference of two exact sums is what came in between, and a refusal would tell that something did."""
-        file, context, people = tmp_path / "m.db" if in_a_file else None, fresh_context(), [1]
+        context, people = context_of(), [1]
 
         def load(context: Context) -> SparsePopulation:
             return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
 
-        app = client_app.mount(ClientApp(), load, memory=lambda context: file)
+        app = self.app(file, load)
         first = app(message_of(release()), context)
         for people[0] in (2, 1, 3):
             assert lab.data(app(message_of(release()), context)) == lab.data(first)
         assert lab.data(app(message_of(release("two")), context)) != lab.data(first)
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_a_node_without_users_says_so_once_and_for_all(self, tmp_path: Path, in_a_file: bool) -> None:
+    def test_a_node_without_users_says_so_once_and_for_all(self, file: Path | None) -> None:
         """Or somebody could ask until the first user is there."""
-        file, context = tmp_path / "m.db" if in_a_file else None, fresh_context()
+        context = context_of()
         people = [SparsePopulation(self.WHOLE.histograms.rows(0, 0), labels=self.WHOLE.labels)]
-        app = client_app.mount(ClientApp(), lambda context: people[0], memory=lambda context: file)
+        app = self.app(file, lambda context: people[0])
         assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         people[0] = self.WHOLE
         assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         assert outcome(app(message_of(release("two")), context))[0] == "answer"
 
-    @pytest.mark.parametrize("in_a_file", [False, True])
-    def test_an_answer_that_is_no_longer_kept_is_not_made_again(
-        self, lab: Any, tmp_path: Path, in_a_file: bool
-    ) -> None:
-        app, context = self.app(tmp_path / "m.db" if in_a_file else None), fresh_context()
+    def test_an_answer_that_is_no_longer_kept_is_not_made_again(self, lab: Any, file: Path | None) -> None:
+        app, context = self.app(file), context_of()
         for number in range(MAX_ANSWERS + 1):
             assert outcome(app(message_of(release(f"run {number}")), context))[0] == "answer"
         assert outcome(app(message_of(release("run 0")), context)) == ("refused", "second-request")
@@ -111,7 +102,7 @@ class TestAskedAgain:
     def test_what_an_older_version_answered_is_not_answered_again(self, tmp_path: Path) -> None:
         """It noted no answer and drew from the operating system, so this one would be a second view."""
         app, file = self.app(tmp_path / "m.db"), tmp_path / "m.db"
-        assert outcome(app(message_of(release()), fresh_context()))[0] == "answer"
+        assert outcome(app(message_of(release()), context_of()))[0] == "answer"
         with closing(sqlite3.connect(file)) as database:
             (text,) = database.execute("SELECT text FROM memory").fetchone()
             document = json.loads(text)
@@ -122,8 +113,8 @@ class TestAskedAgain:
             for table in ("secret", "session", "answer"):
                 database.execute(f"DROP TABLE {table}")
             database.commit()
-        assert outcome(app(message_of(release()), fresh_context())) == ("refused", "second-request")
-        assert outcome(app(message_of(release("two")), fresh_context()))[0] == "answer"
+        assert outcome(app(message_of(release()), context_of())) == ("refused", "second-request")
+        assert outcome(app(message_of(release("two")), context_of()))[0] == "answer"
 
     def test_a_request_that_todays_floors_forbid_is_not_answered_again(self, tmp_path: Path) -> None:
         policy = [Policy()]
@@ -133,36 +124,24 @@ class TestAskedAgain:
             policy=lambda context: policy[0],
             memory=lambda context: tmp_path / "m.db",
         )
-        assert outcome(app(message_of(release()), fresh_context()))[0] == "answer"
+        assert outcome(app(message_of(release()), context_of()))[0] == "answer"
         policy[0] = Policy(minimum_masking="secagg")
-        assert outcome(app(message_of(release()), fresh_context())) == ("refused", "not-masked")
+        assert outcome(app(message_of(release()), context_of())) == ("refused", "not-masked")
 
 
 def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> Any:
     """Twelve nodes, of which the fourth has a memory file as a real node has; the others are virtual."""
     whole = lab.population()
 
-    def node(place: int) -> Any:
-        app = client_app.mount(
+    def app(place: int) -> ClientApp:
+        return client_app.mount(
             ClientApp(),
             lambda context: lab.part(whole, place, 12),
             memory=lambda context: folder / "3.memory" if place == REAL else None,
             simulated=lambda context: place != REAL,
         )
-        return lab.Node(app, 100 + place, (faults or {}).get(place))
 
-    return lab.LocalGrid({100 + place: node(place) for place in range(12)})
-
-
-def at(stage: str, wrong: Callable[[Message, Any], list[Message]]) -> Any:
-    def fault(message: Message, node: Any) -> list[Message]:
-        return (
-            wrong(message, node)
-            if message.metadata.message_type == f"query.{stage}"
-            else [node.answer(message)]
-        )
-
-    return fault
+    return lab.LocalGrid.of(map(app, range(12)), faults)
 
 
 STAGES = ("sharing", "masking", "unmasking")
@@ -181,7 +160,7 @@ class TestSetBack:
             first = node.answer(deepcopy(message))
             node.context = before
             second.append(outcome(node.answer(deepcopy(message))))
-            node.context = fresh_context(node.context.node_id)
+            node.context = context_of(node=node.context.node_id)
             second.append(outcome(node.answer(deepcopy(message))))
             return [first]
 
@@ -196,7 +175,7 @@ class TestSetBack:
 
     def test_a_node_that_restarts_between_stages_stays_in_the_sum(self, lab: Any, tmp_path: Path) -> None:
         def restart(message: Message, node: Any) -> list[Message]:
-            node.context = fresh_context(node.context.node_id)
+            node.context = context_of(node=node.context.node_id)
             return [node.answer(message)]
 
         reports: list[Any] = []
@@ -208,15 +187,14 @@ class TestSetBack:
         whole, begun = lab.population(), list[Any]()
         plan = Plan(users=60, items=6, selector="fixed", threshold=9.0, masking="secagg", participants=3)
 
-        def node(place: int) -> Any:
-            app = client_app.mount(
+        def app(place: int) -> ClientApp:
+            return client_app.mount(
                 ClientApp(),
                 lambda context: lab.part(whole, place, 3),
                 memory=lambda context: tmp_path / f"{place}.memory",
             )
-            return lab.Node(app, 100 + place)
 
-        grid = lab.LocalGrid({100 + place: node(place) for place in range(3)})
+        grid = lab.LocalGrid.of(map(app, range(3)))
 
         def another_run(message: Message, node: Any) -> list[Message]:
             if message.metadata.message_type == "query.sharing" and not begun:
@@ -239,16 +217,16 @@ class TestKilled:
     def test_a_killed_step_is_never_repeated(
         self, lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, moment: str
     ) -> None:
-        keep, second = client_app.keep_session, list[tuple[str, str]]()
+        keep, second = MemoryFile.keep, list[tuple[str, str]]()
 
-        def killed(path: Path, run: str, state: bytes) -> None:
+        def killed(memory: MemoryFile, run: str, state: bytes) -> None:
             if moment == "between commit and answer":
-                keep(path, run, state)
+                keep(memory, run, state)
             raise Killed
 
         def die_and_come_back(message: Message, node: Any) -> list[Message]:
             with monkeypatch.context() as patched:
-                patched.setattr(client_app, "keep_session", killed)
+                patched.setattr(MemoryFile, "keep", killed)
                 with pytest.raises(Killed):
                     node.answer(deepcopy(message))
             second.append(outcome(node.answer(deepcopy(message))))
@@ -292,7 +270,7 @@ class TestTwoAtOnce:
 
         def twice(message: Message, node: Any) -> list[Message]:
             def ask(copy: Message) -> Message:
-                return node.app(copy, fresh_context(node.context.node_id))
+                return node.app(copy, context_of(node=node.context.node_id))
 
             with ThreadPoolExecutor(2) as pool:
                 replies = list(pool.map(ask, [deepcopy(message), deepcopy(message)]))
@@ -301,4 +279,4 @@ class TestTwoAtOnce:
 
         run_on_grid(real_grid(lab, tmp_path, {REAL: at(stage, twice)}), MASKED)
         assert statuses and all(pair == ["answer", "refused"] for pair in statuses)
-        assert read_memory(tmp_path / "3.memory").spent.epsilon == pytest.approx(1.1)
+        assert MemoryFile(tmp_path / "3.memory").read().spent.epsilon == pytest.approx(1.1)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID
+from local_grid import context_of
 
 from fedhist.client.app import mount
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
@@ -47,10 +47,9 @@ def grid_of(lab: Any, tmp_path: Path) -> Callable[..., Any]:
     """Ten nodes, all with the example's ClientApp, as Flower would start it on each."""
 
     def build(example: dict[str, Any], nodes: range = NODES) -> Any:
-        grid = lab.LocalGrid({number: lab.Node(example["client_app"], number) for number in nodes})
+        grid = lab.LocalGrid.of([example["client_app"]] * len(nodes))
         for number, node in grid.nodes.items():
-            config = {"memory-path": str(tmp_path / f"{number}.memory")}
-            node.context = Context(RUN_ID, number, config, RecordDict(), {})
+            node.context = context_of(node=number, memory_path=str(tmp_path / f"{number}.memory"))
         return grid
 
     return build
@@ -60,20 +59,16 @@ def truth(example: dict[str, Any], grid: Any) -> Any:
     return sum(true_histogram(example["users_here"](node.context)) for node in grid.nodes.values())
 
 
-def context() -> Context:
-    return Context(77, 1, {}, RecordDict(), {})
-
-
 def ask(app: ClientApp, kind: str) -> Message:
     content = RecordDict({"weights": ArrayRecord([np.array([1.0, 2.0])])})
-    return app(Message(content, 100, kind), Context(77, 100, {}, RecordDict(), {}))
+    return app(Message(content, 100, kind), context_of(node=100))
 
 
 def test_their_server_app_trains_as_before_and_also_releases(
     example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = grid_of(example)
-    example["server_app"](grid, context())
+    example["server_app"](grid, context_of(node=1))
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "weights 1.0 1.0 1.0"
     printed = [line.split() for line in lines]
@@ -92,7 +87,7 @@ def test_each_message_type_reaches_each_node_once(
     example: dict[str, Any], grid_of: Callable[..., Any]
 ) -> None:
     grid = grid_of(example)
-    example["server_app"](grid, context())
+    example["server_app"](grid, context_of(node=1))
     kinds = [message.metadata.message_type for message in grid.asked]
     assert kinds == ["train"] * 10 + ["query.select"] * 10 + ["query.release"] * 10
 
@@ -122,16 +117,16 @@ def test_the_nodes_policy_holds_on_the_page_too(
 ) -> None:
     grid = grid_of(example)
     for _ in range(2):
-        example["server_app"](grid, context())
+        example["server_app"](grid, context_of(node=1))
     with pytest.raises(RoundFailed):
-        example["server_app"](grid, context())
+        example["server_app"](grid, context_of(node=1))
 
 
 def test_too_few_users_release_nothing(
     example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(RoundFailed):
-        example["server_app"](grid_of(example, range(100, 101)), context())
+        example["server_app"](grid_of(example, range(100, 101)), context_of(node=1))
     assert capsys.readouterr().out == ""
 
 

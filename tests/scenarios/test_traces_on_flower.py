@@ -8,28 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from local_grid import at, run_server_app, silent
 from scipy.sparse import csr_array
 
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import DroppedOut, MessageSent
-from fedhist.server.app import app as server_app
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.trace_file import TRACE_FILE, read_trace
 
-CONFIG = {"users": 60, "items": 6, "max-threshold": 60.0, "candidates": 16, "trace": True}
-
-
-def run(grid: Any, config: dict[str, Any]) -> None:
-    server_app(grid, Context(77, 1, {}, RecordDict(), config))
+CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
 
 
 def trace_of(grid: Any, out: Path, **changes: Any) -> list[dict[str, Any]]:
     """The lines of a run's trace but for the clock, which differs between any two runs."""
-    config = CONFIG | {"out": str(out)} | {name.replace("_", "-"): value for name, value in changes.items()}
-    run(grid, {name: value for name, value in config.items() if value is not None})
+    run_server_app(grid, CONFIG | {"out": str(out)} | changes)
     lines = [json.loads(line) for line in (out / TRACE_FILE).read_text().splitlines()]
     return [{k: v for k, v in line.items() if k not in ("at", "seconds")} for line in lines]
 
@@ -115,10 +109,7 @@ def test_the_check_would_notice_a_score(lab: Any, tmp_path: Path, monkeypatch: p
 
 class TestMasking:
     def test_every_stage_is_told_with_who_falls_silent_in_it(self, lab: Any, tmp_path: Path) -> None:
-        def late(message: Message, node: Any) -> list[Message]:
-            return [] if message.metadata.message_type == "query.masking" else [node.answer(message)]
-
-        grid = lab.grid(lab.population(), faults={3: late})
+        grid = lab.grid(lab.population(), faults={3: at("masking", silent)})
         lines = trace_of(grid, tmp_path / "run", masking="secagg", participants=6, dropout_share=0.2)
         stages = [
             line["stage"] for line in lines if line.get("event") == "round" and line["round"] == "select"
@@ -138,16 +129,9 @@ class TestMasking:
 
 class TestDropOuts:
     def test_each_is_told_with_its_reason_and_its_place(self, lab: Any, tmp_path: Path) -> None:
-        def silent(message: Message, node: Any) -> list[Message]:
-            return []
-
-        def dead(message: Message, node: Any) -> list[Message]:
-            return [lab.error(message, sender=1)]
-
-        def garbled(message: Message, node: Any) -> list[Message]:
-            return [lab.with_data(node.answer(message), b"nonsense")]
-
-        grid = lab.grid(lab.population(), faults={0: silent, 2: dead, 3: garbled})
+        garbled = lab.changed(lambda data: b"nonsense")
+        faults = {0: silent, 2: lambda message, node: [lab.error(message)], 3: garbled}
+        grid = lab.grid(lab.population(), faults=faults)
         grid.nodes[104].app = lab.app(lab.part(lab.population(), 4, 6), policy=Policy(max_epsilon=0.01))
         lines = trace_of(grid, tmp_path / "run")
         gone = {
@@ -167,7 +151,7 @@ class TestDropOuts:
     def test_a_run_that_fails_leaves_its_trace_and_nothing_else(self, lab: Any, tmp_path: Path) -> None:
         grid = lab.grid(lab.population(), policy=Policy(max_epsilon=0.01))
         with pytest.raises(RoundFailed):
-            run(grid, CONFIG | {"out": str(tmp_path / "run")})
+            run_server_app(grid, CONFIG | {"out": str(tmp_path / "run")})
         (path,) = tmp_path.iterdir()
         events = read_trace(path).events
         assert len([event for event in events if isinstance(event, DroppedOut)]) == 6
@@ -181,8 +165,7 @@ class TestDropOuts:
 
 class TestSettings:
     def test_without_the_key_there_is_no_trace(self, lab: Any, tmp_path: Path) -> None:
-        config = {name: value for name, value in CONFIG.items() if name != "trace"}
-        run(lab.grid(lab.population()), config | {"out": str(tmp_path / "run")})
+        run_server_app(lab.grid(lab.population()), CONFIG | {"trace": None, "out": str(tmp_path / "run")})
         assert not (tmp_path / "run" / TRACE_FILE).exists()
 
     @pytest.mark.parametrize(

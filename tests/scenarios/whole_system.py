@@ -17,12 +17,12 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Message
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, LocalGrid, Node
+from local_grid import LocalGrid, Node, context_of, data_of, error_reply
 from system_checks import check_device, check_outcome, error_texts
 from system_data import COUNT, FIRST, LABELS, NODES, SECRETS, SEED, part, public_line
-from tampering import corrupted_bytes, corrupted_request, reply_bytes, status, with_bad_field
+from tampering import corrupted_bytes, corrupted_request, status, with_bad_field
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
@@ -109,7 +109,7 @@ class Device(Node):
 
     def restart(self) -> None:
         """The process ends: what Flower kept of the node is gone, its memory file is not."""
-        self.context = Context(RUN_ID, FIRST + self.place, {}, RecordDict(), {})
+        self.context = context_of(node=FIRST + self.place)
 
     def answer(self, message: Message) -> Message:
         reply = super().answer(message)
@@ -241,9 +241,7 @@ class Delivery(LocalGrid):
         if self._now("duplicate reply", place):
             replies.append((deepcopy(replies[0][0]), replies[0][1]))
         if self._now("error reply", place):
-            failed = Message(Error(code=3, reason="Node unavailable"), reply_to=message)
-            failed.metadata.__dict__["_src_node_id"] = 1
-            replies = [(failed, "bad")]
+            replies = [(error_reply(message), "bad")]
         return [] if self._now("drop reply", place) else replies
 
     def _note(self, messages: list[Message], replies: list[tuple[Message, str]]) -> None:
@@ -374,7 +372,7 @@ class System:
             for reply in device.replies:
                 fields = repr(dict(reply.content.config_records[RECORD]))
                 assert not [word for word in wanted if word in fields]
-                data = reply_bytes(reply) or b""
+                data = data_of(reply) or b""
                 assert not [secret for secret in SECRETS if secret in data]
                 assert not (masked and b"marker-ZQX" in data)
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.files.native_errors import unheard
+from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.records import read_population
 from fedhist.protocol.errors import InvalidFile
 
 
 def test_the_error_stream_is_silent_inside_and_back_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    with unheard(), unheard():
+    with silent_native_errors(), silent_native_errors():
         os.write(2, b"thread panicked at a user's row")
     os.write(2, b"heard")
     assert capfd.readouterr().err == "heard"
 
 
 def test_it_is_back_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), unheard():
+    with pytest.raises(ZeroDivisionError), silent_native_errors():
         os.write(2, b"lost")
         _ = 1 / 0
     os.write(2, b"heard")
@@ -31,14 +31,14 @@ def test_it_is_back_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_process_without_an_error_stream_reads_all_the_same() -> None:
     code = (
-        "import os; os.close(2); from fedhist.client.files.native_errors import unheard\n"
-        "with unheard(): print('read')"
+        "import os; os.close(2); from fedhist.client.files.native_errors import silent_native_errors\n"
+        "with silent_native_errors(): print('read')"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout == "read\n"
 
 
-def test_readers_of_tables_are_unheard(
+def test_readers_of_tables_print_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import polars as pl

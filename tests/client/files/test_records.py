@@ -21,24 +21,9 @@ Write = Callable[..., Path]
 # A null character is what tells a binary file from text.
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3)
 LABELS = [
-    "007",
-    "7",
-    "07",
-    "é",
-    "e\u0301",
-    "",
-    " ",
-    "x" * 5_000,
-    "😀👍🏽",
-    "a,b",
-    'say "hi"',
-    "two\nlines",
-    "NaN",
-    "null",
-    "1.0",
-    "true",
-    "#1",
-]
+    "007", "7", "07", "é", "e\u0301", "", " ", "x" * 5_000, "😀👍🏽", "a,b", 'say "hi"', "two\nlines", "NaN", "null",
+    "1.0", "true", "#1",
+]  # fmt: skip
 
 
 def dense(population: SparsePopulation) -> list[list[int]]:
@@ -70,58 +55,68 @@ def parquet(tmp_path: Path) -> Write:
     return write
 
 
+@pytest.fixture
+def matrix(tmp_path: Path) -> Write:
+    def write(table: Any, **options: Any) -> Path:
+        scipy.sparse.save_npz(tmp_path / "matrix.npz", table, **options)
+        return tmp_path / "matrix.npz"
+
+    return write
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Write:
+    def write(**parts: Any) -> Path:
+        np.savez(tmp_path / "matrix.npz", **parts)
+        return tmp_path / "matrix.npz"
+
+    return write
+
+
 class TestMatrices:
     @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
     @pytest.mark.parametrize("number", ["i2", "i8", "f8", "?"])
-    def test_round_trip(self, tmp_path: Path, kind: Any, number: str) -> None:
+    def test_round_trip(self, matrix: Write, kind: Any, number: str) -> None:
         table = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]]).astype(number)
-        path = tmp_path / "matrix.npz"
-        scipy.sparse.save_npz(path, scipy.sparse.coo_array(table).asformat(kind))
-        population = read_population(path)
+        population = read_population(matrix(scipy.sparse.coo_array(table).asformat(kind)))
         assert dense(population) == table.astype(int).tolist()
         assert population.labels is None
 
-    def test_old_style_matrices_and_upper_case_suffixes(self, tmp_path: Path) -> None:
-        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_matrix([[0, 2]]))
-        path = (tmp_path / "matrix.npz").rename(tmp_path / "MATRIX.NPZ")
+    def test_old_style_matrices_and_upper_case_suffixes(self, matrix: Write, tmp_path: Path) -> None:
+        path = matrix(scipy.sparse.csr_matrix([[0, 2]])).rename(tmp_path / "MATRIX.NPZ")
         assert dense(read_population(path)) == [[0, 2]]
 
-    def test_top_items_and_lists_of_column_numbers(self, tmp_path: Path) -> None:
-        path = tmp_path / "matrix.npz"
-        scipy.sparse.save_npz(path, scipy.sparse.csr_array([[1, 5, 0], [0, 1, 3]]))
+    def test_top_items_and_lists_of_column_numbers(self, matrix: Write) -> None:
+        path = matrix(scipy.sparse.csr_array([[1, 5, 0], [0, 1, 3]]))
         assert dense(read_population(path, top_items=2)) == [[5, 0], [1, 3]]
         listed = read_population(path, items=["2", "9", "0"])
         assert dense(listed) == [[0, 0, 1], [3, 0, 0]]
         assert (listed.labels, listed.dropped_items, listed.dropped_count) == (("2", "9", "0"), 1, 6)
 
-    def test_names_for_numbered_columns_are_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "matrix.npz"
-        scipy.sparse.save_npz(path, scipy.sparse.csr_array([[1, 5]]))
+    def test_names_for_numbered_columns_are_refused(self, matrix: Write) -> None:
         with pytest.raises(InvalidInput, match="only numbers"):
-            read_population(path, items=["apple", "pear"])
+            read_population(matrix(scipy.sparse.csr_array([[1, 5]])), items=["apple", "pear"])
 
-    def test_dense_arrays_are_refused(self, tmp_path: Path) -> None:
-        np.savez(tmp_path / "matrix.npz", table=np.ones((2, 2)))
+    def test_dense_arrays_are_refused(self, arrays: Write) -> None:
         with pytest.raises(InvalidFile, match="holds no sparse matrix"):
-            read_population(tmp_path / "matrix.npz")
+            read_population(arrays(table=np.ones((2, 2))))
 
     @pytest.mark.parametrize("key", ["data", "format"])
-    def test_pickled_objects_are_never_loaded(self, tmp_path: Path, key: str) -> None:
+    def test_pickled_objects_are_never_loaded(self, tmp_path: Path, arrays: Write, key: str) -> None:
         class Trap:
             def __reduce__(self) -> tuple[Any, ...]:
                 return (tmp_path.joinpath("sprung").touch, ())
 
         parts = {"data": np.ones(1), "indices": np.zeros(1, int), "indptr": np.array([0, 1])}
         parts |= {"shape": np.array([1, 1]), "format": np.array("csr")}
-        np.savez(tmp_path / "matrix.npz", **(parts | {key: np.array([Trap()], dtype=object)}))  # type: ignore[arg-type]
+        path = arrays(**(parts | {key: np.array([Trap()], dtype=object)}))
         with pytest.raises(InvalidFile):
-            read_population(tmp_path / "matrix.npz")
+            read_population(path)
         assert not (tmp_path / "sprung").exists()
 
     @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
-    def test_a_truncated_archive_is_refused(self, tmp_path: Path, kept: float) -> None:
-        path = tmp_path / "matrix.npz"
-        scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.arange(2_500).reshape(50, 50) % 7))
+    def test_a_truncated_archive_is_refused(self, matrix: Write, kept: float) -> None:
+        path = matrix(scipy.sparse.csr_array(np.arange(2_500).reshape(50, 50) % 7))
         whole = path.read_bytes()
         path.write_bytes(whole[: int(kept * len(whole))])
         with pytest.raises(InvalidFile):
@@ -129,12 +124,9 @@ class TestMatrices:
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.data())
-    def test_a_damaged_archive_is_an_error_of_ours(self, tmp_path: Path, data: st.DataObject) -> None:
-        path = tmp_path / "matrix.npz"
+    def test_a_damaged_archive_is_an_error_of_ours(self, matrix: Write, data: st.DataObject) -> None:
         kind: Any = data.draw(st.sampled_from(["csr", "csc", "coo", "dia"]))
-        scipy.sparse.save_npz(
-            path, scipy.sparse.coo_array(np.eye(4, dtype=int)).asformat(kind), compressed=False
-        )
+        path = matrix(scipy.sparse.coo_array(np.eye(4, dtype=int)).asformat(kind), compressed=False)
         raw = bytearray(path.read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -158,61 +150,50 @@ class TestMatrices:
     )
     @pytest.mark.filterwarnings("ignore")
     @pytest.mark.parametrize("kind", ["csr", "csc"])
-    def test_parts_that_contradict_each_other_are_refused(self, tmp_path: Path, kind: str, part: Any) -> None:
+    def test_parts_that_contradict_each_other_are_refused(self, arrays: Write, kind: str, part: Any) -> None:
         parts = {"data": np.array([1, 1]), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}
         parts |= {"shape": np.array([2, 2]), "format": np.array(kind)}
-        np.savez(tmp_path / "matrix.npz", **(parts | part))
         with pytest.raises((InvalidFile, InvalidPopulation)):
-            read_population(tmp_path / "matrix.npz")
+            read_population(arrays(**(parts | part)))
 
-    @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
-    def test_no_rows_or_no_columns(self, tmp_path: Path, shape: tuple[int, int]) -> None:
-        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_array(shape, dtype=int))
-        with pytest.raises(InvalidPopulation):
-            read_population(tmp_path / "matrix.npz")
-
-    def test_one_dimension(self, tmp_path: Path) -> None:
-        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.coo_array(np.arange(4)))
+    def test_one_dimension(self, matrix: Write) -> None:
         # Before SciPy 1.17 such a file can be written and not be read.
         with pytest.raises((InvalidFile, InvalidPopulation), match=r"dimension|no sparse matrix"):
-            read_population(tmp_path / "matrix.npz")
-
-    def test_a_wrong_count_is_named_by_row_and_column(self, tmp_path: Path) -> None:
-        scipy.sparse.save_npz(tmp_path / "matrix.npz", scipy.sparse.csr_array([[0, 1.0], [0, 2.5]]))
-        with pytest.raises(InvalidPopulation, match=r"row 1, column 1 .*not a whole number"):
-            read_population(tmp_path / "matrix.npz")
+            read_population(matrix(scipy.sparse.coo_array(np.arange(4))))
 
 
 class TestText:
-    def test_rows_become_a_population(self, text: Write) -> None:
-        population = read_population(text("user,item,count\nann,tea,2\nbob,milk,4\nann,milk,1\n"))
-        assert population.labels == ("milk", "tea")
-        assert dense(population) == [[1, 2], [4, 0]]
-
-    def test_without_a_count_each_row_is_one_and_repeats_add_up(self, text: Write) -> None:
-        population = read_population(text("user,item\na,x\nb,x\na,x\na,y\n"))
-        assert dense(population) == [[2, 1], [1, 0]]
-
-    def test_repeated_rows_with_counts_are_summed(self, text: Write) -> None:
-        population = read_population(text("user,item,count\na,x,2\na,y,1\na,x,3\n"))
-        assert population.nonzeros == 2
-        assert dense(population) == [[5, 1]]
-
-    def test_users_in_long_runs_are_the_same_as_scattered_ones(self, text: Write) -> None:
-        runs = ["b"] * 5 + ["a"] * 4 + ["b"] * 3 + ["c"] * 2
-        population = read_population(text("\n".join(["user,item", *(f"{user},x" for user in runs)])))
-        assert dense(population) == [[8], [4], [2]]
-
-    def test_users_keep_the_order_in_which_they_appear(self, text: Write) -> None:
-        assert dense(read_population(text("user,item,count\nz,x,1\nb,x,2\na,x,3\nb,x,4\n"))) == [
-            [1],
-            [6],
-            [3],
-        ]
-
-    def test_equal_items_are_ordered_by_length_then_code_point(self, text: Write) -> None:
-        population = read_population(text("user,item\na,10\na,9\na,b\na,a\na,top\nb,top\n"))
-        assert population.labels == ("top", "9", "a", "b", "10")
+    @pytest.mark.parametrize(
+        ("rows", "labels", "counts"),
+        [
+            ("count ann,tea,2 bob,milk,4 ann,milk,1", ("milk", "tea"), [[1, 2], [4, 0]]),
+            ("a,x b,x a,x a,y", ("x", "y"), [[2, 1], [1, 0]]),
+            ("count a,x,2 a,y,1 a,x,3", ("x", "y"), [[5, 1]]),
+            ("b,x " * 5 + "a,x " * 4 + "b,x " * 3 + "c,x " * 2, ("x",), [[8], [4], [2]]),
+            ("count z,x,1 b,x,2 a,x,3 b,x,4", ("x",), [[1], [6], [3]]),
+            ("count a,x,0 b,y,1", ("y", "x"), [[0, 0], [1, 0]]),
+            ("a,10 a,9 a,b a,a a,top b,top", ("top", "9", "a", "b", "10"), [[1] * 5, [1, 0, 0, 0, 0]]),
+        ],
+        ids=[
+            "counts",
+            "a row is one",
+            "repeats add up",
+            "users in runs",
+            "users as they appear",
+            "zero",
+            "order",
+        ],
+    )
+    def test_rows_become_a_population(
+        self, text: Write, rows: str, labels: tuple[str, ...], counts: list[list[int]]
+    ) -> None:
+        header, lines = "user,item", rows.split()
+        if lines[0] == "count":
+            header, lines = "user,item,count", lines[1:]
+        population = read_population(text("\n".join([header, *lines])))
+        assert population.labels == labels
+        assert dense(population) == counts
+        assert population.nonzeros == len({tuple(line.split(",")[:2]) for line in lines})
 
     def test_the_order_of_items_does_not_depend_on_the_order_of_rows(self, text: Write) -> None:
         rows = ["a,x,1", "a,y,1", "b,z,2", "c,y,3", "d,w,1"]
@@ -254,10 +235,6 @@ class TestText:
     @pytest.mark.parametrize("count", ["2.0", " 2", "2e0", "+2", '"2"'])
     def test_whole_counts_in_other_spellings(self, text: Write, count: str) -> None:
         assert dense(read_population(text(f"user,item,count\na,x,{count}\n"))) == [[2]]
-
-    def test_a_count_of_zero_keeps_its_user_and_item(self, text: Write) -> None:
-        population = read_population(text("user,item,count\na,x,0\nb,y,1\n"))
-        assert (population.users, population.labels) == (2, ("y", "x"))
 
     @pytest.mark.parametrize(
         ("wrong", "words"),
@@ -386,17 +363,13 @@ class TestParquet:
         assert population.labels == ("x", "y")
 
     @pytest.mark.parametrize(
-        "kind", [pl.Int8, pl.UInt64, pl.Float32, pl.Float64, pl.Decimal(10, 2), pl.Int128, pl.String]
+        "kind",
+        [pl.Int8, pl.UInt64, pl.Float32, pl.Float64, pl.Decimal(10, 2), pl.Int128, pl.String, pl.Boolean],
     )
     def test_counts_of_any_numeric_type(self, parquet: Write, kind: Any) -> None:
-        counts = pl.Series([2, 0]).cast(kind)
-        assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=counts))) == [[2], [0]]
-
-    def test_true_counts_as_one(self, parquet: Write) -> None:
-        assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=[True, False]))) == [
-            [1],
-            [0],
-        ]
+        one = 1 if kind == pl.Boolean else 2
+        counts = pl.Series([one, 0]).cast(kind)
+        assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=counts))) == [[one], [0]]
 
     @pytest.mark.parametrize(
         ("column", "values"),
@@ -447,26 +420,23 @@ class TestParquet:
 class TestChoiceOfItems:
     CONTENT = "user,item,count\na,x,1\na,y,5\nb,z,3\nb,y,1\nc,x,1\n"
 
-    def test_top_items(self, text: Write) -> None:
-        population = read_population(text(self.CONTENT), top_items=2)
-        assert population.labels == ("y", "z")
-        assert dense(population) == [[5, 0], [1, 3], [0, 0]]
-        assert (population.dropped_items, population.dropped_count) == (1, 2)
-
-    def test_more_top_items_than_there_are_keeps_all(self, text: Write) -> None:
-        population = read_population(text(self.CONTENT), top_items=100)
-        assert (population.domain_size, population.dropped_items) == (3, 0)
-
-    def test_a_public_list_is_the_domain_in_its_order(self, text: Write) -> None:
-        population = read_population(text(self.CONTENT), items=["x", "new", "z"])
-        assert population.labels == ("x", "new", "z")
-        assert dense(population) == [[1, 0, 0], [0, 0, 3], [1, 0, 0]]
-        assert (population.dropped_items, population.dropped_count) == (1, 6)
-
-    def test_a_list_without_any_item_of_the_file_keeps_the_users(self, text: Write) -> None:
-        population = read_population(text(self.CONTENT), items=["q"])
-        assert dense(population) == [[0], [0], [0]]
-        assert (population.dropped_items, population.dropped_count) == (3, 11)
+    @pytest.mark.parametrize(
+        ("choice", "labels", "counts", "dropped"),
+        [
+            ({"top_items": 2}, ("y", "z"), [[5, 0], [1, 3], [0, 0]], (1, 2)),
+            ({"top_items": 100}, ("y", "z", "x"), [[5, 0, 1], [1, 3, 0], [0, 0, 1]], (0, 0)),
+            ({"items": ["x", "new", "z"]}, ("x", "new", "z"), [[1, 0, 0], [0, 0, 3], [1, 0, 0]], (1, 6)),
+            ({"items": ["q"]}, ("q",), [[0], [0], [0]], (3, 11)),
+        ],
+        ids=["top", "top of fewer", "a public list", "a list of other items"],
+    )
+    def test_the_domain_is_what_was_chosen_and_every_user_stays(
+        self, text: Write, choice: dict[str, Any], labels: Any, counts: list[list[int]], dropped: Any
+    ) -> None:
+        population = read_population(text(self.CONTENT), **choice)
+        assert population.labels == labels
+        assert dense(population) == counts
+        assert (population.dropped_items, population.dropped_count) == dropped
 
     def test_a_list_of_numbers_or_text_finds_integer_items(self, parquet: Write) -> None:
         path = parquet(user=["a", "b"], item=[5, 7])

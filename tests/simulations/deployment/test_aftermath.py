@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.memory_file import admit_in_file
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.commands import cli
 from fedhist.protocol.plan import Plan
@@ -33,19 +33,8 @@ UNLIMITED = Policy()
 def ended(tmp_path: Path) -> tuple[Path, RunRecord]:
     """A run that went well: its folder and its entry."""
     out, ledger = tmp_path / "r", tmp_path / "l.db"
-    arguments = [
-        "run",
-        "--users",
-        "50",
-        "--items",
-        "5",
-        "--no-truth",
-        "--out",
-        str(out),
-        "--ledger",
-        str(ledger),
-    ]
-    assert cli._run(arguments) == 0
+    small = ["run", "--users", "50", "--items", "5", "--no-truth"]
+    assert cli._run([*small, "--out", str(out), "--ledger", str(ledger)]) == 0
     return out, BudgetFile.open(ledger, create=False).runs()[0]
 
 
@@ -118,37 +107,33 @@ class TestLedgers:
 
 
 class TestMemories:
-    @staticmethod
-    def asked(folder: Path, *runs: str) -> Path:
-        for run in runs:
-            admit_in_file(folder / "m.db", UNLIMITED, Envelope(run=run, request=select_request(PLAN)))
-        return folder / "m.db"
+    @pytest.fixture
+    def memory(self, tmp_path: Path) -> Path:
+        """Of a device that was asked for round 1 of two runs, and twice for the first."""
+        for run in ("one", "one", "two"):
+            MemoryFile(tmp_path / "m.db").admit(UNLIMITED, Envelope(run=run, request=select_request(PLAN)))
+        return tmp_path / "m.db"
 
-    def test_one_that_knows_its_answers(self, tmp_path: Path) -> None:
-        memory = self.asked(tmp_path, "one", "one", "two")
+    def test_one_that_knows_its_answers(self, memory: Path) -> None:
         assert memory_faults(memory, PLAN, UNLIMITED, ["one/select", "two/select"]) == []
-        assert memory_faults(tmp_path / "never-asked", PLAN, UNLIMITED) == []
+        assert memory_faults(memory.with_name("never-asked"), PLAN, UNLIMITED) == []
 
-    def test_an_answer_that_it_does_not_know(self, tmp_path: Path) -> None:
-        memory = self.asked(tmp_path, "one")
-        assert memory_faults(memory, PLAN, UNLIMITED, ["two/select"]) != []
-        assert memory_faults(tmp_path / "none", PLAN, UNLIMITED, ["one/select"]) != []
+    def test_an_answer_that_it_does_not_know(self, memory: Path) -> None:
+        assert memory_faults(memory, PLAN, UNLIMITED, ["three/select"]) != []
+        assert memory_faults(memory.with_name("none"), PLAN, UNLIMITED, ["one/select"]) != []
 
-    def test_a_round_that_was_charged_twice(self, tmp_path: Path) -> None:
-        memory = self.asked(tmp_path, "one")
+    def test_a_round_that_was_charged_twice(self, memory: Path) -> None:
         with closing(sqlite3.connect(memory)) as database:
             (text,) = database.execute("SELECT text FROM memory").fetchone()
-            twice = text.replace('"epsilon": 0.1', '"epsilon": 0.2')
+            twice = text.replace('"epsilon": 0.2', '"epsilon": 0.3')
             assert twice != text
             database.execute("UPDATE memory SET text = ?", (twice,))
             database.commit()
         assert memory_faults(memory, PLAN, UNLIMITED) != []
 
-    def test_one_above_its_limit(self, tmp_path: Path) -> None:
-        memory = self.asked(tmp_path, "one", "two")
+    def test_one_above_its_limit(self, memory: Path) -> None:
         assert memory_faults(memory, PLAN, Policy(max_epsilon=0.15)) != []
 
-    def test_one_that_is_damaged(self, tmp_path: Path) -> None:
-        memory = self.asked(tmp_path, "one")
+    def test_one_that_is_damaged(self, memory: Path) -> None:
         cut(memory)
         assert memory_faults(memory, PLAN, UNLIMITED) != []

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -31,6 +31,19 @@ SECONDS = 120.0
 def environment(home: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
     return kept | {"FLWR_HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"} | more
+
+
+def ended(command: Sequence[str], home: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end."""
+    return subprocess.run(
+        command,
+        cwd=home,
+        env=environment(home, **more),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
 
 
 def parent(pid: int) -> int:
@@ -85,13 +98,7 @@ def test_a_killed_ray_worker_fails_the_round_and_releases_nothing(tmp_path: Path
     assert "of 30 nodes answered" in told
     assert "nothing was released. A Ray worker process ended" in told
     assert not out.exists()
-    shown = subprocess.run(
-        [sys.executable, "-m", "fedhist", "ledger", "show", str(ledger)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    shown = ended([sys.executable, "-m", "fedhist", "ledger", "show", str(ledger)], tmp_path)
     assert "failed" in shown.stdout
     assert "spent: epsilon 0, delta 0" in shown.stdout
 
@@ -145,15 +152,8 @@ def test_a_foreign_cluster_is_joined_when_asked_and_only_then(
     temporary, folder = Path(mkdtemp(prefix="ray-")), tmp_path_factory.mktemp("runs")
 
     def release(name: str, *more: str, **settings: str) -> bytes:
-        done = subprocess.run(
-            [*RUN, "--quiet", "--nodes", "6", "--users", "600", "--out", str(folder / name), *more],
-            cwd=folder,
-            env=environment(folder, **settings),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        small = ["--quiet", "--nodes", "6", "--users", "600", "--out", str(folder / name)]
+        done = ended([*RUN, *small, *more], folder, **settings)
         assert (done.returncode, done.stderr) == (0, "")
         document = json.loads((folder / name / "result.json").read_text())
         assert document["users_answered"] == {"select": 600, "release": 600}
@@ -166,15 +166,7 @@ def test_a_foreign_cluster_is_joined_when_asked_and_only_then(
             assert drivers(logs) == 0
             assert release("asked", "--ray-address", address) == alone
             assert drivers(logs) == 1
-            probed = subprocess.run(
-                [sys.executable, "-c", PROBE, address, str(folder)],
-                cwd=folder,
-                env=environment(folder),
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
+            probed = ended([sys.executable, "-c", PROBE, address, str(folder)], folder)
             assert probed.returncode == 0, probed.stderr
             unseen, other, seen = json.loads(probed.stdout)
             gone = f"can't read the users' folder {folder}/gone (FileNotFoundError)"
@@ -223,26 +215,8 @@ def test_a_cluster_that_cannot_see_the_users_is_refused_and_nothing_is_written(t
     out = tmp_path / "out"
     try:
         with foreign_cluster(temporary) as (address, _):
-            arguments = [
-                *RUN[3:],
-                "--users",
-                "60",
-                "--nodes",
-                "3",
-                "--out",
-                str(out),
-                "--ray-address",
-                address,
-            ]
-            done = subprocess.run(
-                [sys.executable, "-c", BLIND, *arguments],
-                cwd=tmp_path,
-                env=environment(tmp_path),
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
+            small = ["--users", "60", "--nodes", "3", "--out", str(out), "--ray-address", address]
+            done = ended([sys.executable, "-c", BLIND, *RUN[3:], *small], tmp_path)
     finally:
         rmtree(temporary, ignore_errors=True)
     assert done.returncode == 2, done.stderr

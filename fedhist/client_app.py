@@ -1,0 +1,76 @@
+"""The ClientApp of `flwr run`: a node with a file of its own reads that, a virtual node has synthetic users.
+
+    flwr run . local --run-config 'users=5000 items=100 seed=1 out="result"'
+
+Synthetic users belong to simulations, and a bundle carries none: a deployed node has no use for them. Inside a bundle
+`fedhist` is the bundle's own package, so the simulations of the fedhist that is installed on the machine are added to
+it, for virtual nodes and nobody else.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+
+import fedhist  # waits for the package as in fedhist.server_app
+from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
+from fedhist.client.node_config import FLOWERS_KEYS
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+
+
+def is_virtual(context: Context) -> bool:
+    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual."""
+    config = context.node_config
+    return "data-path" not in config and all(name in config for name in FLOWERS_KEYS)
+
+
+def users(context: Context) -> Population:
+    """The node's users."""
+    return virtual_users(context) if is_virtual(context) else node_population(context)
+
+
+def virtual_users(context: Context) -> Population:
+    """The synthetic users of a virtual node."""
+    fedhist.__path__.extend(place for place in places_with_simulations() if place not in fedhist.__path__)
+    try:
+        from fedhist.simulations.engines.synthetic_nodes import users_of  # noqa: PLC0415 - virtual nodes only
+    except ImportError as error:
+        raise InvalidInput(
+            f"a virtual node needs fedhist's simulations, and a bundle has none ({error.name} is missing)",
+            allowed="an environment in which the same version of fedhist is installed",
+            advice="run pip install '.[simulation]' in the checkout, with the Python that runs flwr",
+        ) from error
+    return users_of(context.node_config, context.run_config)
+
+
+def places_with_simulations() -> list[str]:
+    """Where an installed fedhist, or a checkout on the path, has its sub-packages."""
+    return [
+        str(place)
+        for entry in map(Path, sys.path)
+        if (entry / "fedhist" / "__init__.py").is_file()
+        for place in (entry / "fedhist", entry)
+        if (place / "simulations" / "__init__.py").is_file()
+    ]
+
+
+def source(context: Context) -> Source:
+    """The operating system. The run's seed is the server's choice, so only virtual nodes draw from it."""
+    seed = context.run_config.get("seed", "")
+    return SeededSource(seed) if is_virtual(context) and isinstance(seed, int) else SystemSource()
+
+
+app = mount(
+    ClientApp(),
+    users,
+    policy=node_policy,
+    source=source,
+    memory=node_memory,
+    identity=node_identity,
+    simulated=is_virtual,
+)
