@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.registry import DEFAULT_ITEMS
+from fedhist.simulations.datasets import DEFAULT_ITEMS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 
 
