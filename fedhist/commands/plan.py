@@ -34,6 +34,7 @@ from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.steps import check_runnable
+from fedhist.server.words import method
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import (
     DEFAULT_MEAN_TOTAL,
@@ -366,12 +367,11 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:
     console = stdout_console()
-    items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.is_open else "")
-    mechanism = f"random clip, {first.release}" if first.is_open else first.mechanism
+    items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.items is None else "")
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
         f"population  {loaded.population.users:,} users x {items} ({line(loaded.name)})\n"
-        f"mechanism   {mechanism}, neighbours {first.neighbours.value}, threshold {chosen} "
+        f"mechanism   {method(first)}, neighbours {first.neighbours.value}, threshold {chosen} "
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )
     console.print(facts, markup=False, soft_wrap=True)

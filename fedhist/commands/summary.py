@@ -11,6 +11,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
+from fedhist.server.words import method, sender
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     if any(users < plan.users for users in result.users.values()):
         rounds = " · ".join(f"{name} {users:,}" for name, users in result.users.items())
         table.add_row("answered", f"{rounds} of {plan.users:,} users")
-    table.add_row("mechanism", f"{_mechanism_text(plan)}, neighbours {plan.neighbours.value}")
+    table.add_row("mechanism", f"{method(plan)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
     table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
@@ -68,8 +69,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
                 f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
             )
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
-    sender = "a participant" if plan.is_masked else "a user"
-    table.add_row(f"sent by {sender}", _sent_text(result))
+    table.add_row("sent", f"by {sender(plan)}: {_sent_text(result)}")
     table.add_row("seconds", _seconds_text(result))
     console.print(table)
     console.print(charge_table(release.charges, result.total, result.tight))
@@ -125,12 +125,6 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
 def epsilon_text(epsilon: float) -> str:
     """An epsilon with four digits; an infinite one in words."""
     return "not private" if epsilon == float("inf") else f"{epsilon:.4g}"
-
-
-def _mechanism_text(plan: Plan) -> str:
-    if plan.is_open:
-        return f"random clip, {plan.release}"
-    return f"{plan.mechanism}, each item by itself" if plan.per_item else plan.mechanism
 
 
 def masking_text(plan: Plan) -> str:

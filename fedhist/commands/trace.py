@@ -86,9 +86,10 @@ def _view_lines(view: Viewed) -> Iterator[str]:
     """What the device had and what the server saw, side by side."""
     from fedhist.display.visible_text import visible  # noqa: PLC0415 - loads when a view is shown
     from fedhist.simulations.report.charts import number  # noqa: PLC0415
+    from fedhist.simulations.report.narration import VIEW_WORDS  # noqa: PLC0415
 
-    heads = (["the user has"] if view.data is not None else []) + ["device sends", "server sees"]
-    yield " " * 24 + "".join(f"{head:>15}" for head in heads)
+    heads = (["the user has"] if view.data is not None else []) + [*VIEW_WORDS[view.masked][1:]]
+    yield " " * 24 + "".join(f"{head:>24}" for head in heads)
     for place, name in enumerate(view.places):
         columns = (view.had, view.seen) if view.data is None else (view.data, view.had, view.seen)
-        yield f"{visible(name, 24):24}" + "".join(f"{number(column[place]):>15}" for column in columns)
+        yield f"{visible(name, 24):24}" + "".join(f"{number(column[place]):>24}" for column in columns)

@@ -65,6 +65,8 @@ class ClippedItems(Measurement[ItemBounds]):
             work="clips each item",
             sends=f"{plan.closed.items:,} whole numbers",
             detail="Each item is clipped by itself, to a threshold of its own; counts below it are exact.",
+            clip="clip of each item",
+            bound="Every user contributes at most C of an item. Each item has a C of its own; the largest is {C}.",
         )
 
     @property

@@ -49,12 +49,15 @@ class ClippedSum(Measurement[Bound]):
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
+        norm = plan.norm.value
         return Words(
-            asks=f"histograms, each user's clipped to C in {plan.norm.value} norm",
+            asks=f"histograms, each user's clipped to C in {norm} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
             sends=f"{items:,} {'noisy ' if plan.noise_by_devices else ''}whole numbers",
-            detail=f"Each user is clipped in {plan.norm.value} norm on a grid of whole numbers; users below C are "
-            f"exact.{by_devices}",
+            detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
+            + by_devices,
+            clip=f"{norm} clip",
+            bound=f"Every user contributes at most C = {{C}} in {norm} norm.",
         )
 
     @property

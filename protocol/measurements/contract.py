@@ -70,14 +70,18 @@ class Words:
     Args:
         asks: what the server asks for, as the end of "The server asks for ...".
         work: what a device does, in two or three words.
-        sends: what a device sends, in two or three words.
+        sends: what a device sends, in two or three words; under masks, what it masks.
         detail: what the device computes, as sentences.
+        clip: of what is released, how users are clipped, in two or three words.
+        bound: of what is released, what that means for a user, as a sentence with {C} for the threshold.
     """
 
     asks: str
     work: str
     sends: str
     detail: str
+    clip: str = ""
+    bound: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,6 +70,8 @@ class KeptItems(Measurement[BoundT], Generic[BoundT]):
             work="draws C items",
             sends="items with counts",
             detail="Each user keeps at most C items, drawn at random. They are sent with their names.",
+            clip="random clip",
+            bound="Every user contributes at most C = {C} counts, drawn at random.",
         )
 
     @property

@@ -46,6 +46,8 @@ class KeptTable(KeptItems[SaltedBound]):
             sends="a table of fixed length",
             detail="Each user keeps at most C items, drawn at random. The participant puts their names and counts into "
             f"a table with room for at least {plan.table_capacity:,} items, whose length does not depend on them.",
+            clip="random clip",
+            bound="Every user contributes at most C = {C} counts, drawn at random.",
         )
 
     @property

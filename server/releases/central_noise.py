@@ -15,7 +15,7 @@ from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLo
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.releases.contract import Release, ReleaseRule
+from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -32,9 +32,9 @@ class CentralNoise(ReleaseRule):
         """Whole histograms of a closed domain, noised by the server."""
         return ClippedSum.fits(plan) and not plan.noise_by_devices
 
-    def words(self, plan: Plan) -> tuple[str, str]:
+    def words(self, plan: Plan) -> RuleWords:
         """Noise."""
-        return "adds noise", "Then discrete noise is added to every item."
+        return RuleWords("adds noise", "The server adds discrete noise to every item.", plan.mechanism)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""

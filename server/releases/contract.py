@@ -94,6 +94,21 @@ class Release:
         return html_table(title, shown, headings=("item", "value", ""))
 
 
+@dataclass(frozen=True)
+class RuleWords:
+    """A release rule in words, for reports, traces and summaries.
+
+    Args:
+        work: what the server does with the sum, in two or three words.
+        detail: the same as a sentence.
+        noise: the name of the noise.
+    """
+
+    work: str
+    detail: str
+    noise: str
+
+
 class ReleaseRule(ABC):
     """One way to make a release. One file here, one line in the registry, and the contract suite runs it."""
 
@@ -128,8 +143,8 @@ class ReleaseRule(ABC):
         """
 
     @abstractmethod
-    def words(self, plan: Plan) -> tuple[str, str]:
-        """What the server does with the sum: a few words, and a sentence."""
+    def words(self, plan: Plan) -> RuleWords:
+        """How a person is told what the server does with the sum."""
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""

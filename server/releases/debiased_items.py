@@ -17,7 +17,7 @@ from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.central_noise import noise_for, vector_charge
-from fedhist.server.releases.contract import ItemRelease, Release, ReleaseRule
+from fedhist.server.releases.contract import ItemRelease, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -31,12 +31,10 @@ class DebiasedItems(ReleaseRule):
         """Items clipped one by one."""
         return ClippedItems.fits(plan)
 
-    def words(self, plan: Plan) -> tuple[str, str]:
+    def words(self, plan: Plan) -> RuleWords:
         """Noise, then debiasing."""
-        return (
-            "adds noise, debiases",
-            "Then discrete noise is added to every item, and what clipping took from Poisson counts is put back.",
-        )
+        detail = "The server adds discrete noise to every item and puts back what clipping took from Poisson counts."
+        return RuleWords("adds noise, debiases", detail, plan.mechanism)
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> ItemBounds:
         """Each item's own threshold."""

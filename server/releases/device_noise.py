@@ -13,7 +13,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.releases.contract import Release, ReleaseRule
+from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
 
@@ -29,12 +29,10 @@ class DeviceNoise(ReleaseRule):
         """Whole histograms of a closed domain, noised by the devices."""
         return ClippedSum.fits(plan) and plan.noise_by_devices
 
-    def words(self, plan: Plan) -> tuple[str, str]:
+    def words(self, plan: Plan) -> RuleWords:
         """Shares."""
-        return (
-            "reads the noisy sum",
-            "The noise is in the sum already: every participant added a share before it masked.",
-        )
+        detail = "The noise is in the sum already: every participant added a share before it masked."
+        return RuleWords("reads the noisy sum", detail, plan.mechanism)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""

@@ -14,7 +14,7 @@ from fedhist.protocol.privacy.bars import OpenNoiseKind
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.sketch.buckets import item_bytes
-from fedhist.server.releases.contract import Release, ReleaseRule
+from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -37,12 +37,12 @@ class KeysAboveBar(ReleaseRule):
         """An open domain in the clear."""
         return KeptItems.fits(plan)
 
-    def words(self, plan: Plan) -> tuple[str, str]:
+    def words(self, plan: Plan) -> RuleWords:
         """Noise and a bar."""
-        return (
-            "adds noise, hides keys",
-            "Then discrete noise is added to every key, and keys below the bar are hidden.",
+        detail = (
+            "The server adds discrete noise to every key and withholds the keys that are not above the bar."
         )
+        return RuleWords("adds noise, a bar", detail, plan.open.release)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """The exact delta of the noise and the bar, at most the plan's.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.server.words import sender
 from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
@@ -185,7 +186,7 @@ def _curve(run: RunData) -> LineChart | None:
             Line("expected loss", "s0", xs, losses),
             Line("clipping alone", "s1", xs, curve["clipping"]),
             Line(
-                "noise alone" if not run.plan.is_open else "noise and withheld keys",
+                "noise and withheld keys" if run.plan.items is None else "noise alone",
                 "s2",
                 xs,
                 curve["noise"],
@@ -261,7 +262,7 @@ def _budget(run: RunData) -> StackChart | None:
 
 
 def _bytes(run: RunData) -> BarChart | None:
-    title = "Sent by a participant" if run.plan.is_masked else "Sent by one user's device"
+    title = f"Sent by {sender(run.plan)}"
     return (
         _totals("bytes", title, "round", "B", run.sizes, truth=run.sizes_tell)
         if any(run.sizes.values())

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.protocol.plan import Plan
+from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.measurements.contract import Words
+from fedhist.protocol.rounds import Round
+from fedhist.server.releases import rule_for
 from fedhist.server.withholding import length_tells
+from fedhist.server.words import charged_ahead, round_words
 from fedhist.simulations.report.charts import NOT_PRIVATE, number
 from fedhist.simulations.report.escaping import text
-from fedhist.simulations.report.narration import STAGES, request_words
+from fedhist.simulations.report.narration import STAGES
 from fedhist.simulations.report.run_data import RunData
 
 DEVICES, SERVER = "devices", "server"
@@ -76,26 +80,27 @@ def run_steps(run: RunData) -> Iterator[Step]:
         f"plan {document.get('plan_digest', '')[:8]}",
         "The plan is fixed and public: items, range of C, budgets, neighbours. Its hash is in every message.",
     )
-    if plan.selector != "fixed":
-        yield from _round_steps(run, "select", _select_answer(plan))
+    ahead, words = charged_ahead(plan), round_words(plan)
+    if Round.SELECT in words:
+        yield from _round_steps(run, Round.SELECT, words[Round.SELECT], ahead=Round.SELECT in ahead)
         yield Step(
             SERVER,
             SERVER,
             f"C = {number(run.threshold)}",
-            f"{_charge_words(document, 'select')} Then {plan.selector} chooses the threshold "
-            f"{number(run.threshold)} from {plan.min_threshold:g} to {plan.max_threshold:g}.",
-            "select",
+            f"{'' if Round.SELECT in ahead else _charge_words(document, Round.SELECT)}"
+            f"{plan.selector} chooses {'the largest threshold' if plan.thresholds > 1 else 'the threshold'}, "
+            f"{number(run.threshold)}. The range was {plan.min_threshold:g} to {plan.max_threshold:g}.",
+            Round.SELECT,
         )
-    yield from _round_steps(run, "release", _release_answer(plan))
-    noise = f"discrete noise of standard error {number(document['standard_error'])} counts"
-    by_devices = "is in the sum already: every participant added a share before it masked."
+    yield from _round_steps(run, Round.RELEASE, words[Round.RELEASE], ahead=Round.RELEASE in ahead)
+    rule = rule_for(plan).words(plan)
     yield Step(
         SERVER,
         SERVER,
-        "reads the noisy sum" if plan.noise_by_devices else "adds noise",
-        f"{_charge_words(document, 'release')} "
-        + (f"Then {noise} is added." if not plan.noise_by_devices else f"{noise.capitalize()} {by_devices}"),
-        "release",
+        rule.work,
+        f"{'' if Round.RELEASE in ahead else _charge_words(document, Round.RELEASE)}{rule.detail} "
+        f"Its standard error is {number(document['standard_error'])} counts.",
+        Round.RELEASE,
     )
     yield Step(
         SERVER,
@@ -106,29 +111,30 @@ def run_steps(run: RunData) -> Iterator[Step]:
     )
 
 
-def _round_steps(run: RunData, round_: str, answer: tuple[str, str, str]) -> Iterator[Step]:
-    """Ask, work on the devices, answer; a masked round goes on by stages."""
+def _round_steps(run: RunData, round_: Round, words: Words, *, ahead: bool) -> Iterator[Step]:
+    """Ask, work on the devices, answer; a masked round goes on by stages. Answers with noise are charged first."""
     report = run.document.get("rounds", {}).get(round_, {})
     asked = report.get("nodes")
     whom = "every participant" if asked is None else f"{asked:,} participants"
-    work, title, detail = answer
-    question = "asks for statistics" if round_ == "select" else "sends the threshold"
-    yield Step(SERVER, DEVICES, question, f"To {whom}: {request_words(round_, run.plan)}", round_)
-    yield Step(DEVICES, DEVICES, work, detail, round_)
+    if ahead:
+        yield Step(SERVER, SERVER, "charges the ledger", _charge_words(run.document, round_).strip(), round_)
+    question = "asks for statistics" if round_ is Round.SELECT else "sends the threshold"
+    yield Step(SERVER, DEVICES, question, f"The server asks {whom} for {words.asks}.", round_)
+    yield Step(DEVICES, DEVICES, words.work, words.detail, round_)
     if run.plan.is_masked:
-        yield from _masked_steps(report, round_, title)
+        yield from _masked_steps(report, round_, words.sends)
         return
     size = run.sizes.get(round_)
     mark = f" ({NOT_PRIVATE})" if length_tells(run.plan, round_) else ""
     sizes = "" if not size else f" {size:,} bytes from a device with one user{mark}."
-    words = f"Each participant sends one sum over its users.{sizes}{_cohort_words(run, report)}"
-    yield Step(DEVICES, SERVER, title, words, round_, _dropped_words(report))
+    detail = f"Each participant sends one sum over its users.{sizes}{_cohort_words(run, report)}"
+    yield Step(DEVICES, SERVER, words.sends, detail, round_, _dropped_words(report))
 
 
 def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[Step]:
     """The stages of a masked round, each with its drop-outs."""
     stages: dict[str, Any] = report.get("stages") or {
-        name: {} for name in ("advertising", "sharing", "checking", "masking", "unmasking")
+        name: {} for name in MaskingStage if name is not MaskingStage.CONFIRMING
     }
     for name, stage in stages.items():
         words = f"{STAGES.get(name, name)[:1].upper()}{STAGES.get(name, name)[1:]}."
@@ -137,7 +143,7 @@ def _masked_steps(report: dict[str, Any], round_: str, title: str) -> Iterator[S
             words += (
                 f" {stage['answered']:,} of {stage['asked']:,} answer, with {stage['bytes']:,} bytes{took}."
             )
-        shown = f"{name}: {title}" if name == "masking" else name
+        shown = f"masked: {title}" if name == MaskingStage.MASKING else name
         silent = stage["asked"] - stage["answered"] if stage else 0
         yield Step(DEVICES, SERVER, shown, words, round_, f"{silent:,} fell silent" if silent else "")
     included = "" if "answered" not in report else f" {report['answered']:,} participants are in it."
@@ -160,41 +166,14 @@ def _cohort_words(run: RunData, report: dict[str, Any]) -> str:
     return f" {report.get('answered', asked):,} of {asked:,} participants answer for {users:,} users.{took}"
 
 
-def _select_answer(plan: Plan) -> tuple[str, str, str]:
-    if plan.is_open:
-        what = "by bucket" if plan.statistic == "bucketed" else "by item"
-        return (
-            "counts by bin",
-            f"sums {what}",
-            f"Each user's total falls into a bin between candidates; sums {what}.",
-        )
-    length = len(plan.candidate_steps) + 1
-    return (
-        "norms into bins",
-        f"{2 * length:,} whole numbers",
-        f"Each user's {plan.norm.value} norm falls into one of {length} bins, with a weight for what clipping costs.",
-    )
-
-
-def _release_answer(plan: Plan) -> tuple[str, str, str]:
-    if plan.is_open:
-        return "draws C items", "items with counts", "Each user keeps at most C items, drawn at random."
-    how = "each item by itself" if plan.per_item else f"in {plan.norm.value} norm"
-    return (
-        "clips to C",
-        f"{plan.closed.items:,} whole numbers",
-        f"Each user is clipped {how} on a grid of whole numbers; users below C are exact.",
-    )
-
-
 def _charge_words(document: dict[str, Any], round_: str) -> str:
     entries = [entry for entry in document["ledger"] if entry["round"] == round_]
     if not entries:
-        return "Nothing is charged."
+        return "Nothing is charged. "
     if any(entry["epsilon"] is None for entry in entries):
-        return "The ledger notes that this step is not private."
+        return "The ledger notes that this step is not private. "
     epsilon = sum(entry["epsilon"] for entry in entries)
-    return f"The ledger is charged epsilon {number(epsilon)} first."
+    return f"The ledger is charged epsilon {number(epsilon)} first. "
 
 
 def _dropped_words(report: dict[str, Any]) -> str:

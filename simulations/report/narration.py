@@ -21,7 +21,10 @@ from fedhist.protocol.events import (
     Viewed,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Round
+from fedhist.server.releases import rule_for
 from fedhist.server.withholding import without_data
+from fedhist.server.words import method, round_words
 
 STAGES = {
     "advertising": "devices advertise fresh public keys",
@@ -32,6 +35,13 @@ STAGES = {
     "unmasking": "the devices that are left hand over what removes the masks from the sum, and from nothing else",
 }
 """What each stage of a masked round does."""
+
+
+VIEW_WORDS = {
+    False: ("Not masked: both sides see the same.", "the device sends", "the server sees"),
+    True: ("Masked: the server sees numbers that tell nothing.", "before noise and masks", "sent and seen"),
+}
+"""How one device's message is shown, masked or not: a sentence, and the heads of both columns."""
 
 
 def narrate(plan: Plan, say: Callable[[str], None], *, simulated: bool) -> Observer:
@@ -65,8 +75,8 @@ def in_words(event: Event, plan: Plan) -> str:
         case Scored(candidates=candidates, chosen=chosen):
             words = f"The selector saw {len(candidates)} candidates and drew {chosen:,.4g}. (not private)"
         case Viewed(participant=who, places=places, masked=masked):
-            same = "the server saw noise" if masked else "the server saw the same"
-            words = f"One message, from the device of {who}, with {len(places)} values shown; {same}. (not private)"
+            same = "the server saw them masked" if masked else "the server saw the same"
+            words = f"Of {who}, {len(places)} values of one message; {same}. (not private)"
         case PhaseEnded(phase=phase, seconds=seconds):
             words = f"Phase {phase} is over." if seconds is None else f"Phase {phase} took {seconds:.3f} s."
         case RunEnded(outcome="released"):
@@ -78,35 +88,24 @@ def in_words(event: Event, plan: Plan) -> str:
     return words
 
 
-def request_words(round_: str, plan: Plan) -> str:
-    """What the server asks for in a round."""
-    if round_ == "select":
-        return (
-            f"For each user: between which of {len(plan.candidate_steps)} candidate bounds from "
-            f"{plan.min_threshold:g} to {plan.max_threshold:g} does the {plan.norm.value} norm lie?"
-        )
-    kept = "keep at most C items of each user, drawn at random" if plan.is_open else "clip each user to C"
-    return f"The threshold C: {kept}, and send the sum."
-
-
 def _state(event: StateEntered, plan: Plan) -> str:
     where = "an open domain" if plan.items is None else f"{plan.items:,} items"
     match event.state:
         case "planned":
             return (
-                f"The plan is fixed: {plan.users:,} users over {where}, {plan.mechanism} noise, epsilon "
+                f"The plan is fixed: {plan.users:,} users over {where}, {method(plan)}, epsilon "
                 f"{plan.epsilon_select:g} for the threshold and {plan.epsilon:g} for the histogram."
             )
-        case "selecting":
-            return "Round 1 begins: every device sends one vector of statistics, and only their sum is used."
-        case "releasing":
+        case Round.SELECT.under_way:
+            asks = round_words(plan)[Round.SELECT].asks
+            return f"The first round begins: the server asks for {asks}, and uses only the sum."
+        case Round.RELEASE.under_way:
             how = "fixed by the plan" if plan.selector == "fixed" else f"chosen by {plan.selector}"
-            return (
-                f"The threshold is {event.threshold:,.4g}, {how}. Round 2 begins: devices clip every user to it "
-                "and send the sum."
-            )
+            largest = "The largest threshold" if plan.thresholds > 1 else "The threshold"
+            asks = round_words(plan)[Round.RELEASE].asks
+            return f"{largest} is {event.threshold:,.4g}, {how}. The server asks for {asks}."
         case _:
-            return "The sum got its noise and is released, once. Nothing else leaves the server."
+            return f"{rule_for(plan).words(plan).detail} The result is released, once; nothing else leaves the server."
 
 
 def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:

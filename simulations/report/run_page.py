@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import names_by_reason
+from fedhist.protocol.histograms import Floats
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
+from fedhist.server.words import method, round_words, sender
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
 from fedhist.simulations.report.run_data import RunData
 
 _ROWS_SHOWN = 100
 _CURVE_NOTE = (
-    "Low thresholds cut heavy users' counts, high ones need more noise on every item. The best is where the two meet; "
-    "the private choice lands near it."
+    "Low thresholds cut heavy users' counts, high ones need more noise. The best is where the two meet."
 )
 
 
@@ -59,7 +61,7 @@ def _head(run: RunData) -> str:
         kinds.append(f'<span class="hint">what is marked {BADGE} was computed from the exact data</span>')
     return (
         f'<header><p class="kicker">fedhist run</p><h1><bdi>{text(run.name)}</bdi></h1>'
-        f"<p>{_users(run)} users over {text(domain)}, {text(_mechanism(run))}, neighbours "
+        f"<p>{_users(run)} users over {text(domain)}, {text(method(plan))}, neighbours "
         f"{text(plan.neighbours.value)}.</p><p class=kinds>{' '.join(kinds)}</p></header>"
     )
 
@@ -68,12 +70,6 @@ def _users(run: RunData) -> str:
     """The number of users in the histogram, and of all users if some did not answer."""
     answered = run.document.get("users_answered", {}).get(Round.RELEASE.value, run.plan.users)
     return f"{answered:,}" if answered == run.plan.users else f"{answered:,} of {run.plan.users:,}"
-
-
-def _mechanism(run: RunData) -> str:
-    plan = run.plan
-    clip, noise = ("random", plan.release) if plan.is_open else (plan.norm.value, plan.mechanism)
-    return f"{clip} clip and {noise} noise"
 
 
 def _tiles(run: RunData) -> list[Tile]:
@@ -92,8 +88,7 @@ def _tiles(run: RunData) -> list[Tile]:
         shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
     sent = sum(run.sizes.values())
     if sent and not run.withheld:
-        who = "a participant" if run.plan.is_masked else "one user's device"
-        shown.append(Tile("sent", f"{sent:,} B", f"by {who}, both rounds", truth=run.sizes_tell))
+        shown.append(Tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, both rounds", truth=run.sizes_tell))
     if run.seconds:
         shown.append(Tile("time", f"{sum(run.seconds.values()):.2f} s", "all phases", truth=True))
     return shown
@@ -147,7 +142,7 @@ def _threshold(run: RunData, charts: dict[str, AnyChart]) -> str:
         content = [
             f"<p>{how} Only a simulation with the truth knows what another threshold would have cost.</p>"
         ]
-    lead = f"Every user contributes at most C = {number(run.threshold)}."
+    lead = round_words(run.plan)[Round.RELEASE].bound.format(C=number(run.threshold))
     return section("threshold", "How the threshold was chosen", *content, lead=lead)
 
 
@@ -176,7 +171,16 @@ def _others(run: RunData) -> str:
     heads = ["threshold", "C", "expected loss", "clipping alone", "noise alone", "over the best"]
     return (
         f'<div class="panel"><h3>What another threshold would have cost {BADGE}</h3>'
-        f"<p>{_CURVE_NOTE}</p>{table(heads, rows)}</div>"
+        f"<p>{_CURVE_NOTE} {_beside_the_best(run.threshold, xs, losses)}</p>{table(heads, rows)}</div>"
+    )
+
+
+def _beside_the_best(threshold: float, xs: Floats, losses: Floats) -> str:
+    """How much worse than the best threshold the one of the run is expected to be."""
+    place = int(np.abs(np.log(xs) - np.log(threshold)).argmin())
+    more = losses[place] / losses.min() - 1
+    return (
+        "The one of this run is the best." if more < 0.005 else f"The one of this run loses {more:.0%} more."
     )
 
 
@@ -232,12 +236,12 @@ def _view(view: dict[str, Any]) -> str:
             f"{_cell(view['seen'][place], most_seen, 'masked' if view['masked'] else 'seen')}</tr>"
         )
     own = "" if view["data"] is None else "<th>the user has</th>"
-    said = "Masked: noise to the server." if view["masked"] else "Not masked: both sides see the same."
+    said, before, after = VIEW_WORDS[view["masked"]]
     return (
-        f'<div class="panel view"><h3>Round {text(view["round"])}, the device of {text(view["participant"])} '
+        f'<div class="panel view"><h3>Round {text(view["round"])}, {text(view["participant"])} '
         f"{BADGE}</h3>"
-        f"<p>{said}</p><div class=scroll tabindex=0><table><thead><tr><th></th>{own}<th>the device sends</th>"
-        f"<th>the server sees</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
+        f"<p>{said}</p><div class=scroll tabindex=0><table><thead><tr><th></th>{own}<th>{before}</th>"
+        f"<th>{after}</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
 
 

@@ -1,0 +1,29 @@
+"""A plan in words: who sends, what each round asks, how users are clipped and sums noised. For reports."""
+
+from __future__ import annotations
+
+from fedhist.protocol.measurements.contract import Round, Words
+from fedhist.protocol.plan import Plan
+from fedhist.server.releases import rule_for
+from fedhist.server.steps import measurements_of, steps_of
+
+
+def round_words(plan: Plan) -> dict[Round, Words]:
+    """What each round of the plan asks for."""
+    return {round_: kind.words(plan) for round_, kind in measurements_of(plan).items()}
+
+
+def sender(plan: Plan) -> str:
+    """Whose message the server sees: a user's device, or under masks a participant with any number of users."""
+    return "a participant" if plan.is_masked else "one user's device"
+
+
+def method(plan: Plan) -> str:
+    """How users are clipped, and how the sum is noised."""
+    return f"{round_words(plan)[Round.RELEASE].clip}, {rule_for(plan).words(plan).noise} noise"
+
+
+def charged_ahead(plan: Plan) -> set[Round]:
+    """The rounds that are charged before devices are asked, because their answers are results already."""
+    steps = zip(Round, steps_of(plan), strict=True)
+    return {round_ for round_, step in steps if step.charged_ahead(plan)}
