@@ -13,7 +13,7 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.testing.cases import WatchedSource
 from fedhist.testing.contract import Contract, require
 
-DRAWS = 20_000
+DRAWS = 40_000
 CHANCE = 1e-6
 """Draws from the stated distribution are refused with this probability, once for each seed and mechanism."""
 

@@ -126,11 +126,7 @@ class KeyWithoutTheNorm(ClippedSum):
 )
 def test_a_wrong_one_is_caught(caught_by, kind, name):
     kind.name = "toy"
-    bounds = usual_givens(ClippedSum)
-    caught_by(
-        name,
-        check_measurement,
-        kind,
-        givens=lambda plan: [kind.takes(bound.threshold) for bound in bounds(plan)],
-    )
+    plans = [PLANS[each] for each in ("gaussian", "laplace", "masked", "device noise, weights")]
+    givens = {plan: [kind.takes(one.threshold) for one in usual_givens(ClippedSum)(plan)] for plan in plans}
+    caught_by(name, check_measurement, kind, plans=plans, givens=lambda plan: givens.get(plan) or [])
     assert "toy" not in MEASUREMENTS

@@ -71,8 +71,7 @@ class Toy(WeightedQuantile):
 
 class LeavesTheRange(Toy):
     def select(self, plan, statistic, *, source):
-        chosen = super().select(plan, statistic, source=source).threshold
-        return Selection(replace(chosen, steps=chosen.steps + 1))
+        return Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))
 
 
 class WantsTwoCandidates(Toy):
