@@ -21,7 +21,12 @@ from fedhist.testing.cases import PLANS, by_label, variant
 from fedhist.testing.contract import Contract, require
 
 SEED = 8
+PARTICIPANTS = 10
+"""Of masked plans: enough of them for some to drop out."""
 USERS = HeavyTailedPopulation(users=300, items=12, seed=2)
+
+ENGINE_PLANS = PLANS | {"signed": Plan.from_json(PLANS["masked"].to_json() | {"masking": "secagg-signed"})}
+"""One small plan of each kind, and of each kind of masks."""
 
 ENGINE: Contract[EngineRuns] = Contract("engine")
 
@@ -44,7 +49,7 @@ class EngineRuns:
     there: Mapping[str, EngineRun]
 
 
-def plans_for(population: Population, plans: Mapping[str, Plan] = PLANS) -> dict[str, Plan]:
+def plans_for(population: Population, plans: Mapping[str, Plan] = ENGINE_PLANS) -> dict[str, Plan]:
     """The plans for the users and items of a population."""
     items = population.domain_size
     changed = {
@@ -52,6 +57,7 @@ def plans_for(population: Population, plans: Mapping[str, Plan] = PLANS) -> dict
             plan,
             users=population.users,
             **({} if plan.is_open else {"items": items, "sparsity": items}),
+            **({"participants": PARTICIPANTS} if plan.is_masked else {}),
             **({"table_capacity": 2 * items} if plan.has_table else {}),
         )
         for name, plan in plans.items()
@@ -76,7 +82,7 @@ def compared(
     engine: Engine,
     *,
     population: Population = USERS,
-    plans: Mapping[str, Plan] = PLANS,
+    plans: Mapping[str, Plan] = ENGINE_PLANS,
     reference: Engine | None = None,
 ) -> EngineRuns:
     """What an engine and the reference make of the plans, over a population."""
@@ -89,7 +95,7 @@ def check_engine(
     engine: Engine,
     *,
     population: Population = USERS,
-    plans: Mapping[str, Plan] = PLANS,
+    plans: Mapping[str, Plan] = ENGINE_PLANS,
     reference: Engine | None = None,
     skip: Collection[str] = (),
 ) -> None:
