@@ -84,8 +84,9 @@ class Publish:
         return self.rule.charges(plan, _selection(handed).threshold)
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request:
-        """The measurement that the rule releases."""
-        return release_request(plan, _selection(handed), source=source)
+        """The measurement that the rule releases, at the threshold that was chosen."""
+        given = self.rule.given(plan, _selection(handed), source=source)
+        return Request(plan=plan, asks=self.rule.measures, given=given)
 
     def conclude(
         self, plan: Plan, reading: Any, handed: Handed, *, ledger: Ledger, source: Source
@@ -123,8 +124,7 @@ def select_request(plan: Plan) -> Request:
 
 def release_request(plan: Plan, selection: Selection, *, source: Source) -> Request:
     """What is released, at the threshold that was chosen."""
-    rule = rule_for(plan)
-    return Request(plan=plan, asks=rule.measures, given=rule.given(plan, selection, source=source))
+    return Publish(rule_for(plan)).request(plan, selection, source=source)
 
 
 def read_statistic(plan: Plan, total: Total) -> Any:

@@ -105,7 +105,12 @@ class TestMaskedRuns:
 
     def test_the_report_steps_through_them(self, masked: Path) -> None:
         page = (masked / "report.html").read_text()
-        for words in ("Devices advertise fresh", "1 fell silent", "unmasks the sum", "numbers that tell nothing"):
+        for words in (
+            "Devices advertise fresh",
+            "1 fell silent",
+            "unmasks the sum",
+            "numbers that tell nothing",
+        ):
             assert words in page
 
     def test_too_many_drop_outs_leave_a_trace_that_says_so(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -126,7 +131,9 @@ class TestShow:
         assert "\x1b" not in outcome.out
         assert "300 users, engine in-process, simulation" in outcome.out
         assert "server → process 1" in outcome.out
-        assert ["the user has", "the device sends", "the server sees"] in [re.split(r"\s{2,}", line.strip()) for line in outcome.out.splitlines()]
+        assert ["the user has", "the device sends", "the server sees"] in [
+            re.split(r"\s{2,}", line.strip()) for line in outcome.out.splitlines()
+        ]
         lines = outcome.out.splitlines()
         assert lines[-1] == f"{len(read_trace(traced / TRACE_FILE).lines)} of {lines[-1].split()[2]} events"
         times = [float(line.split()[0]) for line in lines if re.match(r" *\d+\.\d{4} s  ", line)]

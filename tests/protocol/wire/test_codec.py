@@ -10,23 +10,21 @@ from hypothesis import strategies as st
 
 from fedhist.protocol.errors import DecodeError, UnexpectedMessage
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.rounds import Contribution, Round
+from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.protocol.wire.codec import decode, encode
-from tests.asking import release_at, select_request
+from tests.asking import release_at
 
 PLAN = Plan(users=1000, items=5, selector="fixed", threshold=40.0)
 REQUEST = release_at(plan=PLAN, threshold=PLAN.at_steps(40 * 1024))
 HEADER_BYTES = 45
 
 
-def contribution(values, users=1, round_=Round.RELEASE, plan=PLAN):
-    return Contribution(
-        round=round_, plan_digest=plan.digest, users=users, values=np.array(values, dtype=np.int64)
-    )
+def contribution(values, users=1):
+    return Contribution(Round.RELEASE, PLAN.digest, users, np.array(values, dtype=np.int64))
 
 
 @given(values=st.lists(st.integers(0, 40 * 1024), min_size=5, max_size=5), users=st.sampled_from([1, 10**6]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_round_trip(values, users):
     sent = contribution(values, users)
     got, labels = decode(encode(sent, REQUEST), REQUEST)
@@ -85,16 +83,9 @@ def test_bad_bytes_are_refused(data):
         decode(data, REQUEST)
 
 
-@given(data=st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
-def test_random_bytes_raise_nothing_but_a_decode_error(data):
-    with pytest.raises(DecodeError):
-        decode(data, REQUEST)
-
-
 def test_an_answer_to_another_request_is_not_encoded():
     with pytest.raises(UnexpectedMessage):
-        encode(contribution([1] * 5), select_request(plan=PLAN))
+        encode(contribution([1] * 5), Request(PLAN, "tail"))
     with pytest.raises(UnexpectedMessage):
         encode(contribution([1] * 4), REQUEST)
 

@@ -1,0 +1,41 @@
+"""Contracts: checks that every measurement, release rule, selector, engine, mechanism and population must pass.
+
+For whoever writes one, in this project or outside of it. They need neither pytest nor a registry:
+
+    >>> from fedhist.testing import check_selector
+    >>> from fedhist.server.selection.quantile import Quantile
+    >>> check_selector(Quantile())  # doctest: +SKIP
+
+The first check that fails raises an AssertionError with its name and a sentence. A contract's table (`SELECTOR.checks`)
+has them by name, to run each as a test of its own.
+"""
+
+from __future__ import annotations
+
+from fedhist.testing.cases import PLANS
+from fedhist.testing.contract import Contract
+from fedhist.testing.engines import ENGINE, check_engine
+from fedhist.testing.measurements import MEASUREMENT, check_measurement
+from fedhist.testing.mechanisms import MECHANISM, Mechanism, additive, check_mechanism
+from fedhist.testing.populations import POPULATION, check_population
+from fedhist.testing.releases import RELEASE_RULE, check_release_rule
+from fedhist.testing.selectors import SELECTOR, check_selector
+
+__all__ = [
+    "ENGINE",
+    "MEASUREMENT",
+    "MECHANISM",
+    "PLANS",
+    "POPULATION",
+    "RELEASE_RULE",
+    "SELECTOR",
+    "Contract",
+    "Mechanism",
+    "additive",
+    "check_engine",
+    "check_measurement",
+    "check_mechanism",
+    "check_population",
+    "check_release_rule",
+    "check_selector",
+]

@@ -1,0 +1,226 @@
+"""What every release rule must do: charge before it draws, draw from its source alone, and state its error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.errors import BudgetExceeded
+from fedhist.protocol.histograms import Integers
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.composition import basic_total
+from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.randomness import SeededSource, Source
+from fedhist.protocol.rounds import Request
+from fedhist.server.coordinator import Asking, Released, State, advance
+from fedhist.server.releases import Release, ReleaseRule
+from fedhist.server.selection.contract import Selection
+from fedhist.server.steps import Handed, Publish
+from fedhist.testing.cases import PLANS, WatchedSource, labels_for, total_of
+from fedhist.testing.contract import Contract, require
+
+REPEATS = 60
+WITHIN = 0.25
+"""The noise of REPEATS releases has the stated standard error up to this, relatively."""
+
+RELEASE_RULE: Contract[Ruled] = Contract("release rule")
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A release rule with the plans that it is checked under."""
+
+    rule: ReleaseRule
+    plans: Collection[Plan]
+
+    def __iter__(self) -> Iterator[Plan]:
+        fitting = [plan for plan in self.plans if self.rule.fits(plan)]
+        require(
+            fitting, f"none of {len(self.plans)} plans fits {self.rule.name}; pass some that do as plans="
+        )
+        return iter(fitting)
+
+
+def check_release_rule(
+    rule: ReleaseRule, *, plans: Collection[Plan] = tuple(PLANS.values()), skip: Collection[str] = ()
+) -> None:
+    """Run all checks on a release rule, in the registry or not. What it measures must be in MEASUREMENTS.
+
+    Args:
+        rule: the rule.
+        plans: small plans, some of which it fits.
+        skip: names of checks that it can't pass.
+    """
+    RELEASE_RULE.run_all(Ruled(rule, plans), skip)
+
+
+@RELEASE_RULE.check
+def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
+    """At every threshold that may be chosen, and they are charges of this round and for the plan's neighbours."""
+    for plan in ruled:
+        planned = basic_total(ruled.rule.charges(plan, None))
+        for steps in plan.candidate_steps.tolist():
+            charges = ruled.rule.charges(plan, plan.at_steps(steps))
+            real = basic_total(charges)
+            require(charges and real.epsilon > 0, "a release of users' data costs nothing")
+            for charge in charges:
+                require(charge.round == "release", f"a charge of round {charge.round}")
+                require(
+                    charge.neighbours == plan.neighbours.value, f"a charge for {charge.neighbours} neighbours"
+                )
+            within = real.epsilon <= planned.epsilon * (1 + 1e-12) and real.delta <= planned.delta * (
+                1 + 1e-12
+            )
+            require(within, f"{real} is charged at {steps} steps, and {planned} was planned")
+
+
+@RELEASE_RULE.check
+def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
+    """Nor, where answers are results already, asked. A ledger may refuse any of the charges."""
+    for plan in ruled:
+        for place in range(len(ruled.rule.charges(plan, _chosen(plan).threshold))):
+            run = _Run(ruled.rule, plan, ledger=Ledger(_Refusal(place)))
+            try:
+                run.release()
+            except BudgetExceeded:
+                require(not (run.asked and ruled.rule.charged_ahead), "devices were asked before a charge")
+                drawn = [purpose for purpose in run.source.drawn if purpose[:2] == ("server", "release")]
+                require(not drawn, "noise was drawn before a charge")
+            else:
+                raise AssertionError(f"charge {place + 1} of the rule is never made")
+
+
+@RELEASE_RULE.check
+def the_release_tells_its_own_story(ruled: Ruled) -> None:
+    """The plan, the threshold, the charges, and whether it is private and seeded."""
+    for plan in ruled:
+        run = _Run(ruled.rule, plan)
+        release, threshold = run.release(), _chosen(plan).threshold
+        require(release.plan == plan, "the release is of another plan")
+        require(release.threshold == threshold.value, "the release names another threshold")
+        charged = run.ledger.entries == ruled.rule.charges(plan, threshold)
+        require(charged, "the ledger holds other charges than the rule's")
+        require(release.charges == run.ledger.entries, "the release holds other charges than the ledger")
+        require(release.private == run.ledger.private, "the release and the ledger differ on what is private")
+        require(release.seeded, "the release does not say that its noise has a seed")
+
+
+@RELEASE_RULE.check
+def the_source_alone_decides_the_noise(ruled: Ruled) -> None:
+    """The same seed gives the same release, and another one another."""
+    for plan in ruled:
+        one, again, other = (_Run(ruled.rule, plan, seed=seed).release().histogram for seed in (3, 3, 4))
+        require(np.array_equal(one, again), "the same seed gives another release")
+        require(not np.array_equal(one, other), "another seed gives the same release")
+
+
+@RELEASE_RULE.check
+def keys_and_labels_name_the_values(ruled: Ruled) -> None:
+    """One of each for each value over an open domain, none over a closed one; what somebody holds and nobody else."""
+    for plan in ruled:
+        release = _Run(ruled.rule, plan).release()
+        if not plan.is_open:
+            require(len(release.histogram) == plan.closed.items, "a closed domain's release has other items")
+            require(release.labels is None and release.keys is None, "a closed domain's release names keys")
+            continue
+        labels, keys = release.labels, release.keys
+        require(labels is not None and keys is not None, "an open domain's release has no labels or no keys")
+        require(len(labels or ()) == len(release.histogram), "there is not one label for each value")
+        require(
+            len(() if keys is None else keys) == len(release.histogram), "there is not one key for each value"
+        )
+        held = [label for label, some in zip(labels_for(plan), _rows(plan).any(axis=0), strict=True) if some]
+        require(set(labels or ()) <= set(held), "the release names items that nobody holds")
+        require(
+            release.bar is not None and (release.histogram > release.bar).all(), "a value is below the bar"
+        )
+
+
+@RELEASE_RULE.check
+def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
+    """Over REPEATS releases of the same sum, for all values together."""
+    for plan in ruled:
+        releases = [_Run(ruled.rule, plan, seed=seed).release() for seed in range(REPEATS)]
+        lengths = {len(release.histogram) for release in releases}
+        require(len(lengths) == 1, "items far above the bar are missing from some releases")
+        items = [release.item_release for release in releases]
+        values = np.array(
+            [one.histogram if own is None else own.clipped for one, own in zip(releases, items, strict=True)]
+        )
+        errors = releases[0].standard_error if items[0] is None else items[0].clipped_errors
+        spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / errors) ** 2)))
+        require(abs(spread - 1) < WITHIN, f"the noise is {spread:.3f} times as wide as the release says")
+
+
+class _Chosen:
+    """A step before the release that hands on its threshold."""
+
+    def charged_ahead(self, plan: Plan) -> bool:
+        return False
+
+    def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
+        return ()
+
+    def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request | None:
+        return None
+
+    def conclude(self, plan: Plan, reading: Any, handed: Handed, *, ledger: Ledger, source: Source) -> Handed:
+        return _chosen(plan)
+
+
+@dataclass
+class _Run:
+    """The last steps of a run: the coordinator is handed a threshold, asks for the sum and releases it."""
+
+    rule: ReleaseRule
+    plan: Plan
+    seed: int = 2
+    ledger: Ledger = field(default_factory=Ledger)
+    asked: bool = False
+
+    def __post_init__(self) -> None:
+        self.source = WatchedSource(self.seed)
+
+    def release(self) -> Release:
+        """What comes out. Only the noise depends on the seed."""
+        given = self.rule.given(self.plan, _chosen(self.plan), source=SeededSource(1))
+        before = Request(self.plan, self.rule.measures, given)
+        state: State = Asking(before, _Chosen(), (Publish(self.rule),), None)
+        total = total_of(before.measurement, _rows(self.plan), noise_seed=None)
+        state = advance(state, total, ledger=self.ledger, source=self.source)
+        require(isinstance(state, Asking), f"the coordinator is {state} where it should ask for the sum")
+        if isinstance(state, Asking):
+            self.asked = True
+            total = total_of(state.request.measurement, _rows(self.plan), noise_seed=self.seed)
+            state = advance(state, total, ledger=self.ledger, source=self.source)
+        if isinstance(state, Released):
+            return state.release
+        raise AssertionError(f"the coordinator is {state} where it should have released")
+
+
+@dataclass
+class _Refusal:
+    """A ledger's journal that takes this many charges and refuses the next."""
+
+    left: int
+
+    def __call__(self, charge: Charge) -> None:
+        if self.left == 0:
+            raise BudgetExceeded
+        self.left -= 1
+
+
+def _chosen(plan: Plan) -> Selection:
+    """A threshold in the middle of the plan's range."""
+    return Selection(plan.at_steps(sum(plan.step_range) / 2))
+
+
+def _rows(plan: Plan) -> Integers:
+    """Users of a few items, of whom nobody has the last: over an open domain the others are far above the bar."""
+    generator = np.random.Generator(np.random.Philox(7))
+    rows = generator.poisson(4.0, size=(plan.users, len(labels_for(plan))))
+    rows[:, -1] = 0
+    return rows

@@ -1,0 +1,109 @@
+"""Every engine releases the same, whatever is measured, and what the contract makes of wrong ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.simulations.engines.contract import ENGINES, engine_named
+from fedhist.simulations.engines.in_process import InProcess
+from fedhist.testing import ENGINE, check_engine
+from fedhist.testing.engines import ENGINE_PLANS, compared
+
+# Flower reads its environment once, so its engine starts in a process of its own, and once for all checks.
+SCRIPT = """
+import json
+from fedhist.simulations.engines.contract import engine_named
+from fedhist.testing import ENGINE
+from fedhist.testing.engines import compared
+
+here, there = engine_named("flower-simulation", nodes=10, dropout=0.1), engine_named("in-process", dropout=0.1)
+runs, problems = compared(here, reference=there), {}
+for check in ENGINE.checks:
+    try:
+        ENGINE.run(check, runs)
+    except AssertionError as problem:
+        problems[check] = str(problem)
+print(json.dumps([problems, list(runs.here)]))
+"""
+FEW = {name: ENGINE_PLANS[name] for name in ("gaussian", "open", "masked")}
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory):
+    """What Flower's engine fails at, by check."""
+    folder = tmp_path_factory.mktemp("flower")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=280, check=False,
+        cwd=folder, env=environment | {"FLWR_HOME": str(folder)},
+    )  # fmt: skip
+    assert done.stderr == ""
+    problems, plans = json.loads(done.stdout)
+    assert plans == list(ENGINE_PLANS)
+    return problems
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("check", ENGINE.checks)
+def test_flowers_simulation_keeps_the_contract(flower, check):
+    assert flower.get(check, "") == ""
+
+
+@pytest.fixture(scope="module")
+def in_process():
+    return compared(engine_named("in-process"))
+
+
+@pytest.mark.parametrize("check", ENGINE.checks)
+def test_the_engine_in_this_process_keeps_the_contract(in_process, check):
+    assert list(in_process.here) == list(ENGINE_PLANS)
+    ENGINE.run(check, in_process)
+
+
+def test_these_are_all_engines():
+    assert set(ENGINES) == {"in-process", "flower-simulation"}
+
+
+class LosesACount(InProcess):
+    def total(self, request):
+        total = super().total(request)
+        return replace(total, values=total.values - 1)
+
+
+class RemembersAnotherTotal(InProcess):
+    def total(self, request):
+        total = super().total(request)
+        self.totals[request.round] = replace(total, users=total.users - 1)
+        return total
+
+
+class ReportsOtherUsers(InProcess):
+    def total(self, request):
+        total = super().total(request)
+        self.reports[request.round] = replace(self.reports[request.round], users=1)
+        return total
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (LosesACount, "the_same_plan_and_seed_give_the_same_release"),
+        (RemembersAnotherTotal, "the_exact_totals_are_those_of_all_users"),
+        (ReportsOtherUsers, "every_round_is_reported"),
+    ],
+)
+def test_a_wrong_one_is_caught(caught_by, kind, name):
+    @contextmanager
+    def engine(population, *, seed):
+        yield kind(population, SeededSource(seed))
+
+    caught_by(name, check_engine, engine, plans=FEW)

@@ -1,0 +1,132 @@
+"""Every measurement in the registry, and what the contract makes of wrong ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import pytest
+
+from fedhist.protocol.measurements import MEASUREMENTS
+from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.contract import Summed
+from fedhist.protocol.measurements.given import Bound
+from fedhist.server.steps import measurements_of
+from fedhist.testing import MEASUREMENT, PLANS, check_measurement
+from fedhist.testing.measurements import Asked, usual_givens
+
+
+@pytest.mark.parametrize("check", MEASUREMENT.checks)
+@pytest.mark.parametrize("kind", MEASUREMENTS.values(), ids=MEASUREMENTS)
+def test_each_keeps_the_contract(kind, check):
+    MEASUREMENT.run(check, Asked(kind, tuple(PLANS.values()), usual_givens(kind)))
+
+
+def test_the_plans_ask_for_every_measurement():
+    asked = {kind for plan in PLANS.values() for kind in measurements_of(plan).values()}
+    assert asked == set(MEASUREMENTS.values())
+
+
+class HalfTheSensitivity(ClippedSum):
+    sensitivities = property(
+        lambda self: {"values": self.plan.release_sensitivity(self.threshold.steps // 2)}
+    )
+
+
+class TwiceTheSensitivity(ClippedSum):
+    sensitivities = property(lambda self: {"values": self.plan.release_sensitivity(self.threshold.steps * 2)})
+
+
+class OneRelationOnly(ClippedSum):
+    @property
+    def sensitivities(self):
+        return {"values": replace(super().sensitivities["values"], neighbours="add-remove")}
+
+
+class BoundThatHonestUsersExceed(ClippedSum):
+    def check(self, summed, users):
+        super().check(summed, max(users - 1, 1))
+
+
+class AnySumPasses(ClippedSum):
+    def check(self, summed, users):
+        pass
+
+
+class DependsOnTheShard(ClippedSum):
+    def of(self, users, *, source):
+        return Summed(super().of(users, source=source).values + (users.users > 1))
+
+
+class UnderstatedLargest(ClippedSum):
+    @cached_property
+    def shape(self):
+        shape = super().shape
+        return replace(shape, largest=shape.largest // 2)
+
+
+class LossyBound(Bound):
+    def to_fields(self):
+        return {"threshold-steps": self.threshold.steps // 2 + 512}
+
+
+class LosesItsBoundOnTheWay(ClippedSum):
+    takes = LossyBound
+
+
+class MasksSomethingElse(ClippedSum):
+    def to_masked(self, summed, labels):
+        return summed.values[::-1]
+
+
+class NoRoomForNoise(ClippedSum):
+    @cached_property
+    def shape(self):
+        return replace(super().shape, noise=1)
+
+
+class NoNoiseFromDevices(ClippedSum):
+    share = None
+
+
+class WrongWords(ClippedSum):
+    @classmethod
+    def words(cls, plan):
+        return replace(super().words(plan), sends="7 whole numbers")
+
+
+class ShowsNothing(ClippedSum):
+    def shown(self, summed, labels, most):
+        return []
+
+
+class KeyWithoutTheNorm(ClippedSum):
+    key = property(lambda self: (self.name, self.given))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (DependsOnTheShard, "sums_do_not_depend_on_the_sharding"),
+        (UnderstatedLargest, "the_shape_is_what_is_sent"),
+        (BoundThatHonestUsersExceed, "honest_users_pass"),
+        (AnySumPasses, "claims_of_too_few_users_are_refused"),
+        (HalfTheSensitivity, "one_user_moves_the_reading_by_the_sensitivity"),
+        (TwiceTheSensitivity, "one_user_moves_the_reading_by_the_sensitivity"),
+        (OneRelationOnly, "one_user_moves_the_reading_by_the_sensitivity"),
+        (LosesItsBoundOnTheWay, "bytes_and_fields_hold_all_of_it"),
+        (MasksSomethingElse, "masked_sums_are_the_plain_ones"),
+        (NoRoomForNoise, "shares_of_noise_stay_inside_their_reach"),
+        (NoNoiseFromDevices, "shares_of_noise_stay_inside_their_reach"),
+        (WrongWords, "words_say_what_is_sent"),
+        (ShowsNothing, "a_devices_answer_can_be_shown"),
+        (KeyWithoutTheNorm, "equal_keys_have_equal_sums"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_wrong_one_is_caught(caught_by, kind, name):
+    kind.name = "toy"
+    plans = [PLANS[each] for each in ("gaussian", "laplace", "masked", "device noise, weights")]
+    givens = {plan: [kind.takes(one.threshold) for one in usual_givens(ClippedSum)(plan)] for plan in plans}
+    caught_by(name, check_measurement, kind, plans=plans, givens=lambda plan: givens.get(plan) or [])
+    assert "toy" not in MEASUREMENTS

@@ -1,0 +1,84 @@
+"""Every release rule in the registry, and what the contract makes of wrong ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.releases import RULES
+from fedhist.server.releases.central_noise import CentralNoise
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
+from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
+from fedhist.testing.releases import Ruled
+
+
+@pytest.mark.parametrize("check", RELEASE_RULE.checks)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_each_keeps_the_contract(rule, check):
+    RELEASE_RULE.run(check, Ruled(rule, tuple(PLANS.values())))
+
+
+class ChargesNothing(CentralNoise):
+    def charges(self, plan, threshold):
+        return ()
+
+
+class ChargesMoreThanPlanned(CentralNoise):
+    def charges(self, plan, threshold):
+        (charge,) = super().charges(plan, threshold)
+        return (charge,) if threshold is None else (charge, charge)
+
+
+class DrawsBeforeTheCharge(CentralNoise):
+    def given(self, plan, selection, *, source):
+        source.fork("release").words(1)
+        return super().given(plan, selection, source=source)
+
+
+class ChargesAgain(CentralNoise):
+    def build(self, plan, selection, reading, *, ledger, source):
+        for charge in self.charges(plan, selection.threshold):
+            ledger.charge(charge)
+        return super().build(plan, selection, reading, ledger=ledger, source=source)
+
+
+class HidesItsSeed(CentralNoise):
+    def build(self, *arguments, **settings):
+        return replace(super().build(*arguments, **settings), seeded=False)
+
+
+class DrawsFromASourceOfItsOwn(CentralNoise):
+    def build(self, *arguments, source, **settings):
+        return super().build(*arguments, source=SeededSource(0), **settings)
+
+
+class NamesWhatNobodyHolds(KeysAboveBar):
+    def build(self, *arguments, **settings):
+        release = super().build(*arguments, **settings)
+        return replace(release, labels=["nobody's", *release.labels[1:]])
+
+
+class OverstatesItsError(CentralNoise):
+    def build(self, *arguments, **settings):
+        release = super().build(*arguments, **settings)
+        return replace(release, standard_error=1.5 * release.standard_error)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (ChargesNothing, "planned_charges_bound_the_real_ones"),
+        (ChargesMoreThanPlanned, "planned_charges_bound_the_real_ones"),
+        (DrawsBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
+        (ChargesAgain, "the_release_tells_its_own_story"),
+        (HidesItsSeed, "the_release_tells_its_own_story"),
+        (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_noise"),
+        (NamesWhatNobodyHolds, "keys_and_labels_name_the_values"),
+        (OverstatesItsError, "the_noise_has_the_stated_standard_error"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_wrong_one_is_caught(caught_by, rule, name):
+    caught_by(name, check_release_rule, rule())

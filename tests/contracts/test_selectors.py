@@ -1,0 +1,118 @@
+"""Every selector in the registry, and what the contract makes of wrong ones."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.selection import SELECTORS, Selection, selector_for
+from fedhist.server.selection.weighted_quantile import WeightedQuantile
+from fedhist.testing import PLANS, SELECTOR, check_selector
+from fedhist.testing.cases import variant
+from fedhist.testing.selectors import Chooser, choose
+
+
+@pytest.mark.parametrize("check", SELECTOR.checks)
+@pytest.mark.parametrize("selector", SELECTORS.values(), ids=SELECTORS)
+def test_each_keeps_the_contract(selector, check):
+    SELECTOR.run(check, Chooser(selector, tuple(PLANS.values())))
+
+
+@pytest.mark.parametrize("name", [name for name, one in SELECTORS.items() if one.private and one.reads])
+def test_an_unlimited_budget_finds_the_best_candidate(name):
+    """Users of one item have r = 1, so that all closed selectors have one target; open ones that of their scores."""
+    rows = np.zeros((3000, 3), dtype=np.int64)
+    rows[:, 0] = np.geomspace(2, 90, 3000)
+    rich = {
+        "users": 3000, "epsilon": 0.05, "epsilon_select": 1e5, "delta_select": 1e-2,
+        "max_threshold": 100.0, "candidates": 64,
+    }  # fmt: skip
+    with Chooser(SELECTORS[name], tuple(PLANS.values())).plans_with(**rich) as plans:
+        for plan in plans:
+            if plan.is_open:
+                best = plan.candidate_steps[np.argmax(choose(plan, rows).scores)]
+            else:
+                exact = variant(plan, selector="oracle", noise_from="server")
+                best = choose(exact, rows).threshold.value
+            assert 10 < best < 90, "the population must make the choice a real one"
+            assert abs(np.log(choose(plan, rows).threshold.value / best)) < 0.15
+
+
+@pytest.mark.parametrize("name", ["weighted-quantile", "dpsgd"])
+def test_weights_are_charged_for_the_sparsity(name):
+    plans = [Plan(users=100, items=100, sparsity=s, selector=name) for s in (100, 4)]
+    assert [selector_for(plan).charges(plan)[0].sensitivity for plan in plans] == [10, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"selector": "best"}, r"unknown selector 'best'.*weighted-quantile"),
+        ({"selector": "quantile"}, "quantile does not go with the gaussian"),
+        ({"selector": "dpsgd", "delta_select": 0.0}, "delta-select"),
+        ({"selector": "m-quantile", "delta_select": 0.0}, "delta-select"),
+    ],
+)
+def test_a_plan_that_a_selector_does_not_go_with_is_refused(settings, reason):
+    with pytest.raises(InvalidPlan, match=reason):
+        selector_for(Plan(users=10, items=2, **settings))
+
+
+@dataclass(frozen=True)
+class Toy(WeightedQuantile):
+    name: str = "toy"
+
+
+class LeavesTheRange(Toy):
+    def select(self, plan, statistic, *, source):
+        return Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))
+
+
+class WantsTwoCandidates(Toy):
+    def select(self, plan, statistic, *, source):
+        return Selection(plan.at_steps(plan.candidate_steps[1]))
+
+
+class ChargesHalf(Toy):
+    def charges(self, plan):
+        return tuple(replace(charge, epsilon=charge.epsilon / 2) for charge in super().charges(plan))
+
+
+class CostsTwice(Toy):
+    def choice(self, plan, statistic):
+        return replace(super().choice(plan, statistic), epsilon=2 * plan.epsilon_select)
+
+
+class DrawsFromASourceOfItsOwn(Toy):
+    seeds = itertools.count()
+
+    def select(self, plan, statistic, *, source):
+        return super().select(plan, statistic, source=SeededSource(next(self.seeds)))
+
+
+class IgnoresTheBudget(Toy):
+    def choice(self, plan, statistic):
+        return replace(super().choice(plan, statistic), epsilon=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"),
+    [
+        (LeavesTheRange, "thresholds_stay_on_the_grid_and_in_the_public_range"),
+        (WantsTwoCandidates, "one_candidate_is_enough"),
+        (ChargesHalf, "it_costs_its_budget_or_nothing"),
+        (CostsTwice, "neighbours_are_as_hard_to_tell_apart_as_charged"),
+        (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_choice"),
+        (IgnoresTheBudget, "a_larger_budget_narrows_the_choice"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_wrong_one_is_caught(caught_by, selector, name):
+    caught_by(name, check_selector, selector())
+    assert "toy" not in SELECTORS

@@ -1,0 +1,69 @@
+"""What a round hands to the next comes back from its fields, and nothing else does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.errors import DecodeError, InvalidInput, UnexpectedMessage
+from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.given import NOTHING, Bound, Column, ItemBounds, SaltedBound
+from fedhist.protocol.measurements.noisy_tail import NoisyTailMeasurement
+from fedhist.protocol.plan import Plan
+
+PLAN = Plan(users=100, items=3, debias="poisson")
+LOW, HIGH = PLAN.step_range
+SALT = bytes(range(32))
+
+
+def bounds(*values):
+    return {"item-thresholds": list(values)}
+
+
+def salted(salt):
+    return {"threshold-steps": LOW, "table-salt": salt}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        NOTHING,
+        Column("weights"),
+        Bound(PLAN.at_steps(LOW)),
+        ItemBounds(np.array([LOW, LOW + 1, HIGH])),
+        SaltedBound(PLAN.at_steps(HIGH), SALT),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_it_comes_back_from_its_fields(given):
+    fields = given.to_fields()
+    assert type(given).from_fields(fields, PLAN).to_fields() == fields
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Column, {}),
+        (Column, {"column": 1}),
+        *((Bound, {"threshold-steps": steps}) for steps in (LOW - 1, HIGH + 1, 2**40, True, 1.5, None)),
+        *((ItemBounds, bounds(LOW, LOW, each)) for each in (LOW - 1, HIGH + 1, 1.0, True, 2**63, -(10**30))),
+        (ItemBounds, bounds()),
+        (ItemBounds, bounds(LOW, LOW)),
+        (ItemBounds, {"item-thresholds": None}),
+        *((SaltedBound, salted(salt)) for salt in (None, b"", bytes(31), bytes(33), "0" * 32, [0] * 32)),
+        (SaltedBound, {"table-salt": SALT}),
+    ],
+)
+def test_wrong_fields_are_refused(kind, fields):
+    with pytest.raises(DecodeError):
+        kind.from_fields(fields, PLAN)
+
+
+def test_what_is_handed_on_must_be_what_the_measurement_takes():
+    with pytest.raises(InvalidInput, match="a table's salt of 16 bytes"):
+        SaltedBound(PLAN.at_steps(LOW), bytes(16))
+    with pytest.raises(UnexpectedMessage):
+        ClippedSum(Plan(users=9, items=2), SaltedBound(PLAN.at_steps(LOW), SALT))
+    noisy = Plan(users=9, items=2, masking="secagg", participants=5, noise_from="devices")
+    with pytest.raises(InvalidInput, match="column"):
+        NoisyTailMeasurement(noisy, Column("median"))

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.measurements.given import NOTHING
+from fedhist.protocol.measurements.item_tail import ItemTailMeasurement
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Total
+
+PLAN = Plan(users=8, items=3, debias="poisson", min_threshold=1.5, max_threshold=600, candidates=6)
+BITS = PLAN.grid_bits
+counts = st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 2**28))
+rows_of_counts = st.lists(st.lists(counts, min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@given(rows=rows_of_counts)
+@settings(max_examples=100)
+def test_the_tail_counts_the_users_above_each_candidate_of_each_item(make_histograms, rows):
+    measurement = ItemTailMeasurement(PLAN, NOTHING)
+    sent = measurement.of(make_histograms(rows), source=None)
+    tail = measurement.read(Total(len(rows), sent.values))
+    for item, (k, bound) in itertools.product(range(3), enumerate(PLAN.candidate_steps.tolist())):
+        assert tail.counts[item, k] == sum((row[item] << BITS) > bound for row in rows)

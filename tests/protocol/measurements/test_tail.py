@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.protocol.measurements.given import NOTHING
+from fedhist.protocol.measurements.tail import TailMeasurement, above, tail_vector
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.candidates import geometric_candidates
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
+
+rows_of_counts = st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
+@given(rows=rows_of_counts, count=st.integers(1, 20), cap=st.sampled_from([1.0, 1.5, 10.0]))
+@settings(max_examples=200)
+def test_the_tail_is_what_the_definition_says(make_histograms, norm, rows, count, cap):
+    """W(C) = sum of min(r_i, cap) over users with |N_i| > C, up to half a unit of rounding a user."""
+    candidates = geometric_candidates(1 << 10, 50 << 10, count)
+    limit = int(cap * 2**WEIGHT_BITS)
+    counted, weighed = np.split(
+        tail_vector(make_histograms(rows), candidates, bits=10, norm=norm, cap=limit), 2
+    )
+    assert counted.sum() == len(rows)
+    norms = [(sum(row), math.sqrt(sum(v * v for v in row))) for row in rows]
+    for place, count_above, weight_above in zip(
+        candidates / 1024, above(counted), above(weighed), strict=True
+    ):
+        found = [(l1, l2) for l1, l2 in norms if (l1 if norm is Norm.L1 else l2) > place]
+        assert count_above == len(found)
+        rates = [1.0 if norm is Norm.L1 else l1 / l2 for l1, l2 in found]
+        exact = sum(min(rate * 2**WEIGHT_BITS, limit) for rate in rates)
+        assert abs(weight_above - exact) <= 0.5 * len(found) + 1e-6
+
+
+def test_an_empty_user_is_in_the_first_bin_and_weighs_nothing(make_histograms):
+    plan = Plan(users=1, items=2, candidates=8)
+    sent = TailMeasurement(plan, NOTHING).of(make_histograms([[0, 0]]), source=None)
+    assert sent.values.tolist() == [1] + [0] * 17
+
+
+def test_its_length_does_not_grow_with_the_items():
+    lengths = {TailMeasurement(Plan(users=9, items=d), NOTHING).shape.length for d in (2, 10**6)}
+    assert lengths == {2 * 129}
