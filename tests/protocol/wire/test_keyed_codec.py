@@ -225,7 +225,7 @@ def test_every_cut_and_every_extra_byte_is_refused(make_histograms, request_):
     for length in range(len(data)):
         with pytest.raises(DecodeError):
             decode(data[:length], request_)
-    with pytest.raises(DecodeError, match="left over"):
+    with pytest.raises(DecodeError, match="after keys"):
         decode(data + b"\0", request_)
 
 
