@@ -1,25 +1,31 @@
-"""The release rules. A new one is a file here and a line in RULES."""
+"""The release rules. A new one is a file here and a line in this registry."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.central_noise import CentralNoise
 from fedhist.server.releases.contract import Release, ReleaseRule
-from fedhist.server.releases.debiased_items import DebiasedItems
-from fedhist.server.releases.device_noise import DeviceNoise
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
-from fedhist.server.releases.keys_in_table import KeysInTable
 
 __all__ = ["RULES", "Release", "ReleaseRule", "rule_for"]
 
-RULES: tuple[ReleaseRule, ...] = (
-    CentralNoise(),
-    DeviceNoise(),
-    DebiasedItems(),
-    KeysAboveBar(),
-    KeysInTable(),
+_PLACES = (
+    "central_noise:CentralNoise",
+    "device_noise:DeviceNoise",
+    "debiased_items:DebiasedItems",
+    "keys_above_bar:KeysAboveBar",
+    "keys_in_table:KeysInTable",
 )
+
+
+def _load(place: str) -> ReleaseRule:
+    module, name = place.split(":")
+    rule: ReleaseRule = getattr(import_module(f"{__name__}.{module}"), name)()
+    return rule
+
+
+RULES = tuple(map(_load, _PLACES))
 
 
 def rule_for(plan: Plan) -> ReleaseRule:
