@@ -103,7 +103,7 @@ def added(measurement: Measurement[Any], parts: Sequence[Summed]) -> Summed:
     for part in parts:
         if part.keyed is not None:
             keyed.add(part.keyed)
-    values = np.sum([part.values for part in parts], axis=0, dtype=np.int64)
+    values: Integers = np.array([part.values for part in parts]).sum(axis=0)
     return Summed(values, keyed.total() if columns else None)
 
 

@@ -126,14 +126,11 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
             require(len(release.histogram) == plan.closed.items, "a closed domain's release has other items")
             require(release.labels is None and release.keys is None, "a closed domain's release names keys")
             continue
-        labels, keys = release.labels, release.keys
-        require(labels is not None and keys is not None, "an open domain's release has no labels or no keys")
-        require(len(labels or ()) == len(release.histogram), "there is not one label for each value")
-        require(
-            len(() if keys is None else keys) == len(release.histogram), "there is not one key for each value"
-        )
-        held = [label for label, some in zip(labels_for(plan), _rows(plan).any(axis=0), strict=True) if some]
-        require(set(labels or ()) <= set(held), "the release names items that nobody holds")
+        labels, keys = release.labels or (), release.keys
+        require(len(labels) == len(release.histogram), "there is not one label for each value")
+        require(keys is not None and len(keys) == len(labels), "there is not one key for each value")
+        held = {label for label, sums in zip(labels_for(plan), _rows(plan).sum(axis=0), strict=True) if sums}
+        require(labels and set(labels) <= held, "the release names items that nobody holds, or none")
         require(
             release.bar is not None and (release.histogram > release.bar).all(), "a value is below the bar"
         )

@@ -129,8 +129,12 @@ def neighbours_are_as_hard_to_tell_apart_as_charged(chooser: Chooser) -> None:
                 charged = basic_total(charges).epsilon
                 spans = all(isinstance(charge.loss, BoundedRangeLoss) for charge in charges)
                 for base in (telling_rows(plan), some_rows(plan, 3, users=100)):
-                    with_each = [_logarithms(plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]]
-                    firsts = with_each if neighbours is Neighbours.REPLACE else [_logarithms(plan, base)]
+                    with_each = [
+                        _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
+                    ]
+                    firsts = (
+                        with_each if neighbours is Neighbours.REPLACE else [_logarithms(selector, plan, base)]
+                    )
                     losses = np.array([a - b for a in firsts for b in with_each])
                     worst = np.ptp(losses, axis=2) if spans else np.abs(losses).max(axis=2)
                     cost = worst.sum(axis=1).max()
@@ -218,9 +222,9 @@ def _check_range(plan: Plan, selection: Selection) -> None:
         require(each.max() == chosen.steps, "the threshold is not the largest of the items'")
 
 
-def _logarithms(plan: Plan, rows: Integers) -> Floats:
+def _logarithms(selector: ScoringSelector, plan: Plan, rows: Integers) -> Floats:
     """The logarithms of the chances of each candidate, for each choice that is drawn."""
-    selector, statistic = selector_for(plan), statistic_of(plan, rows)
-    choices = getattr(selector, "item_choices", None) if plan.per_item else None
-    drawn = [selector.choice(plan, statistic)] if choices is None else choices(plan, statistic)
-    return np.log([choice.probabilities() for choice in drawn])
+    statistic = statistic_of(plan, rows)
+    by_item = getattr(selector, "item_choices", None) if plan.per_item else None
+    choices = [selector.choice(plan, statistic)] if by_item is None else by_item(plan, statistic)
+    return np.log([choice.probabilities() for choice in choices])
