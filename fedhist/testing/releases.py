@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,22 +10,34 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import BudgetExceeded
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total
-from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request
 from fedhist.server.coordinator import Asking, Released, State, advance
 from fedhist.server.releases import Release, ReleaseRule
 from fedhist.server.selection.contract import Selection
 from fedhist.server.steps import Handed, Publish
-from fedhist.testing.cases import PLANS, WatchedSource, labels_for, total_of
+from fedhist.testing.cases import (
+    PLANS,
+    WatchedSource,
+    labels_for,
+    part_of_reading,
+    telling_rows,
+    total_of,
+    variant,
+)
 from fedhist.testing.contract import Contract, require
 
 REPEATS = 60
 WITHIN = 0.25
 """The noise of REPEATS releases has the stated standard error up to this, relatively."""
+
+SLACK = 1.1
+"""Discrete noise that is cut off has a little less deviation than its scale says."""
 
 RELEASE_RULE: Contract[Ruled] = Contract("release rule")
 
@@ -147,9 +160,36 @@ def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
         values = np.array(
             [one.histogram if own is None else own.clipped for one, own in zip(releases, items, strict=True)]
         )
-        errors = releases[0].standard_error if items[0] is None else items[0].clipped_errors
-        spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / errors) ** 2)))
+        spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / _errors(releases[0])) ** 2)))
         require(abs(spread - 1) < WITHIN, f"the noise is {spread:.3f} times as wide as the release says")
+
+
+@RELEASE_RULE.check
+def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
+    """In standard errors no user moves the sum further than the charge allows, for both relations.
+
+    By 1/multiplier in l2 norm where a Gaussian is charged, else by sqrt(2) epsilon in l1 norm, as for Laplace noise.
+    """
+    for neighbours in Neighbours:
+        changed = [variant(plan, neighbours=neighbours.value) for plan in ruled]
+        for plan in Ruled(ruled.rule, [plan for plan in changed if plan]):
+            release = _Run(ruled.rule, plan).release()
+            given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
+            measurement = Request(plan, ruled.rule.measures, given).measurement
+            rows = [np.vstack([_rows(plan), row]) for row in telling_rows(plan)]
+            totals = [total_of(measurement, each, noise_seed=None) for each in (_rows(plan), *rows)]
+            sums = np.array([part_of_reading(measurement, total, "values") for total in totals])
+            firsts = sums[1:] if neighbours is Neighbours.REPLACE else sums[:1]
+            moves = (firsts[:, np.newaxis] - sums[1:]) * 2.0**-plan.grid_bits / _errors(release)
+            gaussian = [
+                charge.loss.multiplier for charge in release.charges if isinstance(charge.loss, GaussianLoss)
+            ]
+            moved = np.linalg.norm(moves, ord=2 if gaussian else 1, axis=2).max()
+            most = (
+                1 / min(gaussian) if gaussian else math.sqrt(2) * basic_total(release.charges).epsilon * SLACK
+            )
+            told = f"one user moves the sum by {moved:.4g} standard errors; charged are {most:.4g} ({neighbours})"
+            require(moved <= most, told)
 
 
 class _Chosen:
@@ -208,6 +248,12 @@ class _Refusal:
         if self.left == 0:
             raise BudgetExceeded
         self.left -= 1
+
+
+def _errors(release: Release) -> Floats:
+    """The standard error of each value, before debiasing."""
+    own = release.item_release
+    return np.asarray(release.standard_error if own is None else own.clipped_errors)
 
 
 def _chosen(plan: Plan) -> Selection:

@@ -11,6 +11,7 @@ from fedhist.server.releases import RULES
 from fedhist.server.releases.central_noise import CentralNoise
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
+from fedhist.testing.cases import variant
 from fedhist.testing.releases import Ruled
 
 
@@ -66,6 +67,13 @@ class OverstatesItsError(CentralNoise):
         return replace(release, standard_error=1.5 * release.standard_error)
 
 
+class DrawsHalfTheNoise(CentralNoise):
+    def build(self, plan, *arguments, **settings):
+        return replace(
+            super().build(variant(plan, epsilon=2 * plan.epsilon), *arguments, **settings), plan=plan
+        )
+
+
 @pytest.mark.parametrize(
     ("rule", "name"),
     [
@@ -77,6 +85,7 @@ class OverstatesItsError(CentralNoise):
         (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_noise"),
         (NamesWhatNobodyHolds, "keys_and_labels_name_the_values"),
         (OverstatesItsError, "the_noise_has_the_stated_standard_error"),
+        (DrawsHalfTheNoise, "the_noise_hides_one_user_as_charged"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
