@@ -40,7 +40,7 @@ PLANS: dict[str, Plan] = {
 }
 """One small plan of each kind. A subject is checked under those that it fits."""
 
-OPEN_LABELS: Labels = ("apple", "pear", 7)
+OPEN_LABELS: Labels = ("apple", "pear", 7, "fig")
 HUGE = 2**29
 
 

@@ -72,28 +72,32 @@ def check_release_rule(
 
 @RELEASE_RULE.check
 def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
-    """At every threshold that may be chosen, and they are charges of this round and for the plan's neighbours."""
+    """At every threshold that may be chosen. They cost the same at each, or the cost would tell of the choice."""
     for plan in ruled:
         planned = basic_total(ruled.rule.charges(plan, None))
+        costs = set()
         for steps in plan.candidate_steps.tolist():
             charges = ruled.rule.charges(plan, plan.at_steps(steps))
             real = basic_total(charges)
             require(charges and real.epsilon > 0, "a release of users' data costs nothing")
             for charge in charges:
                 require(charge.round == "release", f"a charge of round {charge.round}")
-                require(
-                    charge.neighbours == plan.neighbours.value, f"a charge for {charge.neighbours} neighbours"
-                )
+                relation = charge.neighbours == plan.neighbours.value
+                require(relation, f"a charge for {charge.neighbours} neighbours")
             within = real.epsilon <= planned.epsilon * (1 + 1e-12) and real.delta <= planned.delta * (
                 1 + 1e-12
             )
             require(within, f"{real} is charged at {steps} steps, and {planned} was planned")
+            costs.add((real.epsilon, real.delta))
+        require(len(costs) == 1, f"the cost depends on the threshold that is chosen: {sorted(costs)}")
 
 
 @RELEASE_RULE.check
 def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
-    """Nor, where answers are results already, asked. A ledger may refuse any of the charges."""
+    """Nor asked, where answers are results already: noisy, or a table that may not decode. Any charge may fail."""
     for plan in ruled:
+        results = plan.noise_by_devices or plan.has_table
+        require(ruled.rule.charged_ahead or not results, "devices' answers are results and not charged ahead")
         for place in range(len(ruled.rule.charges(plan, _chosen(plan).threshold))):
             run = _Run(ruled.rule, plan, ledger=Ledger(_Refusal(place)))
             try:
@@ -262,8 +266,13 @@ def _chosen(plan: Plan) -> Selection:
 
 
 def _rows(plan: Plan) -> Integers:
-    """Users of a few items, of whom nobody has the last: over an open domain the others are far above the bar."""
+    """Users of a few items, of whom nobody has the last one.
+
+    Over an open domain one more is far below the bar, and the others are far above it.
+    """
     generator = np.random.Generator(np.random.Philox(7))
     rows = generator.poisson(4.0, size=(plan.users, len(labels_for(plan))))
     rows[:, -1] = 0
+    if plan.is_open:
+        rows[:, -2] = np.arange(plan.users) == 0
     return rows

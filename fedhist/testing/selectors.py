@@ -95,15 +95,18 @@ def it_costs_its_budget_or_nothing(chooser: Chooser) -> None:
         budget = {"epsilon_select": 0.37, "delta_select": 3e-7, "neighbours": neighbours.value}
         with chooser.plans_with(**budget) as plans:
             for plan in plans:
-                charges = selector_for(plan).charges(plan)
+                selector = selector_for(plan)
+                noisy = bool(plan.noise_by_devices and selector.reads)
+                require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
+                charges = selector.charges(plan)
                 cost = basic_total(charges)
                 for charge in charges:
                     require(charge.round == "select", f"a charge of round {charge.round}")
                     require(charge.neighbours == neighbours, f"a charge for {charge.neighbours} neighbours")
-                if not selector_for(plan).private:
+                if not selector.private:
                     known = cost.epsilon == math.inf and not all(charge.private for charge in charges)
                     require(known, "it is not private, and its charges do not say so")
-                elif not selector_for(plan).reads:
+                elif not selector.reads:
                     require(not charges, "it reads nothing and charges something")
                 else:
                     require(
