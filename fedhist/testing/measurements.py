@@ -46,7 +46,9 @@ from fedhist.testing.cases import (
 )
 from fedhist.testing.contract import Contract, registered, require
 
-Makes = Callable[[Plan], list[Given]]
+Givens = Callable[[Plan], list[Given]]
+"""What the rounds before may hand on under a plan."""
+
 SEEDS = range(2)
 REACHED = 0.9
 """A claimed sensitivity is reached within this factor by some pair of neighbours."""
@@ -66,7 +68,7 @@ class Asked:
 
     kind: type[Measurement[Any]]
     plans: Collection[Plan]
-    givens: Makes
+    givens: Givens
 
     def __iter__(self) -> Iterator[Measurement[Any]]:
         fitting = [plan for plan in self.plans if self.kind.fits(plan)]
@@ -80,7 +82,7 @@ def check_measurement(
     kind: type[Measurement[Any]],
     *,
     plans: Collection[Plan] = tuple(PLANS.values()),
-    givens: Makes | None = None,
+    givens: Givens | None = None,
     skip: Collection[str] = (),
 ) -> None:
     """Run all checks on a measurement, in the registry or not.
@@ -94,7 +96,7 @@ def check_measurement(
     MEASUREMENT.run_all(Asked(kind, plans, givens or usual_givens(kind)), skip)
 
 
-def usual_givens(kind: type[Measurement[Any]]) -> Makes:
+def usual_givens(kind: type[Measurement[Any]]) -> Givens:
     """Small, middling and large values of what the project's own measurements take."""
 
     def bounds(plan: Plan) -> list[Bound]:

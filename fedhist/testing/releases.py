@@ -36,6 +36,9 @@ REPEATS = 60
 WITHIN = 0.25
 """The noise of REPEATS releases has the stated standard error up to this, relatively."""
 
+ALIKE = 0.6
+"""Independent noises of two values are correlated by less, over REPEATS releases."""
+
 SLACK = 1.1
 """Discrete noise that is cut off has a little less deviation than its scale says."""
 
@@ -155,7 +158,7 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
 
 @RELEASE_RULE.check
 def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
-    """Over REPEATS releases of the same sum, for all values together."""
+    """Over REPEATS releases of the same sum, for all values together. Each has noise of its own."""
     for plan in ruled:
         releases = [_Run(ruled.rule, plan, seed=seed).release() for seed in range(REPEATS)]
         lengths = {len(release.histogram) for release in releases}
@@ -166,6 +169,8 @@ def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
         )
         spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / _errors(releases[0])) ** 2)))
         require(abs(spread - 1) < WITHIN, f"the noise is {spread:.3f} times as wide as the release says")
+        alike = float(np.abs(np.tril(np.corrcoef(values.T), -1)).max()) if values.shape[1] > 1 else 0.0
+        require(alike < ALIKE, f"the noises of two values have a correlation of {alike:.3f}")
 
 
 @RELEASE_RULE.check

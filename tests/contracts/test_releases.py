@@ -79,6 +79,13 @@ class OverstatesItsError(CentralNoise):
         return replace(release, standard_error=1.5 * release.standard_error)
 
 
+class OneNoiseForAll(CentralNoise):
+    def build(self, plan, selection, reading, **settings):
+        release = super().build(plan, selection, reading, **settings)
+        exact = reading.values * 2.0**-plan.grid_bits
+        return replace(release, histogram=exact + (release.histogram - exact)[0])
+
+
 class DrawsHalfTheNoise(CentralNoise):
     def build(self, plan, *arguments, **settings):
         return replace(
@@ -99,6 +106,7 @@ class DrawsHalfTheNoise(CentralNoise):
         (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_noise"),
         (NamesWhatNobodyHolds, "keys_and_labels_name_the_values"),
         (OverstatesItsError, "the_noise_has_the_stated_standard_error"),
+        (OneNoiseForAll, "the_noise_has_the_stated_standard_error"),
         (DrawsHalfTheNoise, "the_noise_hides_one_user_as_charged"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
