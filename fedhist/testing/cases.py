@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.histograms import Histograms, Integers, Labels, Words
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Words
 from fedhist.protocol.keyed import Keyed, KeyedSum
 from fedhist.protocol.measurements.contract import Measurement, Summed, Total
 from fedhist.protocol.plan import Plan
@@ -25,7 +25,7 @@ PLANS: dict[str, Plan] = {
     for name, settings in {
         "gaussian": _CLOSED,
         "laplace": _CLOSED | {"mechanism": "laplace"},
-        "replace": _CLOSED | {"neighbours": "replace"},
+        "replace": _CLOSED | {"neighbours": "replace", "sparsity": 2},
         "debiased": _CLOSED | {"debias": "poisson", "mechanism": "laplace"},
         "debiased gaussian": _CLOSED | {"debias": "poisson", "mechanism": "gaussian"},
         "open": _OPEN,
@@ -40,7 +40,7 @@ PLANS: dict[str, Plan] = {
 }
 """One small plan of each kind. A subject is checked under those that it fits."""
 
-OPEN_LABELS: Labels = ("apple", "pear", 7)
+OPEN_LABELS: Labels = ("apple", "pear", 7, "fig")
 HUGE = 2**29
 
 
@@ -103,7 +103,7 @@ def added(measurement: Measurement[Any], parts: Sequence[Summed]) -> Summed:
     for part in parts:
         if part.keyed is not None:
             keyed.add(part.keyed)
-    values = np.sum([part.values for part in parts], axis=0, dtype=np.int64)
+    values: Integers = np.array([part.values for part in parts]).sum(axis=0)
     return Summed(values, keyed.total() if columns else None)
 
 
@@ -125,6 +125,23 @@ def total_of(
             noise = SeededSource(noise_seed).fork("noise", number, measurement.round.value)
             vector = vector + measurement.share.draw(len(vector), source=noise)
     return measurement.from_masked(vector, users=len(rows), shares=participants)
+
+
+def part_of_reading(measurement: Measurement[Any], total: Total, name: str) -> Floats:
+    """A part of the reading as floats, items first where there are items. `sum` is the sum before it is read."""
+    if name == "sum":
+        return total.values.astype(np.float64)
+    reading = measurement.read(total)
+    part = getattr(reading, name)
+    if hasattr(part, "pieces"):
+        return np.concatenate([piece.astype(np.float64) for piece in part.pieces()])
+    if getattr(reading, "keys", None) is None:
+        return np.asarray(part, dtype=np.float64)
+    names = [str(label) for label in labels_for(measurement.plan)]
+    dense = np.zeros(len(names))
+    for key, value in zip(reading.keys.tolist(), part.tolist(), strict=True):
+        dense[names.index(str(reading.labels[key]))] = value
+    return dense
 
 
 def by_label(keyed: Keyed | None, bins: int, labels: Labels | None) -> Mapping[object, list[int]]:

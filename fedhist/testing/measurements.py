@@ -14,7 +14,6 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, InvalidInput, OutOfBounds
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
-from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.measurements.given import (
     NOTHING,
     Bound,
@@ -39,6 +38,7 @@ from fedhist.testing.cases import (
     histograms_of,
     labels_for,
     measured,
+    part_of_reading,
     some_rows,
     telling_rows,
     total_of,
@@ -46,7 +46,9 @@ from fedhist.testing.cases import (
 )
 from fedhist.testing.contract import Contract, registered, require
 
-Makes = Callable[[Plan], list[Given]]
+Givens = Callable[[Plan], list[Given]]
+"""What the rounds before may hand on under a plan."""
+
 SEEDS = range(2)
 REACHED = 0.9
 """A claimed sensitivity is reached within this factor by some pair of neighbours."""
@@ -66,7 +68,7 @@ class Asked:
 
     kind: type[Measurement[Any]]
     plans: Collection[Plan]
-    givens: Makes
+    givens: Givens
 
     def __iter__(self) -> Iterator[Measurement[Any]]:
         fitting = [plan for plan in self.plans if self.kind.fits(plan)]
@@ -80,7 +82,7 @@ def check_measurement(
     kind: type[Measurement[Any]],
     *,
     plans: Collection[Plan] = tuple(PLANS.values()),
-    givens: Makes | None = None,
+    givens: Givens | None = None,
     skip: Collection[str] = (),
 ) -> None:
     """Run all checks on a measurement, in the registry or not.
@@ -94,7 +96,7 @@ def check_measurement(
     MEASUREMENT.run_all(Asked(kind, plans, givens or usual_givens(kind)), skip)
 
 
-def usual_givens(kind: type[Measurement[Any]]) -> Makes:
+def usual_givens(kind: type[Measurement[Any]]) -> Givens:
     """Small, middling and large values of what the project's own measurements take."""
 
     def bounds(plan: Plan) -> list[Bound]:
@@ -198,8 +200,8 @@ def one_user_moves_the_reading_by_the_sensitivity(asked: Asked) -> None:
                 require(
                     claimed.neighbours is neighbours, f"the sensitivity of {name} is not for {neighbours}"
                 )
-                parts = np.array([_part(one, total, name) for total in with_each])
-                moves = parts - _part(one, without, name)
+                parts = np.array([part_of_reading(one, total, name) for total in with_each])
+                moves = parts - part_of_reading(one, without, name)
                 if neighbours is Neighbours.REPLACE:
                     moves = (parts[:, np.newaxis] - parts).reshape(-1, *parts.shape[1:])
                 moved = _size(moves, claimed.norm)
@@ -341,23 +343,6 @@ def equal_keys_have_equal_sums(asked: Asked) -> None:
             require(
                 seen.setdefault(one.key, sums) == sums, f"two plans have the key {one.key[:2]} and other sums"
             )
-
-
-def _part(one: Measurement[Any], total: Total, name: str) -> Floats:
-    """A part of the reading as floats, items first where there are items. `sum` is the sum before it is read."""
-    if name == "sum":
-        return total.values.astype(np.float64)
-    reading = one.read(total)
-    part = getattr(reading, name)
-    if hasattr(part, "pieces"):
-        return np.concatenate([piece.astype(np.float64) for piece in part.pieces()])
-    if getattr(reading, "keys", None) is None:
-        return np.asarray(part, dtype=np.float64)
-    names = [str(label) for label in labels_for(one.plan)]
-    dense = np.zeros(len(names))
-    for key, value in zip(reading.keys.tolist(), part.tolist(), strict=True):
-        dense[names.index(str(reading.labels[key]))] = value
-    return dense
 
 
 def _size(moves: Floats, norm: Norm) -> float:

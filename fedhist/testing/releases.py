@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,22 +10,37 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.errors import BudgetExceeded
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total
-from fedhist.protocol.privacy.ledger import Charge, Ledger
+from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request
 from fedhist.server.coordinator import Asking, Released, State, advance
 from fedhist.server.releases import Release, ReleaseRule
 from fedhist.server.selection.contract import Selection
 from fedhist.server.steps import Handed, Publish
-from fedhist.testing.cases import PLANS, WatchedSource, labels_for, total_of
+from fedhist.testing.cases import (
+    PLANS,
+    WatchedSource,
+    labels_for,
+    part_of_reading,
+    telling_rows,
+    total_of,
+    variant,
+)
 from fedhist.testing.contract import Contract, require
 
 REPEATS = 60
 WITHIN = 0.25
 """The noise of REPEATS releases has the stated standard error up to this, relatively."""
+
+ALIKE = 0.6
+"""Independent noises of two values are correlated by less, over REPEATS releases."""
+
+SLACK = 1.1
+"""Discrete noise that is cut off has a little less deviation than its scale says."""
 
 RELEASE_RULE: Contract[Ruled] = Contract("release rule")
 
@@ -59,28 +75,32 @@ def check_release_rule(
 
 @RELEASE_RULE.check
 def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
-    """At every threshold that may be chosen, and they are charges of this round and for the plan's neighbours."""
+    """At every threshold that may be chosen. They cost the same at each, or the cost would tell of the choice."""
     for plan in ruled:
         planned = basic_total(ruled.rule.charges(plan, None))
+        costs = set()
         for steps in plan.candidate_steps.tolist():
             charges = ruled.rule.charges(plan, plan.at_steps(steps))
             real = basic_total(charges)
             require(charges and real.epsilon > 0, "a release of users' data costs nothing")
             for charge in charges:
                 require(charge.round == "release", f"a charge of round {charge.round}")
-                require(
-                    charge.neighbours == plan.neighbours.value, f"a charge for {charge.neighbours} neighbours"
-                )
+                relation = charge.neighbours == plan.neighbours.value
+                require(relation, f"a charge for {charge.neighbours} neighbours")
             within = real.epsilon <= planned.epsilon * (1 + 1e-12) and real.delta <= planned.delta * (
                 1 + 1e-12
             )
             require(within, f"{real} is charged at {steps} steps, and {planned} was planned")
+            costs.add((real.epsilon, real.delta))
+        require(len(costs) == 1, f"the cost depends on the threshold that is chosen: {sorted(costs)}")
 
 
 @RELEASE_RULE.check
 def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
-    """Nor, where answers are results already, asked. A ledger may refuse any of the charges."""
+    """Nor asked, where answers are results already: noisy, or a table that may not decode. Any charge may fail."""
     for plan in ruled:
+        results = plan.noise_by_devices or plan.has_table
+        require(ruled.rule.charged_ahead or not results, "devices' answers are results and not charged ahead")
         for place in range(len(ruled.rule.charges(plan, _chosen(plan).threshold))):
             run = _Run(ruled.rule, plan, ledger=Ledger(_Refusal(place)))
             try:
@@ -126,14 +146,11 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
             require(len(release.histogram) == plan.closed.items, "a closed domain's release has other items")
             require(release.labels is None and release.keys is None, "a closed domain's release names keys")
             continue
-        labels, keys = release.labels, release.keys
-        require(labels is not None and keys is not None, "an open domain's release has no labels or no keys")
-        require(len(labels or ()) == len(release.histogram), "there is not one label for each value")
-        require(
-            len(() if keys is None else keys) == len(release.histogram), "there is not one key for each value"
-        )
-        held = [label for label, some in zip(labels_for(plan), _rows(plan).any(axis=0), strict=True) if some]
-        require(set(labels or ()) <= set(held), "the release names items that nobody holds")
+        labels, keys = release.labels or (), release.keys
+        require(len(labels) == len(release.histogram), "there is not one label for each value")
+        require(keys is not None and len(keys) == len(labels), "there is not one key for each value")
+        held = {label for label, sums in zip(labels_for(plan), _rows(plan).sum(axis=0), strict=True) if sums}
+        require(labels and set(labels) <= held, "the release names items that nobody holds, or none")
         require(
             release.bar is not None and (release.histogram > release.bar).all(), "a value is below the bar"
         )
@@ -141,7 +158,7 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
 
 @RELEASE_RULE.check
 def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
-    """Over REPEATS releases of the same sum, for all values together."""
+    """Over REPEATS releases of the same sum, for all values together. Each has noise of its own."""
     for plan in ruled:
         releases = [_Run(ruled.rule, plan, seed=seed).release() for seed in range(REPEATS)]
         lengths = {len(release.histogram) for release in releases}
@@ -150,9 +167,38 @@ def the_noise_has_the_stated_standard_error(ruled: Ruled) -> None:
         values = np.array(
             [one.histogram if own is None else own.clipped for one, own in zip(releases, items, strict=True)]
         )
-        errors = releases[0].standard_error if items[0] is None else items[0].clipped_errors
-        spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / errors) ** 2)))
+        spread = float(np.sqrt(np.mean((values.std(axis=0, ddof=1) / _errors(releases[0])) ** 2)))
         require(abs(spread - 1) < WITHIN, f"the noise is {spread:.3f} times as wide as the release says")
+        alike = float(np.abs(np.tril(np.corrcoef(values.T), -1)).max()) if values.shape[1] > 1 else 0.0
+        require(alike < ALIKE, f"the noises of two values have a correlation of {alike:.3f}")
+
+
+@RELEASE_RULE.check
+def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
+    """In standard errors no user moves the sum further than the charge allows, for both relations.
+
+    By 1/multiplier in l2 norm where a Gaussian is charged, else by sqrt(2) epsilon in l1 norm, as for Laplace noise.
+    """
+    for neighbours in Neighbours:
+        changed = [variant(plan, neighbours=neighbours.value) for plan in ruled]
+        for plan in Ruled(ruled.rule, [plan for plan in changed if plan]):
+            release = _Run(ruled.rule, plan).release()
+            given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
+            measurement = Request(plan, ruled.rule.measures, given).measurement
+            rows = [np.vstack([_rows(plan), row]) for row in telling_rows(plan)]
+            totals = [total_of(measurement, each, noise_seed=None) for each in (_rows(plan), *rows)]
+            sums = np.array([part_of_reading(measurement, total, "values") for total in totals])
+            firsts = sums[1:] if neighbours is Neighbours.REPLACE else sums[:1]
+            moves = (firsts[:, np.newaxis] - sums[1:]) * 2.0**-plan.grid_bits / _errors(release)
+            gaussian = [
+                charge.loss.multiplier for charge in release.charges if isinstance(charge.loss, GaussianLoss)
+            ]
+            moved = np.linalg.norm(moves, ord=2 if gaussian else 1, axis=2).max()
+            most = (
+                1 / min(gaussian) if gaussian else math.sqrt(2) * basic_total(release.charges).epsilon * SLACK
+            )
+            told = f"one user moves the sum by {moved:.4g} standard errors; charged are {most:.4g} ({neighbours})"
+            require(moved <= most, told)
 
 
 class _Chosen:
@@ -213,14 +259,25 @@ class _Refusal:
         self.left -= 1
 
 
+def _errors(release: Release) -> Floats:
+    """The standard error of each value, before debiasing."""
+    own = release.item_release
+    return np.asarray(release.standard_error if own is None else own.clipped_errors)
+
+
 def _chosen(plan: Plan) -> Selection:
     """A threshold in the middle of the plan's range."""
     return Selection(plan.at_steps(sum(plan.step_range) / 2))
 
 
 def _rows(plan: Plan) -> Integers:
-    """Users of a few items, of whom nobody has the last: over an open domain the others are far above the bar."""
+    """Users of a few items, of whom nobody has the last one.
+
+    Over an open domain one more is far below the bar, and the others are far above it.
+    """
     generator = np.random.Generator(np.random.Philox(7))
     rows = generator.poisson(4.0, size=(plan.users, len(labels_for(plan))))
     rows[:, -1] = 0
+    if plan.is_open:
+        rows[:, -2] = np.arange(plan.users) == 0
     return rows

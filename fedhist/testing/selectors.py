@@ -95,15 +95,18 @@ def it_costs_its_budget_or_nothing(chooser: Chooser) -> None:
         budget = {"epsilon_select": 0.37, "delta_select": 3e-7, "neighbours": neighbours.value}
         with chooser.plans_with(**budget) as plans:
             for plan in plans:
-                charges = selector_for(plan).charges(plan)
+                selector = selector_for(plan)
+                noisy = bool(plan.noise_by_devices and selector.reads)
+                require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
+                charges = selector.charges(plan)
                 cost = basic_total(charges)
                 for charge in charges:
                     require(charge.round == "select", f"a charge of round {charge.round}")
                     require(charge.neighbours == neighbours, f"a charge for {charge.neighbours} neighbours")
-                if not selector_for(plan).private:
+                if not selector.private:
                     known = cost.epsilon == math.inf and not all(charge.private for charge in charges)
                     require(known, "it is not private, and its charges do not say so")
-                elif not selector_for(plan).reads:
+                elif not selector.reads:
                     require(not charges, "it reads nothing and charges something")
                 else:
                     require(
@@ -129,8 +132,12 @@ def neighbours_are_as_hard_to_tell_apart_as_charged(chooser: Chooser) -> None:
                 charged = basic_total(charges).epsilon
                 spans = all(isinstance(charge.loss, BoundedRangeLoss) for charge in charges)
                 for base in (telling_rows(plan), some_rows(plan, 3, users=100)):
-                    with_each = [_logarithms(plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]]
-                    firsts = with_each if neighbours is Neighbours.REPLACE else [_logarithms(plan, base)]
+                    with_each = [
+                        _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
+                    ]
+                    firsts = (
+                        with_each if neighbours is Neighbours.REPLACE else [_logarithms(selector, plan, base)]
+                    )
                     losses = np.array([a - b for a in firsts for b in with_each])
                     worst = np.ptp(losses, axis=2) if spans else np.abs(losses).max(axis=2)
                     cost = worst.sum(axis=1).max()
@@ -218,9 +225,9 @@ def _check_range(plan: Plan, selection: Selection) -> None:
         require(each.max() == chosen.steps, "the threshold is not the largest of the items'")
 
 
-def _logarithms(plan: Plan, rows: Integers) -> Floats:
+def _logarithms(selector: ScoringSelector, plan: Plan, rows: Integers) -> Floats:
     """The logarithms of the chances of each candidate, for each choice that is drawn."""
-    selector, statistic = selector_for(plan), statistic_of(plan, rows)
-    choices = getattr(selector, "item_choices", None) if plan.per_item else None
-    drawn = [selector.choice(plan, statistic)] if choices is None else choices(plan, statistic)
-    return np.log([choice.probabilities() for choice in drawn])
+    statistic = statistic_of(plan, rows)
+    by_item = getattr(selector, "item_choices", None) if plan.per_item else None
+    choices = [selector.choice(plan, statistic)] if by_item is None else by_item(plan, statistic)
+    return np.log([choice.probabilities() for choice in choices])

@@ -19,6 +19,9 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from fedhist.client.device import answer_population
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
@@ -28,9 +31,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
-from fedhist.simulations.engines.in_process import exact_total, message_bytes
+from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
-from fedhist.simulations.engines.masked_in_process import dropouts
+from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
@@ -128,8 +131,21 @@ class FlowerSimulation:
             self.bytes_per_user[request.round] = message_bytes(request, self.population, source=source)
         self.totals[request.round] = answer
         if request.plan.noise_by_devices:
-            self.totals[request.round] = exact_total(request, self.population, source=source)
+            self.totals[request.round] = self._without_noise(request, source)
         return answer
+
+    def _without_noise(self, request: Request, source: Source) -> Total:
+        """The sum over the nodes in the answer. Without a seed nobody knows who dropped out: over all of them."""
+        draws = source.fork("masking", request.round.value, "drop-outs")
+        stages = dropouts(self.nodes, self.dropout if source.seeded else 0.0, source=draws)
+        # A node that falls silent at the last stage is in the sum all the same.
+        gone = {node for stage, nodes in stages.items() if stage != "unmasking" for node in nodes}
+        users, values = 0, np.zeros(request.measurement.shape.length, dtype=np.int64)
+        for number, part in enumerate(parts_of(self.population, self.nodes)):
+            if number not in gone:
+                answered = answer_population(request, part, source=source)
+                users, values = users + answered.users, values + answered.values
+        return Total(users=users, values=values)
 
     def serve(self) -> None:
         """Start Ray, and run Flower on it until there are no more requests. Whatever ends it early is an answer too."""

@@ -13,13 +13,25 @@ from fedhist.protocol.measurements.contract import Summed
 from fedhist.protocol.measurements.given import Bound
 from fedhist.server.steps import measurements_of
 from fedhist.testing import MEASUREMENT, PLANS, check_measurement
+from fedhist.testing.cases import variant
 from fedhist.testing.measurements import Asked, usual_givens
+
+ONE_ITEM = variant(PLANS["gaussian"], items=1, sparsity=1)
+ALONE = variant(PLANS["debiased"], items=1, sparsity=1)
 
 
 @pytest.mark.parametrize("check", MEASUREMENT.checks)
 @pytest.mark.parametrize("kind", MEASUREMENTS.values(), ids=MEASUREMENTS)
 def test_each_keeps_the_contract(kind, check):
     MEASUREMENT.run(check, Asked(kind, tuple(PLANS.values()), usual_givens(kind)))
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MEASUREMENTS.values() if kind.fits(ONE_ITEM) or kind.fits(ALONE)]
+)
+def test_so_does_one_of_a_single_item(kind):
+    """Two counts of one item are no further apart than the larger: replacing a user costs no more than adding one."""
+    check_measurement(kind, plans=[ONE_ITEM, ALONE])
 
 
 def test_the_plans_ask_for_every_measurement():

@@ -9,8 +9,10 @@ import pytest
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.releases import RULES
 from fedhist.server.releases.central_noise import CentralNoise
+from fedhist.server.releases.device_noise import DeviceNoise
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
+from fedhist.testing.cases import variant
 from fedhist.testing.releases import Ruled
 
 
@@ -29,6 +31,17 @@ class ChargesMoreThanPlanned(CentralNoise):
     def charges(self, plan, threshold):
         (charge,) = super().charges(plan, threshold)
         return (charge,) if threshold is None else (charge, charge)
+
+
+class CostsWhatWasChosen(CentralNoise):
+    def charges(self, plan, threshold):
+        (charge,) = super().charges(plan, threshold)
+        share = 1 if threshold is None else threshold.value / plan.max_threshold
+        return (replace(charge, epsilon=share * charge.epsilon),)
+
+
+class AsksBeforeTheCharge(DeviceNoise):
+    charged_ahead = False
 
 
 class DrawsBeforeTheCharge(CentralNoise):
@@ -66,17 +79,35 @@ class OverstatesItsError(CentralNoise):
         return replace(release, standard_error=1.5 * release.standard_error)
 
 
+class OneNoiseForAll(CentralNoise):
+    def build(self, plan, selection, reading, **settings):
+        release = super().build(plan, selection, reading, **settings)
+        exact = reading.values * 2.0**-plan.grid_bits
+        return replace(release, histogram=exact + (release.histogram - exact)[0])
+
+
+class DrawsHalfTheNoise(CentralNoise):
+    def build(self, plan, *arguments, **settings):
+        return replace(
+            super().build(variant(plan, epsilon=2 * plan.epsilon), *arguments, **settings), plan=plan
+        )
+
+
 @pytest.mark.parametrize(
     ("rule", "name"),
     [
         (ChargesNothing, "planned_charges_bound_the_real_ones"),
         (ChargesMoreThanPlanned, "planned_charges_bound_the_real_ones"),
+        (CostsWhatWasChosen, "planned_charges_bound_the_real_ones"),
+        (AsksBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
         (DrawsBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
         (ChargesAgain, "the_release_tells_its_own_story"),
         (HidesItsSeed, "the_release_tells_its_own_story"),
         (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_noise"),
         (NamesWhatNobodyHolds, "keys_and_labels_name_the_values"),
         (OverstatesItsError, "the_noise_has_the_stated_standard_error"),
+        (OneNoiseForAll, "the_noise_has_the_stated_standard_error"),
+        (DrawsHalfTheNoise, "the_noise_hides_one_user_as_charged"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
