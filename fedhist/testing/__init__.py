@@ -1,6 +1,6 @@
 """Contracts: checks that every measurement, release rule, selector, engine, mechanism and population must pass.
 
-For whoever writes one, in this project or outside of it. They need neither pytest nor a registry:
+For people who write one, in this project or outside of it. They need neither pytest nor a registry:
 
     >>> from fedhist.testing import check_selector
     >>> from fedhist.server.selection.quantile import Quantile

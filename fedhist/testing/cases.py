@@ -145,7 +145,7 @@ def part_of_reading(measurement: Measurement[Any], total: Total, name: str) -> F
 
 
 def by_label(keyed: Keyed | None, bins: int, labels: Labels | None) -> Mapping[object, list[int]]:
-    """Sums by the name of their item and its bin, whoever numbered them."""
+    """Sums by the name of their item and its bin, no matter who numbered them."""
     if keyed is None:
         return {}
     rows = zip(keyed.keys.tolist(), keyed.values.tolist(), strict=True)

@@ -3,7 +3,7 @@
     magic "FS" · version u8 · kind u8 · terms · me u64 · what the state holds · SHA-256 of all before
 
 The bytes hold the session's secrets in the clear: keep them where only the device can read them, and only the newest.
-The digest notices damage, not malice: whoever can write a device's memory owns the device.
+The digest notices damage, not malice: anyone who can write a device's memory owns the device.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Measurement(ABC, Generic[GivenT]):
     @classmethod
     @abstractmethod
     def words(cls, plan: Plan) -> Words:
-        """How a person is told what is measured."""
+        """What is measured, for people."""
 
     @cached_property
     @abstractmethod

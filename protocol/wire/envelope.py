@@ -38,7 +38,7 @@ MASKED_STAGES = tuple(MaskingStage)
 """The stages of a masked round; messages are of type `query.advertising` and so on."""
 
 PARTICIPANT_BYTES = 8
-"""The first answer of a masked round begins with the participant's number, little-endian, in so many bytes."""
+"""The first answer of a masked round begins with the participant's number, little-endian, in this number of bytes."""
 
 ENVELOPE_VERSION = 2
 MAX_RUN_NAME = 64

@@ -144,7 +144,7 @@ class ReleaseRule(ABC):
 
     @abstractmethod
     def words(self, plan: Plan) -> RuleWords:
-        """How a person is told what the server does with the sum."""
+        """What the server does with the sum, for people."""
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""
