@@ -27,7 +27,7 @@ def at_most(hits: int, trials: int, alpha: float) -> float:
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float) -> float:
-    """The most likely that this number of guesses is right if flipping any one coin is (epsilon, delta)-private.
+    """An upper bound of the chance of this many right guesses if flipping any one coin is (epsilon, delta)-private.
 
     Steinke, Nasr & Jagielski 2023, theorem 5.2. Of `canaries` independent fair coins, the auditor guesses `guesses`, a
     number fixed beforehand, and gets `correct` right. With f(v) = P(Binomial(guesses, e^epsilon/(1 + e^epsilon)) >= v):
