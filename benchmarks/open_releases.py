@@ -15,14 +15,14 @@ from pathlib import Path
 from open_selectors import found_in, outcomes, real, synthetic
 
 from fedhist.client.populations import SparsePopulation
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
+from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import materialise
 
 SELECTORS = ("oracle", "exponential-v")
 SETTINGS = {
     f"{release} {selector}": {"release": release, "selector": selector}
-    for release in KeysAboveBar.names
+    for release in KeptItems.releases
     for selector in SELECTORS
 }
 REAL = (
@@ -55,7 +55,7 @@ def main() -> None:
     print(f"{'set':<30}{'release':<24}{columns}{columns}")
     for name, draw in sets(arguments.data, quick=arguments.quick):
         found = list(outcomes(draw, SETTINGS, trials))
-        for release in KeysAboveBar.names:
+        for release in KeptItems.releases:
             cells = ""
             for selector in SELECTORS:
                 these = [one[f"{release} {selector}"] for one in found]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.client.device import add_noise_share, answer_population
-from fedhist.protocol.errors import DecodeError, Refused
+from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
@@ -40,6 +40,8 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
     The number of users gets none: the plan tells it, and the server learns its sum only.
     """
     if request.measurement.share is None:
+        if request.plan.noise_by_devices:
+            raise UnexpectedMessage(state="a plan whose devices add the noise", message=request.measurement)
         return vector
     return np.concatenate([vector[:1], add_noise_share(request, vector[1:], source=own)])
 

@@ -83,7 +83,7 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
             return _ask(plan, steps_of(plan), None, ledger, source)
         case Asking(request=request, step=step, after=after, handed=handed), Total():
             _check_total(request, event)
-            if not step.charged_ahead(request.plan):
+            if not _charged_ahead(step, request):
                 _charge(request.plan, step, handed, ledger)
             reading = request.measurement.read(event)
             made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
@@ -107,11 +107,13 @@ def run_rounds(
     event: Event = Begin()
     while True:
         state = advance(state, event, ledger=ledger, source=source)
+        if isinstance(state, Released) and not transport.simulated:
+            # A key's number in a transport tells how many others there are: for simulations only.
+            state = Released(release=state.release.without_numbers())
         on_state(state)
         match state:
             case Released(release=release):
-                # A key's number in a transport tells how many others there are: for simulations only.
-                return release if transport.simulated else release.without_numbers()
+                return release
             case Asking(request=request):
                 event = transport.total(request)
             case Planned():
@@ -125,12 +127,17 @@ def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, so
     step, *after = steps
     draws = source.fork("server")
     request = step.request(plan, handed, source=draws)
-    if request is None or step.charged_ahead(plan):
+    if request is None or _charged_ahead(step, request):
         _charge(plan, step, handed, ledger)
     if request is not None:
         return Asking(request=request, step=step, after=tuple(after), handed=handed)
     made = step.conclude(plan, None, handed, ledger=ledger, source=draws)
     return _ask(plan, tuple(after), made, ledger, source)
+
+
+def _charged_ahead(step: Step, request: Request) -> bool:
+    """Whether the answers are results already: noisy ones always, and others where the step says so."""
+    return request.measurement.share is not None or step.charged_ahead(request.plan)
 
 
 def _charge(plan: Plan, step: Step, handed: Handed, ledger: Ledger) -> None:

@@ -103,11 +103,11 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
 
 
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
-    """What each round of the plan asks devices for."""
-    asked = {Round.RELEASE: MEASUREMENTS[rule_for(plan).measures]}
-    if selector_for(plan).reads:
-        asked = {Round.SELECT: MEASUREMENTS[select_request(plan).asks]} | asked
-    return asked
+    """What each round of the plan asks devices for; also of plans whose selector is not known here."""
+    fitting = {kind.round: kind for kind in MEASUREMENTS.values() if kind.fits(plan)}
+    if plan.threshold is not None:
+        fitting.pop(Round.SELECT)
+    return {round_: fitting[round_] for round_ in Round if round_ in fitting}
 
 
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:

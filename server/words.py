@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedhist.protocol.measurements.contract import Round, Words
 from fedhist.protocol.plan import Plan
 from fedhist.server.releases import rule_for
-from fedhist.server.steps import measurements_of, steps_of
+from fedhist.server.steps import measurements_of
 
 
 def round_words(plan: Plan) -> dict[Round, Words]:
@@ -25,5 +25,5 @@ def method(plan: Plan) -> str:
 
 def charged_ahead(plan: Plan) -> set[Round]:
     """The rounds that are charged before devices are asked, because their answers are results already."""
-    steps = zip(Round, steps_of(plan), strict=True)
-    return {round_ for round_, step in steps if step.charged_ahead(plan)}
+    ahead = {Round.SELECT} if plan.noise_by_devices else set()
+    return ahead | ({Round.RELEASE} if rule_for(plan).charged_ahead else set())

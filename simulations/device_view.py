@@ -25,13 +25,16 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
     device = shard.rows(user, user + 1)
     names = names_of(population)
     contribution = answer(request, device, source=source, labels=names)
-    shown = request.measurement.shown(contribution.summed, names, population.domain_size)
+    shown = request.measurement.shown(contribution.summed, names, VALUES_SHOWN)
     data = None
     if request.round is Round.RELEASE:
-        sent, counts = dict(shown), entry_counts(device)
+        # By number: two names may be written alike.
+        numbers = range(population.domain_size)
+        sent = dict(request.measurement.shown(contribution.summed, numbers, population.domain_size))
+        counts = entry_counts(device)
         order = np.argsort(-counts, kind="stable")[:VALUES_SHOWN]
-        held = [str(names[item]) for item in entry_items(device)[order].tolist()]
-        shown = [(name, sent.get(name, 0.0)) for name in held]
+        held = entry_items(device)[order].tolist()
+        shown = [(str(names[item]), sent.get(str(item), 0.0)) for item in held]
         data = counts[order].astype(np.float64).tolist()
     places, values = [name for name, _ in shown[:VALUES_SHOWN]], [value for _, value in shown[:VALUES_SHOWN]]
     return Viewed(

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from fedhist.commands.cli import cli
+from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.selection import SELECTORS, fitting
 from tests.builders import ROOT
 
@@ -194,7 +194,7 @@ def test_the_page_on_open_domains_names_every_selector_release_and_limit_of_them
     text = OPEN_DOMAIN.read_text(encoding="utf-8")
     known = set(fitting(PLANS["open"]))
     named = set(re.findall(r"`([a-z0-9-]+)`", text))
-    assert known | set(KeysAboveBar.names) <= named
+    assert known | set(KeptItems.releases) <= named
     assert f"{MAX_LABEL_BYTES:,} bytes" in text
 
 

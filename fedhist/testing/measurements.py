@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.policy import round_cost
 from fedhist.protocol.errors import DecodeError, InvalidInput, OutOfBounds
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
@@ -24,6 +25,7 @@ from fedhist.protocol.measurements.given import (
     SaltedBound,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Contribution, Request
@@ -146,6 +148,11 @@ def the_shape_is_what_is_sent(asked: Asked) -> None:
             )
             columns = 0 if sent.keyed is None else sent.keyed.values.shape[1]
             require(columns == shape.columns, f"{columns} columns by key; the shape says {shape.columns}")
+            hidden = one.names_travel or one.plan.is_masked or not columns
+            require(
+                hidden,
+                "keys travel in the clear; names_travel must say so, or their number would be published",
+            )
             values = sent.values if sent.keyed is None else np.append(sent.values, sent.keyed.values)
             require(values.dtype == np.int64, f"values are {values.dtype}; they must be whole, int64")
             require((values >= 0).all(), "one user's value is negative")
@@ -210,6 +217,25 @@ def one_user_moves_the_reading_by_the_sensitivity(asked: Asked) -> None:
                 )
                 require(moved <= claimed.value * (1 + 1e-9), stated)
                 require(moved >= claimed.value * REACHED, f"{stated}, which no neighbours come near")
+
+
+@MEASUREMENT.check
+def a_share_of_noise_costs_what_a_device_charges(asked: Asked) -> None:
+    """Where participants add the noise, the sum must not tell more than a device has noted for the round."""
+    for one in asked:
+        share = one.share
+        if share is None:
+            continue
+        cost = round_cost(one.plan, one.round)
+        (moved,) = one.sensitivities.values()
+        if moved.norm is Norm.L1:
+            epsilon = moved.value / float(share.spread)
+        else:
+            epsilon = gaussian_epsilon(share.deviation(share.shares) / moved.value, cost.delta)
+        require(
+            epsilon <= cost.epsilon * (1 + 1e-6),
+            f"{share.shares} shares give epsilon {epsilon:.4g}; a device charges {cost.epsilon:.4g} for {one.round}",
+        )
 
 
 @MEASUREMENT.check

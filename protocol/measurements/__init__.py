@@ -29,3 +29,5 @@ def _load(place: str) -> type[Measurement[Any]]:
 
 
 MEASUREMENTS = {measurement.name: measurement for measurement in map(_load, _PLACES)}
+if len(MEASUREMENTS) < len(_PLACES):
+    raise ImportError("two measurements have the same name")

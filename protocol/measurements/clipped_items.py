@@ -50,12 +50,13 @@ class ClippedItems(Measurement[ItemBounds]):
     name = "clipped-items"
     round = Round.RELEASE
     takes = ItemBounds
+    releases = (None,)
     where = "where items are clipped one by one"
 
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Items clipped one by one, noised by the server."""
-        return plan.per_item and not plan.noise_by_devices
+        return plan.release in cls.releases and plan.per_item and not plan.noise_by_devices
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -35,12 +35,13 @@ class ClippedSum(Measurement[Bound]):
     name = "clipped-sum"
     round = Round.RELEASE
     takes = Bound
+    releases = (None,)
     where = "over closed domains"
 
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Whole histograms of a closed domain."""
-        return not (plan.is_open or plan.per_item)
+        return plan.release in cls.releases and not (plan.is_open or plan.per_item)
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -139,11 +139,14 @@ class Measurement(ABC, Generic[GivenT]):
     names_travel: ClassVar[bool] = False
     """Whether items' names are in an answer, so that its length tells of its users' data."""
 
+    releases: ClassVar[tuple[str | None, ...]] = ()
+    """What a plan's `release` may be to ask for it; None where a plan names none, nothing for what is not released."""
+
     plan: Plan
     given: GivenT
 
     def __post_init__(self) -> None:
-        if type(self.given) is not self.takes:
+        if type(self.given) is not self.takes or not self.fits(self.plan):
             raise UnexpectedMessage(state=self.name, message=self.given)
 
     @classmethod
@@ -172,8 +175,8 @@ class Measurement(ABC, Generic[GivenT]):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All that the sum depends on beside the users: where it is equal, so are the sums."""
-        return (self.name, self.plan.digest, self.given)
+        """All that the sum depends on, beside the users and what they draw: where it is equal, so are the sums."""
+        return (self.name, self.plan, self.given)
 
     @property
     def share(self) -> Share | None:

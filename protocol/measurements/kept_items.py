@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import sum_at_most
+from fedhist.protocol.privacy.bars import OpenNoiseKind
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 
@@ -56,11 +57,12 @@ class KeptItems(Measurement[BoundT], Generic[BoundT]):
     takes: ClassVar[type[Bound]] = Bound
     where = "over open domains"
     names_travel = True
+    releases = get_args(OpenNoiseKind)
 
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """An open domain without masks."""
-        return plan.is_open and not plan.is_masked
+        return plan.release in cls.releases and plan.is_open and not plan.is_masked
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -35,7 +35,7 @@ class KeptTable(KeptItems[SaltedBound]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """An open domain under masks."""
-        return plan.has_table
+        return plan.release in cls.releases and plan.has_table
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -182,6 +182,8 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     A measurement that the plan does not admit is refused, because it could be one without the device's noise; so is
     one of another round, because each round is charged for, and answered, once.
     """
+    if not any(kind.releases and kind.fits(plan) for kind in MEASUREMENTS.values()):
+        raise DecodeError("the plan's release is unknown here")
     kind = MEASUREMENTS.get(take(fields, "asks", str))
     if kind is None or not kind.fits(plan) or kind.round != fields.get("round"):
         raise DecodeError("the request asks for a measurement that is unknown or not of its plan and round")

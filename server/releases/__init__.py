@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.plan import Plan
 from fedhist.server.releases.contract import Release, ReleaseRule
 
@@ -29,14 +31,14 @@ RULES = tuple(map(_load, _PLACES))
 
 
 def rule_for(plan: Plan) -> ReleaseRule:
-    """The rule that the plan's `release` names, or the one for plans like this that name none."""
-    fitting = [rule for rule in RULES if rule.fits(plan)]
-    for rule in fitting:
-        if plan.release in rule.names:
+    """The rule for what the plan measures and for the `release` that it names, if it names one."""
+    for rule in RULES:
+        if rule.fits(plan):
             return rule
-    names = [name for rule in fitting for name in rule.names if name is not None]
+    names = {name for kind in MEASUREMENTS.values() for name in kind.releases}
+    others = [name for name in names if any(rule.fits(replace(plan, release=name)) for rule in RULES)]
     raise InvalidPlan(
         f"the release {plan.release!r} over {plan.domain} domains",
-        allowed=", ".join(names) or "none: the mechanism says how the release is noised",
+        allowed=", ".join(sorted(map(str, filter(None, others)))) or "no --release for such a plan",
         advice="choose another --release or leave it out",
     )

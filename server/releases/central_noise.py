@@ -30,7 +30,7 @@ class CentralNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the server."""
-        return ClippedSum.fits(plan) and not plan.noise_by_devices
+        return super().fits(plan) and not plan.noise_by_devices
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise."""

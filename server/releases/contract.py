@@ -12,6 +12,7 @@ from fedhist.display.html_table import BarLength, html_table
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
@@ -118,15 +119,12 @@ class ReleaseRule(ABC):
     measures: ClassVar[str]
     """The measurement that it releases."""
 
-    names: ClassVar[tuple[str | None, ...]] = (None,)
-    """What a plan's `release` may be to ask for it; None for plans that name none."""
-
     charged_ahead: ClassVar[bool] = False
     """Whether the answers are results already, so that they are charged before they are asked for."""
 
-    @abstractmethod
     def fits(self, plan: Plan) -> bool:
         """Whether it can release what this plan measures."""
+        return MEASUREMENTS[self.measures].fits(plan)
 
     @abstractmethod
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:

@@ -27,10 +27,6 @@ class DebiasedItems(ReleaseRule):
     name = "debiased-items"
     measures = ClippedItems.name
 
-    def fits(self, plan: Plan) -> bool:
-        """Items clipped one by one."""
-        return ClippedItems.fits(plan)
-
     def words(self, plan: Plan) -> RuleWords:
         """Noise, then debiasing."""
         detail = "The server adds discrete noise to every item and puts back what clipping took from Poisson counts."

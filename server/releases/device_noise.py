@@ -27,7 +27,7 @@ class DeviceNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""
-        return ClippedSum.fits(plan) and plan.noise_by_devices
+        return super().fits(plan) and plan.noise_by_devices
 
     def words(self, plan: Plan) -> RuleWords:
         """Shares."""

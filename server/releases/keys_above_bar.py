@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.bars import OpenNoiseKind
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.sketch.buckets import item_bytes
@@ -30,12 +29,7 @@ class KeysAboveBar(ReleaseRule):
 
     name = "keys-above-bar"
     measures = KeptItems.name
-    names = get_args(OpenNoiseKind)
     positive_only: ClassVar[bool] = True
-
-    def fits(self, plan: Plan) -> bool:
-        """An open domain in the clear."""
-        return KeptItems.fits(plan)
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise and a bar."""

@@ -32,10 +32,6 @@ class KeysInTable(KeysAboveBar):
     charged_ahead = True
     positive_only = False
 
-    def fits(self, plan: Plan) -> bool:
-        """An open domain under masks."""
-        return KeptTable.fits(plan)
-
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> SaltedBound:
         """A salt that is new for each run, and drawn only now that what users hold is fixed."""
         salt = source.fork("table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()

@@ -23,7 +23,7 @@ from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import masked_body
-from fedhist.protocol.rounds import Labels
+from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
 from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
@@ -123,7 +123,8 @@ class MaskedWatch:
         seen = to_integers(read_residues(masked_body(data, self._terms), self._terms.width))
         had = vectors[device]
         places = np.flatnonzero(had)[:VALUES_SHOWN]
-        named = self._envelope.request.measurement.masked_length == len(labels)
+        request = self._envelope.request
+        named = request.round is Round.RELEASE and request.measurement.masked_length == len(labels)
         self._observe(
             Viewed(
                 round=self._round,

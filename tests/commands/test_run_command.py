@@ -19,10 +19,10 @@ import pytest
 
 from fedhist.commands import cli, run_options
 from fedhist.commands import run as run_command
+from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.plan import Plan
 from fedhist.server import recorded_run
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.selection import SELECTORS
 from fedhist.simulations.datasets.loading import Wanted, load
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
@@ -154,7 +154,7 @@ class TestFlags:
 
     def test_help_names_every_selector_every_release_and_the_defaults(self, fedhist: Fedhist) -> None:
         text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
-        for name in (*SELECTORS, *KeysAboveBar.names, "50000"):
+        for name in (*SELECTORS, *KeptItems.releases, "50000"):
             assert name in text
 
     def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:

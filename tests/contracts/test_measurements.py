@@ -7,13 +7,16 @@ from functools import cached_property
 
 import pytest
 
+from fedhist.protocol.errors import DecodeError, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Summed
 from fedhist.protocol.measurements.given import Bound
-from fedhist.server.steps import measurements_of
+from fedhist.protocol.wire.envelope import Envelope
+from fedhist.server.releases import rule_for
+from fedhist.server.steps import measurements_of, select_request
 from fedhist.testing import MEASUREMENT, PLANS, check_measurement
-from fedhist.testing.cases import variant
+from fedhist.testing.cases import PLANS, variant
 from fedhist.testing.measurements import Asked, usual_givens
 
 ONE_ITEM = variant(PLANS["gaussian"], items=1, sparsity=1)
@@ -142,3 +145,15 @@ def test_a_wrong_one_is_caught(caught_by, kind, name):
     givens = {plan: [kind.takes(one.threshold) for one in usual_givens(ClippedSum)(plan)] for plan in plans}
     caught_by(name, check_measurement, kind, plans=plans, givens=lambda plan: givens.get(plan) or [])
     assert "toy" not in MEASUREMENTS
+
+
+def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_none() -> None:
+    for plan in PLANS.values():
+        fitting = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan)]
+        assert sorted(fitting) == ["release", "select"]
+        other = replace(plan, release="of-somebody-else")
+        assert [kind.round for kind in MEASUREMENTS.values() if kind.fits(other)] == ["select"]
+        with pytest.raises(InvalidPlan, match="of-somebody-else"):
+            rule_for(other)
+        with pytest.raises(DecodeError, match="release is unknown"):
+            Envelope.from_fields(Envelope(run="r", request=select_request(other)).to_fields())

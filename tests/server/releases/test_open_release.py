@@ -10,19 +10,19 @@ from scipy import stats
 
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
 from fedhist.server.coordinator import advance, run_rounds
-from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
 from tests.asking import release_at, releasing, select_request
 from tests.builders import Cohort, histograms_of
 
-each_release = pytest.mark.parametrize("release", KeysAboveBar.names)
+each_release = pytest.mark.parametrize("release", KeptItems.releases)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 
 
@@ -253,10 +253,10 @@ def test_a_lower_bar_for_the_same_privacy(zipf):
     """Truncated noise needs the lowest bar, the tight threshold less than the printed one, at every C."""
     for neighbours in Neighbours:
         bars = {}
-        for release in KeysAboveBar.names:
+        for release in KeptItems.releases:
             plan = plan_of(zipf, release=release, neighbours=neighbours)
             bars[release] = np.array([noise.bar for noise in plan.open_noises(plan.candidate_steps)])
-        truncated, tight, printed = (bars[release] for release in KeysAboveBar.names)
+        truncated, tight, printed = (bars[release] for release in KeptItems.releases)
         assert truncated[0] <= tight[0] <= printed[0]
         assert (truncated < tight)[1:].all()
         assert (tight < printed)[1:].all()
