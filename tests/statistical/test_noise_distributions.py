@@ -23,6 +23,7 @@ from fedhist.protocol.privacy.noise import (
     laplace_scale,
 )
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+from tests.oracles import chi_square_p
 
 DRAWS = 2_000_000
 PASSES = 1e-3  # seeds are fixed: a sampler that is right passes always or never, and these pass
@@ -73,14 +74,7 @@ def p_value(draws: Integers, width: float, below: Cdf) -> float:
     """Of the chi-square test of the draws against the distribution."""
     edges = cell_edges(width)
     expected = len(draws) * np.diff(np.concatenate([[0.0], below(edges), [1.0]]))
-    observed = counts(draws, edges)
-    # Cells too rare for the chi-square approximation are taken together with the tails.
-    rare = expected < 25
-    observed = np.append(observed[~rare], observed[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    keep = expected > 1
-    statistic = float(((observed - expected)[keep] ** 2 / expected[keep]).sum())
-    return float(stats.chi2.sf(statistic, int(keep.sum()) - 1))
+    return chi_square_p(counts(draws, edges), expected)
 
 
 def two_sample_p_value(one: Integers, other: Integers, width: float) -> float:
