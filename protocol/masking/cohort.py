@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.protocol.histograms import Flags
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.graph import Graph, GraphParameters, Positions
+from fedhist.protocol.masking.graph import GraphParameters, Positions, all_neighbours, ring_of
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import Advertisement
 
@@ -39,12 +39,12 @@ class Cohort:
         self.parameters = parameters
         self.ids = sorted(bodies)
         self.number = {device: number for number, device in enumerate(self.ids)}
-        self._graph = Graph(parameters, salt, terms.digest)
+        self._salt = salt
 
     @cached_property
     def adjacency(self) -> Positions:
         """The numbers of each device's neighbours, one ascending row a device."""
-        return self._graph.all_neighbours()
+        return all_neighbours(self.parameters, ring_of(len(self.ids), self._salt, self.terms.digest))
 
     def neighbours(self, device: int) -> list[int]:
         """The ids of a device's neighbours, ascending: the order of their shares' points."""

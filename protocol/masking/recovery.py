@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations, islice
 from math import comb
 
@@ -126,10 +125,10 @@ class Recovery:
         )
 
     def _accept(self, device: int) -> Callable[[bytes], bool]:
-        advert = self.cohort.advertisement(device)
+        advert, context = self.cohort.advertisement(device), self.cohort.terms.digest
         if device in self.included:
-            return partial(_is_seed, self.cohort.terms.digest, device, advert.commitment)
-        return partial(_is_secret, advert.mask_key)
+            return lambda seed: commit(seed, context, device) == advert.commitment
+        return lambda secret: KeyPair.from_secret(secret).public == advert.mask_key
 
     def _decoded(self, device: int) -> bytes | None:
         """The secret, if decoding finds it. Then its shares are forgotten, and the holders of wrong ones remembered."""
@@ -148,14 +147,6 @@ class Recovery:
             self._doubts.update(holders[point - 1] for point in wrong)
         self._shares[device] = []
         return secret
-
-
-def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
-    return commit(seed, context, device) == commitment
-
-
-def _is_secret(public: bytes, secret: bytes) -> bool:
-    return KeyPair.from_secret(secret).public == public
 
 
 def decoded(
