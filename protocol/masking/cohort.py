@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import Advertisement
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Cohort:
     """The devices that advertised, and the graph over them. Devices are numbered in the order of their ids.
 
@@ -25,26 +27,26 @@ class Cohort:
         salt: of the graph.
     """
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        bodies: Mapping[int, bytes],
-        directory: Mapping[int, bytes],
-        parameters: GraphParameters,
-        salt: bytes,
-    ) -> None:
-        self.terms = terms
-        self.bodies = bodies
-        self.directory = directory
-        self.parameters = parameters
-        self.ids = sorted(bodies)
-        self.number = {device: number for number, device in enumerate(self.ids)}
-        self._salt = salt
+    terms: MaskingTerms
+    bodies: Mapping[int, bytes]
+    directory: Mapping[int, bytes]
+    parameters: GraphParameters
+    salt: bytes
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The devices' ids, ascending."""
+        return sorted(self.bodies)
+
+    @cached_property
+    def number(self) -> dict[int, int]:
+        """The number of each device."""
+        return {device: number for number, device in enumerate(self.ids)}
 
     @cached_property
     def adjacency(self) -> Positions:
         """The numbers of each device's neighbours, one ascending row a device."""
-        return all_neighbours(self.parameters, ring_of(len(self.ids), self._salt, self.terms.digest))
+        return all_neighbours(self.parameters, ring_of(len(self.ids), self.salt, self.terms.digest))
 
     def neighbours(self, device: int) -> list[int]:
         """The ids of a device's neighbours, ascending: the order of their shares' points."""

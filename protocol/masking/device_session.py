@@ -99,8 +99,11 @@ def advance(
     state: DeviceState, message: bytes, *, source: Source, vector: Integers | None = None
 ) -> tuple[DeviceState, bytes]:
     """One step: the next state, and the answer to send. `vector` is read in the state Checked, and needed there."""
-    if isinstance(state, Checked):
-        _check_vector(state.terms, vector)
+    if isinstance(state, Checked) and (vector is None or len(vector) != state.terms.length):
+        raise InvalidInput(
+            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
+            allowed=f"{state.terms.length} values once the server has named the peers",
+        )
     try:
         return _following(state, message, source, vector)
     except _Abort as abort:
@@ -320,14 +323,6 @@ def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[in
             raise _Abort(AbortReason.BAD_SIGNATURE)
         bodies[peer] = advert.unsigned + advert.signature
     return roster_digest(bodies)
-
-
-def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
-    if vector is None or len(vector) != terms.length:
-        raise InvalidInput(
-            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
-            allowed=f"{terms.length} values once the server has named the peers",
-        )
 
 
 def _identity(state: Masked) -> Identity:

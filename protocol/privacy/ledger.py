@@ -116,11 +116,8 @@ class Charge:
     def __post_init__(self) -> None:
         # A copy, so that the entry can't change later through the mapping that was passed.
         object.__setattr__(self, "parameters", dict(self.parameters))
-        for name, value in (
-            ("epsilon", self.epsilon),
-            ("delta", self.delta),
-            ("sensitivity", self.sensitivity),
-        ):
+        for name in ("epsilon", "delta", "sensitivity"):
+            value = getattr(self, name)
             if not is_number(value) or not value >= 0:
                 raise InvalidPlan(f"the {name} of {self.name} is {value!r}", allowed="a number, 0 or more")
         if self.neighbours not in _NEIGHBOURS:
