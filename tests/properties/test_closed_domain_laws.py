@@ -150,19 +150,6 @@ def test_under_l1_the_best_threshold_is_a_rank_of_the_totals(make_histograms: Ma
 
 
 @MECHANISMS
-def test_the_slope_of_the_surrogate_is_the_price_less_the_tail_and_it_is_convex(
-    mechanism: dict[str, object],
-) -> None:
-    plan = plan_for(mechanism)
-    for table in populations(100, seed=2):
-        norms = np.unique(np.concatenate([[0.0], sizes(table, plan.norm)[0], [90.0]]))
-        slopes = np.diff(surrogate(table, plan, norms)) / np.diff(norms)
-        between = (norms[:-1] + norms[1:]) / 2
-        assert slopes == pytest.approx(plan.noise_price - weighted_tail(table, plan.norm, between), abs=1e-6)
-        assert (np.diff(slopes) > -1e-9).all()
-
-
-@MECHANISMS
 def test_no_threshold_has_a_lower_surrogate_than_the_best(
     make_histograms: Make, mechanism: dict[str, object]
 ) -> None:

@@ -120,16 +120,6 @@ def test_totals_above_the_largest_candidate_count_as_that(make_histograms: Make)
         assert value == pytest.approx(lost + np.minimum(kept, bar).sum(), abs=0.01)
 
 
-def test_the_printed_bar_is_the_paper_s() -> None:
-    plan = plan_for()
-    for noise, threshold in zip(
-        plan.open_noises(plan.candidate_steps), plan.candidate_steps.tolist(), strict=True
-    ):
-        exact = threshold + threshold / EPSILON * math.log(threshold / (2 * DELTA))
-        # Rounded up, and never below what discrete noise needs.
-        assert math.ceil(exact) <= noise.bar <= math.ceil(exact) + 1
-
-
 def test_the_oracle_s_expected_loss_is_the_integral_over_the_noise(make_histograms: Make) -> None:
     plan = plan_for("laplace-threshold")
     noises = plan.open_noises(plan.candidate_steps)
