@@ -91,27 +91,21 @@ thresholds = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(
-    threshold=thresholds,
-    low_rates=st.lists(st.floats(0, 3), max_size=5),
-    relative_rates=st.lists(st.floats(0, 3), min_size=1, max_size=5),
-    log_rates=st.lists(st.floats(-12, 6), max_size=5),
-    deviations=st.lists(st.floats(-8, 8), min_size=1, max_size=5),
-)
-def test_round_trip_wherever_the_slope_leaves_digits(
-    threshold: float,
-    low_rates: list[float],
-    relative_rates: list[float],
-    log_rates: list[float],
-    deviations: list[float],
-) -> None:
-    rates = np.array(
-        low_rates
-        + [threshold * rate for rate in relative_rates]
-        + [10**rate for rate in log_rates]
-        + [abs(threshold + z * math.sqrt(threshold)) for z in deviations]
+def rates_for(threshold: float) -> st.SearchStrategy[list[float]]:
+    """Low rates, rates up to three thresholds, of every size, and within eight deviations of the threshold."""
+    rate = st.one_of(
+        st.floats(0, 3),
+        st.floats(0, 3).map(lambda share: share * threshold),
+        st.floats(-12, 6).map(lambda power: 10**power),
+        st.floats(-8, 8).map(lambda z: abs(threshold + z * math.sqrt(threshold))),
     )
+    return st.lists(rate, min_size=1, max_size=20)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(case=thresholds.flatmap(lambda threshold: st.tuples(st.just(threshold), rates_for(threshold))))
+def test_round_trip_wherever_the_slope_leaves_digits(case: tuple[float, list[float]]) -> None:
+    threshold, rates = case[0], np.array(case[1])
     means = clipped_mean(rates, threshold)
     found = inverse_clipped_mean(means, threshold, largest_rate=LARGEST_RATE)
     steep = clipped_mean_slope(rates, threshold) > 1e-6
