@@ -87,13 +87,7 @@ class TooFewSurvivors(MaskingFailed):
     """A masked sum lost too many devices."""
 
     def __init__(
-        self,
-        stage: str,
-        *,
-        alive: int,
-        needed: int,
-        of: str = "devices",
-        left_out: Mapping[str, tuple[int, ...]] | None = None,
+        self, stage: str, *, alive: int, needed: int, of: str, left_out: Mapping[str, tuple[int, ...]]
     ) -> None:
         self.stage = stage
         self.alive = alive
@@ -101,21 +95,19 @@ class TooFewSurvivors(MaskingFailed):
         super().__init__(
             f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
             "nothing was unmasked or released",
-            left_out=left_out or {},
+            left_out=left_out,
         )
 
 
 class CorruptShares(MaskingFailed):
     """Secrets that the received shares do not give back; `owners` made these shares, and others held them."""
 
-    def __init__(
-        self, *, owners: Sequence[int], left_out: Mapping[str, tuple[int, ...]] | None = None
-    ) -> None:
+    def __init__(self, *, owners: Sequence[int], left_out: Mapping[str, tuple[int, ...]]) -> None:
         self.owners = tuple(owners)
         super().__init__(
             f"{len(self.owners)} mask secrets can't be rebuilt: the received shares are corrupt; "
             "nothing was unmasked or released",
-            left_out={**(left_out or {}), "corrupt-shares": self.owners},
+            left_out={**left_out, "corrupt-shares": self.owners},
         )
 
 

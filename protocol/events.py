@@ -32,7 +32,10 @@ class Event:
     """Something that happened."""
 
     kind: ClassVar[str]
-    simulation_only: ClassVar[bool] = False
+    simulation_only: ClassVar[bool]
+
+    def __init_subclass__(cls, *, kind: str, simulation_only: bool = False) -> None:
+        cls.kind, cls.simulation_only = kind, simulation_only
 
     def to_json(self) -> dict[str, Any]:
         """The record by name, its kind first."""
@@ -40,45 +43,40 @@ class Event:
 
 
 @dataclass(frozen=True)
-class StateEntered(Event):
+class StateEntered(Event, kind="state"):
     """The coordinator entered a state: planned, selecting, releasing or released. Releasing knows the threshold."""
 
-    kind: ClassVar[str] = "state"
     state: str
     threshold: float | None
 
 
 @dataclass(frozen=True)
-class Charged(Event):
+class Charged(Event, kind="charge"):
     """The ledger was charged, before any noise was drawn. `charge` is what `Charge.to_json` writes."""
 
-    kind: ClassVar[str] = "charge"
     charge: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class PhaseEnded(Event):
+class PhaseEnded(Event, kind="phase"):
     """A phase of the program ended. Its seconds are known only in a run with the truth."""
 
-    kind: ClassVar[str] = "phase"
     phase: str
     seconds: float | None
 
 
 @dataclass(frozen=True)
-class RunEnded(Event):
+class RunEnded(Event, kind="end"):
     """The end: released, or failed with the name of the error."""
 
-    kind: ClassVar[str] = "end"
     outcome: str
     reason: str | None
 
 
 @dataclass(frozen=True)
-class RoundAsked(Event):
+class RoundAsked(Event, kind="asked"):
     """The server asks the cohort; `participants` is their number if it is known beforehand."""
 
-    kind: ClassVar[str] = "asked"
     round: str
     stage: str
     participants: int | None
@@ -86,7 +84,7 @@ class RoundAsked(Event):
 
 
 @dataclass(frozen=True)
-class MessageSent(Event):
+class MessageSent(Event, kind="message"):
     """One message between the server and a participant.
 
     Args:
@@ -97,7 +95,6 @@ class MessageSent(Event):
         plan: the beginning of the hash of the plan that the message names.
     """
 
-    kind: ClassVar[str] = "message"
     round: str
     stage: str
     to: str
@@ -107,10 +104,9 @@ class MessageSent(Event):
 
 
 @dataclass(frozen=True)
-class MessagesLeftOut(Event):
+class MessagesLeftOut(Event, kind="left-out"):
     """The number of messages of a round and direction that are not in the trace, and their bytes if known."""
 
-    kind: ClassVar[str] = "left-out"
     round: str
     stage: str
     to: str
@@ -119,10 +115,9 @@ class MessagesLeftOut(Event):
 
 
 @dataclass(frozen=True)
-class DroppedOut(Event):
+class DroppedOut(Event, kind="drop-out"):
     """A participant whose answer is not in the sum, and why; `refusal` is the reason that it gave, if any."""
 
-    kind: ClassVar[str] = "drop-out"
     round: str
     stage: str
     participant: str
@@ -131,10 +126,9 @@ class DroppedOut(Event):
 
 
 @dataclass(frozen=True)
-class RoundEnded(Event):
+class RoundEnded(Event, kind="round"):
     """A round, or a stage of it, is over; bytes and seconds are None where they would reveal data."""
 
-    kind: ClassVar[str] = "round"
     round: str
     stage: str
     participants: int
@@ -145,18 +139,16 @@ class RoundEnded(Event):
 
 
 @dataclass(frozen=True)
-class Scored(Event):
+class Scored(Event, kind="scores", simulation_only=True):
     """What the selector saw: candidates in counts, their scores if it scored them, and the choice. NOT private."""
 
-    kind: ClassVar[str] = "scores"
-    simulation_only: ClassVar[bool] = True
     candidates: list[float]
     scores: list[float] | None
     chosen: float
 
 
 @dataclass(frozen=True)
-class Viewed(Event):
+class Viewed(Event, kind="view", simulation_only=True):
     """One device's message from both sides: what it had, and what reached the server. NOT private.
 
     Args:
@@ -169,8 +161,6 @@ class Viewed(Event):
         masked: whether the two differ by a mask.
     """
 
-    kind: ClassVar[str] = "view"
-    simulation_only: ClassVar[bool] = True
     round: str
     participant: str
     places: list[str]
@@ -181,10 +171,9 @@ class Viewed(Event):
 
 
 @dataclass(frozen=True)
-class Heard(Event):
+class Heard(Event, kind="heard"):
     """The number of participants that have answered so far. For progress bars; a trace does not keep it."""
 
-    kind: ClassVar[str] = "heard"
     answered: int
     asked: int
 
@@ -192,21 +181,9 @@ class Heard(Event):
 Observer = Callable[[Event], None]
 
 EVENTS: Mapping[str, type[Event]] = {
-    event.kind: event
-    for event in (
-        StateEntered,
-        Charged,
-        PhaseEnded,
-        RunEnded,
-        RoundAsked,
-        MessageSent,
-        MessagesLeftOut,
-        DroppedOut,
-        RoundEnded,
-        Scored,
-        Viewed,
-    )
+    event.kind: event for event in Event.__subclasses__() if event is not Heard
 }
+"""What a trace keeps, by kind."""
 
 
 def ignore(event: Event) -> None:
@@ -225,24 +202,19 @@ def read_event(record: Mapping[str, Any]) -> Event:
         missing, more = sorted(set(due) - given), sorted(given - set(due))
         raise DecodeError(f"a record of {kind!r} has missing fields {missing} and unknown fields {more}")
     for name, annotation in due.items():
-        if not _fits(record[name], annotation):
+        if not any(_is(record[name], option) for option in annotation.split(" | ")):
             raise DecodeError(f"the field {name} of a record of {kind!r} is not of type {annotation}")
     return event(**{name: record[name] for name in due})
 
 
-def _fits(value: object, annotation: str) -> bool:
-    """Whether a value from JSON is of the type that a field is annotated with."""
-    return any(_is(value, option) for option in annotation.split(" | "))
-
-
 def _is(value: object, kind: str) -> bool:
+    """Whether a value from JSON is of this type, as annotations write it."""
     if kind.startswith("list["):
         inner = kind.removeprefix("list[").removesuffix("]")
         return isinstance(value, list) and all(_is(one, inner) for one in value)
     if isinstance(value, bool):
         return kind == "bool"
-    allowed = _TYPES.get(kind, dict)
-    return isinstance(value, allowed)
+    return isinstance(value, _TYPES.get(kind, dict))
 
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

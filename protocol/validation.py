@@ -94,7 +94,8 @@ def whole_counts(values: npt.NDArray[Any], place: Callable[[int], str]) -> npt.N
             # The limit itself is no 16-bit or 32-bit floating-point number.
             piece = piece.astype(np.promote_types(piece.dtype, np.float64), copy=False)
         # The minimum of a piece with a nan is nan, which fails this comparison.
-        if bool(piece.min() >= 0) and bool(piece.max() <= MAX_USER_TOTAL) and _all_whole(piece):
+        whole = piece.dtype.kind != "f" or (np.trunc(piece) == piece).all()
+        if piece.min() >= 0 and piece.max() <= MAX_USER_TOTAL and whole:
             continue
         entry, kind = _first_wrong(piece)
         raise InvalidPopulation(
@@ -216,10 +217,6 @@ def _check_items(items: npt.NDArray[Any], offsets: Integers, domain_size: int) -
             advice="number the items from 0, or make the domain larger",
         )
     return items.astype(np.int32, copy=False)
-
-
-def _all_whole(piece: npt.NDArray[Any]) -> bool:
-    return piece.dtype.kind != "f" or bool((np.trunc(piece) == piece).all())
 
 
 def _first_wrong(piece: npt.NDArray[Any]) -> tuple[int, str]:

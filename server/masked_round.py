@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from fedhist.protocol.masking.recovery import MaskedSum
-from fedhist.protocol.masking.server_session import CollectingAdvertisements, ServerStage
-from fedhist.protocol.masking.server_stage import Messages
+from fedhist.protocol.masking.server_session import CollectingAdvertisements
+from fedhist.protocol.masking.server_stage import Messages, Stage
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
@@ -41,7 +41,7 @@ def masked_sum(
         directory: in signed mode, the participants' public keys by id.
         on_ignored: called with the sender of each answer that the session does not take, before the next one comes.
     """
-    stage: ServerStage = CollectingAdvertisements(terms, source=source, directory=directory)
+    stage: Stage = CollectingAdvertisements(terms, source=source, directory=directory)
     messages: Messages | None = None
     while True:
         for sender, answer in exchange(stage.name, messages):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.measurements.given import Bound, SaltedBound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Request
+from fedhist.protocol.rounds import Request, Total
 from fedhist.server.coordinator import Asking
 from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request, steps_of
 
-__all__ = ["release_at", "releasing", "select_request", "selecting"]
+__all__ = ["reading_of", "release_at", "releasing", "select_request", "selecting"]
 
 
 def release_at(
@@ -27,6 +28,13 @@ def release_at(
     selection = Selection(threshold, item_thresholds=item_thresholds)
     request = release_request(plan, selection, source=SeededSource(0))
     return request if table_salt is None else replace(request, given=SaltedBound(threshold, table_salt))
+
+
+def reading_of(plan: Plan, users: Histograms) -> Any:
+    """What a selector reads of these users."""
+    measurement = select_request(plan).measurement
+    summed = measurement.of(users, source=SeededSource(0))
+    return measurement.read(Total(users.users, summed.values, summed.keyed))
 
 
 def selecting(request: Request) -> Asking:

@@ -24,9 +24,13 @@ def hypergeometric(good: Integers, bad: Integers, draws: Integers, *, uniforms: 
     Accurate to the rounding of doubles: a relative error of the probabilities of 10^-9 for a million balls, 10^-5 for
     two thousand million.
     """
-    mode = _modes(good, bad, draws)
+    # In doubles, because the product may exceed 2^63. Any start inside the support would do.
+    centre = np.floor((draws + 1.0) * (good + 1.0) / (good + bad + 2.0)).astype(np.int64)
+    mode: Integers = np.clip(centre, np.maximum(0, draws - bad), np.minimum(good, draws))
     result = mode.copy()
-    at_mode = np.exp(_log_probability(mode, good, bad, draws))
+    at_mode = np.exp(
+        _log_choose(good, mode) + _log_choose(bad, draws - mode) - _log_choose(good + bad, draws)
+    )
     remaining = uniforms - at_mode
     active = np.flatnonzero(remaining >= 0)
     if not len(active):
@@ -96,17 +100,6 @@ class _Search:
     def keep(self, going: Flags) -> None:
         for name in ("_good", "_draws", "_slack", "_up", "_down", "_above", "_below"):
             setattr(self, name, getattr(self, name)[going])
-
-
-def _modes(good: Integers, bad: Integers, draws: Integers) -> Integers:
-    # In doubles, because the product may exceed 2^63. Any start inside the support would do.
-    mode = np.floor((draws + 1.0) * (good + 1.0) / (good + bad + 2.0)).astype(np.int64)
-    inside: Integers = np.clip(mode, np.maximum(0, draws - bad), np.minimum(good, draws))
-    return inside
-
-
-def _log_probability(value: Integers, good: Integers, bad: Integers, draws: Integers) -> Floats:
-    return _log_choose(good, value) + _log_choose(bad, draws - value) - _log_choose(good + bad, draws)
 
 
 def _log_choose(total: Integers, part: Integers) -> Floats:

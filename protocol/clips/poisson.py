@@ -101,8 +101,14 @@ def inverse_clipped_mean(means: Floats, threshold: float, *, largest_rate: float
         threshold: C, in counts.
         largest_rate: the largest rate that a user may have; public, not taken from the data.
     """
-    _check_threshold(threshold)
-    _check_largest_rate(largest_rate)
+    if not (math.isfinite(threshold) and threshold >= 0):
+        raise InvalidInput(f"the threshold is {threshold!r}", allowed="a finite number from 0")
+    if not (math.isfinite(largest_rate) and largest_rate > 0):
+        raise InvalidInput(
+            f"the largest rate is {largest_rate!r}",
+            allowed="a finite number above 0",
+            advice="give the largest count of one item that a user may have on average",
+        )
     given = np.asarray(means, dtype=np.float64)
     if np.isnan(given).any():
         raise InvalidInput("a mean to be debiased is nan", allowed="numbers, infinite ones included")
@@ -204,17 +210,3 @@ def _at_most(count: int, rates: Floats) -> Floats:
     from scipy.special import gammaincc  # noqa: PLC0415 - slow
 
     return np.asarray(gammaincc(count + 1, rates)) if count >= 0 else np.zeros_like(rates)
-
-
-def _check_threshold(threshold: float) -> None:
-    if not (math.isfinite(threshold) and threshold >= 0):
-        raise InvalidInput(f"the threshold is {threshold!r}", allowed="a finite number from 0")
-
-
-def _check_largest_rate(largest_rate: float) -> None:
-    if not (math.isfinite(largest_rate) and largest_rate > 0):
-        raise InvalidInput(
-            f"the largest rate is {largest_rate!r}",
-            allowed="a finite number above 0",
-            advice="give the largest count of one item that a user may have on average",
-        )

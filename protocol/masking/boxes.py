@@ -27,13 +27,8 @@ SharePair = tuple[bytes, bytes]
 
 
 def sending_key(pair_key: bytes, me: int, peer: int) -> bytes:
-    """The half of a pair's key that seals from me to the peer."""
+    """The half of a pair's key that seals from me to the peer, and opens what I sealed."""
     return pair_key[:32] if me < peer else pair_key[32:]
-
-
-def receiving_key(pair_key: bytes, me: int, peer: int) -> bytes:
-    """The half of a pair's key that opens what the peer sealed for me."""
-    return sending_key(pair_key, peer, me)
 
 
 def seal_all(

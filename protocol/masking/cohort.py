@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from fedhist.protocol.histograms import Flags
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.graph import Graph, GraphParameters, Positions
+from fedhist.protocol.masking.graph import GraphParameters, Positions, all_neighbours, ring_of
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.masking.wire import Advertisement
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Cohort:
     """The devices that advertised, and the graph over them. Devices are numbered in the order of their ids.
 
@@ -25,26 +27,26 @@ class Cohort:
         salt: of the graph.
     """
 
-    def __init__(
-        self,
-        terms: MaskingTerms,
-        bodies: Mapping[int, bytes],
-        directory: Mapping[int, bytes],
-        parameters: GraphParameters,
-        salt: bytes,
-    ) -> None:
-        self.terms = terms
-        self.bodies = bodies
-        self.directory = directory
-        self.parameters = parameters
-        self.ids = sorted(bodies)
-        self.number = {device: number for number, device in enumerate(self.ids)}
-        self._graph = Graph(parameters, salt, terms.digest)
+    terms: MaskingTerms
+    bodies: Mapping[int, bytes]
+    directory: Mapping[int, bytes]
+    parameters: GraphParameters
+    salt: bytes
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The devices' ids, ascending."""
+        return sorted(self.bodies)
+
+    @cached_property
+    def number(self) -> dict[int, int]:
+        """The number of each device."""
+        return {device: number for number, device in enumerate(self.ids)}
 
     @cached_property
     def adjacency(self) -> Positions:
         """The numbers of each device's neighbours, one ascending row a device."""
-        return self._graph.all_neighbours()
+        return all_neighbours(self.parameters, ring_of(len(self.ids), self.salt, self.terms.digest))
 
     def neighbours(self, device: int) -> list[int]:
         """The ids of a device's neighbours, ascending: the order of their shares' points."""

@@ -9,17 +9,13 @@ stores the state it got can't be made to try again. Only the caller's own mistak
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, TypeVar
+
 from fedhist.protocol.errors import BadKey, DecodeError, InvalidInput
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import (
-    PAIR_KEY_BYTES,
-    SharePair,
-    open_box,
-    receiving_key,
-    seal_all,
-    sending_key,
-)
+from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, SharePair, open_box, seal_all, sending_key
 from fedhist.protocol.masking.device_states import (
     Aborted,
     AbortReason,
@@ -55,6 +51,7 @@ from fedhist.protocol.privacy.randomness import Source
 
 BOX_PURPOSE = b"box"
 MASK_PURPOSE = b"mask"
+_StateT = TypeVar("_StateT", Shared, Checked, Masked, Confirmed)
 
 
 class _Abort(Exception):
@@ -102,8 +99,11 @@ def advance(
     state: DeviceState, message: bytes, *, source: Source, vector: Integers | None = None
 ) -> tuple[DeviceState, bytes]:
     """One step: the next state, and the answer to send. `vector` is read in the state Checked, and needed there."""
-    if isinstance(state, Checked):
-        _check_vector(state.terms, vector)
+    if isinstance(state, Checked) and (vector is None or len(vector) != state.terms.length):
+        raise InvalidInput(
+            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
+            allowed=f"{state.terms.length} values once the server has named the peers",
+        )
     try:
         return _following(state, message, source, vector)
     except _Abort as abort:
@@ -126,17 +126,22 @@ def _following(
             following = _check(state, message)
         case Checked() if vector is not None:
             following = _mask(state, message, vector)
+        case Confirmed():
+            following = _open_confirmed(state, message)
         case Masked() if state.terms.signed:
             following = _confirm(state, message)
         case Masked():
             following = _open(state, wire.decode_unmask(message, state.terms).dead)
-        case Confirmed():
-            following = _open_confirmed(state, message)
         case Aborted():
             following = state, b""
         case _:
             raise _Abort(AbortReason.UNEXPECTED)
     return following
+
+
+def _next(kind: type[_StateT], state: Advertised | Shared | Checked | Masked, **new: Any) -> _StateT:
+    """The following state: what is new, and what both have. All else is forgotten."""
+    return kind(**new, **{f.name: getattr(state, f.name) for f in fields(kind) if f.name not in new})
 
 
 def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, bytes]:
@@ -162,17 +167,13 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
         context,
         source=source,
     )
-    shared = Shared(
-        terms=terms,
-        me=me,
+    shared = _next(
+        Shared,
+        state,
         parameters=parameters,
-        mask_pair=state.mask_pair,
-        seed=state.seed,
         mask_keys={peer: advert.mask_key for peer, advert in neighbours.items()},
-        receiving_keys={peer: receiving_key(key, me, peer) for peer, key in keys.items()},
+        receiving_keys={peer: sending_key(key, peer, me) for peer, key in keys.items()},
         roster=roster,
-        identity=state.identity,
-        fewest=state.fewest,
     )
     return shared, wire.encode_boxes(Kind.SHARES, sealed, terms)
 
@@ -195,18 +196,8 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
             )
         except DecodeError:
             bad.append(sender)
-    checked = Checked(
-        terms=terms,
-        me=me,
-        parameters=state.parameters,
-        mask_pair=state.mask_pair,
-        seed=state.seed,
-        mask_keys={peer: state.mask_keys[peer] for peer in shares},
-        shares=shares,
-        roster=state.roster,
-        identity=state.identity,
-        fewest=state.fewest,
-    )
+    mask_keys = {peer: state.mask_keys[peer] for peer in shares}
+    checked = _next(Checked, state, mask_keys=mask_keys, shares=shares)
     return checked, wire.encode_ids(Kind.COMPLAINTS, bad, terms)
 
 
@@ -229,15 +220,7 @@ def _mask(state: Checked, message: bytes, vector: Integers) -> tuple[Masked, byt
             adder.add(key)
         else:
             adder.subtract(key)
-    masked = Masked(
-        terms=terms,
-        me=me,
-        parameters=state.parameters,
-        shares=shares,
-        roster=state.roster,
-        identity=state.identity,
-        fewest=state.fewest,
-    )
+    masked = _next(Masked, state, shares=shares)
     return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
 
 
@@ -248,28 +231,26 @@ def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:
     if len(others) == len(survivors) or not others <= state.shares.keys():
         raise _Abort(AbortReason.WRONG_SURVIVORS)
     _need(state, len(others))
-    confirmed = Confirmed(masked=state, survivors=survivors)
+    confirmed = _next(Confirmed, state, survivors=survivors)
     signature = _identity(state).sign(_survivors_text(confirmed))
     return confirmed, wire.message(Kind.CONFIRMATION, state.terms, signature)
 
 
 def _open_confirmed(state: Confirmed, message: bytes) -> tuple[Finished, bytes]:
     """Open shares, once `threshold` devices (this one among them) have signed the very same survivors."""
-    masked = state.masked
-    request = wire.decode_unmask(message, masked.terms)
+    request = wire.decode_unmask(message, state.terms)
     survivors, text = set(state.survivors), _survivors_text(state)
-    if set(request.dead) != masked.shares.keys() - survivors:
+    if set(request.dead) != state.shares.keys() - survivors:
         raise _Abort(AbortReason.WRONG_SURVIVORS)
-    directory = _identity(masked).directory
+    directory = _identity(state).directory
     for signer, signature in request.confirmations:
-        if signer not in survivors or (
-            signer != masked.me and not verify(directory, signer, signature, text)
-        ):
+        trusted = signer == state.me or verify(directory, signer, signature, text)
+        if signer not in survivors or not trusted:
             raise _Abort(AbortReason.BAD_SIGNATURE)
-    signers = {signer for signer, _ in request.confirmations} | {masked.me}
-    if len(signers) < masked.parameters.threshold:
+    signers = {signer for signer, _ in request.confirmations} | {state.me}
+    if len(signers) < state.parameters.threshold:
         raise _Abort(AbortReason.TOO_FEW)
-    return _open(masked, request.dead)
+    return _open(state, request.dead)
 
 
 def _open(state: Masked, dead: tuple[int, ...]) -> tuple[Finished, bytes]:
@@ -344,14 +325,6 @@ def _check_signatures(state: Advertised, identity: Identity, neighbours: dict[in
     return roster_digest(bodies)
 
 
-def _check_vector(terms: MaskingTerms, vector: Integers | None) -> None:
-    if vector is None or len(vector) != terms.length:
-        raise InvalidInput(
-            f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
-            allowed=f"{terms.length} values once the server has named the peers",
-        )
-
-
 def _identity(state: Masked) -> Identity:
     if state.identity is None:
         raise _Abort(AbortReason.UNEXPECTED)
@@ -359,4 +332,4 @@ def _identity(state: Masked) -> Identity:
 
 
 def _survivors_text(state: Confirmed) -> bytes:
-    return survivors_text(state.masked.terms.digest, state.masked.roster, wire.id_list(state.survivors))
+    return survivors_text(state.terms.digest, state.roster, wire.id_list(state.survivors))

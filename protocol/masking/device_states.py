@@ -3,8 +3,6 @@
 Advertised ──roster──▶ Shared ──boxes──▶ Checked ──peers, vector──▶ Masked ─────────unmask────────▶ Finished
                                                                       └─survivors─▶ Confirmed ─unmask─▲   signed mode
 any ──anything that is wrong──▶ Aborted, which answers nothing
-
-`fewest` is the device's own floor: the smallest number of participants that it accepts, whatever the terms say.
 """
 
 from __future__ import annotations
@@ -34,99 +32,81 @@ class AbortReason(StrEnum):
     WRONG_SURVIVORS = "wrong-survivors"
 
 
-@dataclass(frozen=True)
-class Advertised:
-    """The public keys are out."""
-
+@dataclass(frozen=True, kw_only=True)
+class _Session:
     terms: MaskingTerms
     me: int
-    box_pair: KeyPair = field(repr=False)
-    mask_pair: KeyPair = field(repr=False)
-    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Member(_Session):
+    """`fewest` is the device's own floor: the fewest participants that it accepts, whatever the terms say."""
+
     identity: Identity | None = field(repr=False, default=None)
     fewest: int = 0
 
 
-@dataclass(frozen=True)
-class Shared:
+@dataclass(frozen=True, kw_only=True)
+class Advertised(_Member):
+    """The public keys are out."""
+
+    box_pair: KeyPair = field(repr=False)
+    mask_pair: KeyPair = field(repr=False)
+    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(_Member):
     """The neighbours are known, and each has a share of both secrets under way. The box secret is forgotten."""
 
-    terms: MaskingTerms
-    me: int
     parameters: GraphParameters
     mask_pair: KeyPair = field(repr=False)
     seed: bytes = field(repr=False)
     mask_keys: Mapping[int, bytes] = field(repr=False)
     receiving_keys: Mapping[int, bytes] = field(repr=False)
     roster: bytes = b""
-    identity: Identity | None = field(repr=False, default=None)
-    fewest: int = 0
 
 
-@dataclass(frozen=True)
-class Checked:
+@dataclass(frozen=True, kw_only=True)
+class Checked(_Member):
     """The boxes are opened, and the server knows which did not open. The keys of the boxes are forgotten.
 
     `mask_keys` and `shares` are those of the senders whose boxes opened.
     """
 
-    terms: MaskingTerms
-    me: int
     parameters: GraphParameters
     mask_pair: KeyPair = field(repr=False)
     seed: bytes = field(repr=False)
     mask_keys: Mapping[int, bytes] = field(repr=False)
     shares: Mapping[int, SharePair] = field(repr=False)
     roster: bytes = b""
-    identity: Identity | None = field(repr=False, default=None)
-    fewest: int = 0
 
 
-@dataclass(frozen=True)
-class Masked:
+@dataclass(frozen=True, kw_only=True)
+class Masked(_Member):
     """The masked vector is out. Left are shares of those it was masked with; the device's own secrets are forgotten."""
 
-    terms: MaskingTerms
-    me: int
     parameters: GraphParameters
     shares: Mapping[int, SharePair] = field(repr=False)
     roster: bytes = b""
-    identity: Identity | None = field(repr=False, default=None)
-    fewest: int = 0
 
 
-@dataclass(frozen=True)
-class Confirmed:
+@dataclass(frozen=True, kw_only=True)
+class Confirmed(Masked):
     """The one set of survivors that this device will ever unmask is signed."""
 
-    masked: Masked
     survivors: tuple[int, ...] = field(repr=False)
 
-    @property
-    def terms(self) -> MaskingTerms:
-        """The terms of the session."""
-        return self.masked.terms
 
-    @property
-    def me(self) -> int:
-        """The device's id."""
-        return self.masked.me
-
-
-@dataclass(frozen=True)
-class Finished:
+@dataclass(frozen=True, kw_only=True)
+class Finished(_Session):
     """Nothing is left to say, and nothing secret is left."""
 
-    terms: MaskingTerms
-    me: int
 
-
-@dataclass(frozen=True)
-class Aborted:
+@dataclass(frozen=True, kw_only=True)
+class Aborted(_Session):
     """The device gave up and forgot everything."""
 
-    terms: MaskingTerms
-    me: int
     reason: AbortReason
 
 

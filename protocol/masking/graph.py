@@ -41,7 +41,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Words
 from fedhist.protocol.masking.keys import derive
 from fedhist.protocol.masking.prg import MaskAdder
 from fedhist.protocol.masking.terms import MAX_DEVICES, MaskingTerms
@@ -157,32 +156,23 @@ def _stays_correct(n: int, silent: int, k: int, threshold: int) -> bool:
     return (n * bad) << CORRECTNESS_BITS < comb(others, k)
 
 
-class Graph:
-    """The neighbours of n devices, numbered from 0 in the order of their ids; `context` binds the salt's use."""
-
-    def __init__(self, parameters: GraphParameters, salt: bytes, context: bytes = b"") -> None:
-        self.parameters = parameters
-        n = parameters.devices
-        # Sorting by 64 random bits: a tie, which the sort would break by number, has probability n^2/2^65.
-        self._ring = np.argsort(_words(salt, context, n), kind="stable").astype(np.int32)
-        self._place = np.empty(n, dtype=np.int32)
-        self._place[self._ring] = np.arange(n, dtype=np.int32)
-
-    def all_neighbours(self) -> Positions:
-        """The neighbours of every device: one ascending row each."""
-        n, k = self.parameters.devices, self.parameters.neighbours
-        if self.parameters.complete:
-            columns = np.arange(k, dtype=np.int32)
-            everybody: Positions = columns + (columns >= np.arange(n)[:, None]).astype(np.int32)
-            return everybody
-        half = np.arange(1, k // 2 + 1, dtype=np.int32)
-        offsets = np.concatenate([-half, half])
-        found: Positions = self._ring[(self._place[:, None] + offsets) % n]
-        found.sort(axis=1)
-        return found
-
-
-def _words(salt: bytes, context: bytes, count: int) -> Words:
-    words = np.zeros(count, dtype=np.uint64)
+def ring_of(devices: int, salt: bytes, context: bytes = b"") -> Positions:
+    """The devices, numbered from 0 in the order of their ids, as they stand on the ring; `context` binds the salt."""
+    words = np.zeros(devices, dtype=np.uint64)
     MaskAdder(words).add(derive(salt, b"graph", context))
-    return words
+    # Sorting by 64 random bits: a tie, which the sort would break by number, has probability n^2/2^65.
+    return np.argsort(words, kind="stable").astype(np.int32)
+
+
+def all_neighbours(parameters: GraphParameters, ring: Positions) -> Positions:
+    """The neighbours of every device: one ascending row each."""
+    n, k = parameters.devices, parameters.neighbours
+    if parameters.complete:
+        columns = np.arange(k, dtype=np.int32)
+        everybody: Positions = columns + (columns >= np.arange(n)[:, None]).astype(np.int32)
+        return everybody
+    half = np.arange(1, k // 2 + 1, dtype=np.int32)
+    place = np.argsort(ring).astype(np.int32)
+    found: Positions = ring[(place[:, None] + np.concatenate([-half, half])) % n]
+    found.sort(axis=1)
+    return found

@@ -28,13 +28,9 @@ def participant_number(public: bytes) -> int:
 
 def parse_identity(key: bytes, directory: bytes, *, key_name: str, directory_name: str) -> Identity:
     """The device's key and the directory, which must list the device itself. The names are for errors."""
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
-
-    private = _private_key(key, key_name)
+    secret = _private_key(key, key_name).private_bytes_raw()
     known = parse_directory(directory, name=directory_name)
-    identity = Identity(
-        secret=private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()), directory=known
-    )
+    identity = Identity(secret, known)
     if participant_number(identity.public) not in known:
         raise InvalidFile(
             f"the directory {directory_name} does not list the key of {key_name}",

@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations, islice
 from math import comb
 
@@ -94,12 +93,13 @@ class Recovery:
         )
 
     def _rebuild_all(self, incidents: Incidents) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
-        due = [device for device in sorted(self.shared) if self._is_in_masks(device)]
+        """The seeds of included devices, and the key pairs of dead ones that some included device masked with."""
+        neighbours, threshold = self.cohort.neighbours, self.cohort.parameters.threshold
+        due = [one for one in sorted(self.shared) if not self.included.isdisjoint((one, *neighbours(one)))]
         fewest = min(len(self._shares[device]) for device in due)
-        if fewest < self.cohort.parameters.threshold:
-            needed = self.cohort.parameters.threshold
+        if fewest < threshold:
             raise incidents.too_few(
-                MaskingStage.UNMASKING, alive=fewest, needed=needed, of="shares of a secret"
+                MaskingStage.UNMASKING, alive=fewest, needed=threshold, of="shares of a secret"
             )
         found: dict[int, bytes] = {}
         while waiting := [device for device in due if device not in found]:
@@ -111,7 +111,7 @@ class Recovery:
             if len(found) == before:
                 break  # knowing the liars helps no further
         for device in waiting:
-            secret = searched(self._shares[device], self.cohort.parameters.threshold, self._accept(device))
+            secret = searched(self._shares[device], threshold, self._accept(device))
             if secret is not None:
                 found[device] = secret
         if corrupt := [device for device in due if device not in found]:
@@ -120,16 +120,11 @@ class Recovery:
         pairs = {device: KeyPair.from_secret(found[device]) for device in due if device not in self.included}
         return seeds, pairs
 
-    def _is_in_masks(self, device: int) -> bool:
-        return device in self.included or any(
-            peer in self.included for peer in self.cohort.neighbours(device)
-        )
-
     def _accept(self, device: int) -> Callable[[bytes], bool]:
-        advert = self.cohort.advertisement(device)
+        advert, context = self.cohort.advertisement(device), self.cohort.terms.digest
         if device in self.included:
-            return partial(_is_seed, self.cohort.terms.digest, device, advert.commitment)
-        return partial(_is_secret, advert.mask_key)
+            return lambda seed: commit(seed, context, device) == advert.commitment
+        return lambda secret: KeyPair.from_secret(secret).public == advert.mask_key
 
     def _decoded(self, device: int) -> bytes | None:
         """The secret, if decoding finds it. Then its shares are forgotten, and the holders of wrong ones remembered."""
@@ -148,14 +143,6 @@ class Recovery:
             self._doubts.update(holders[point - 1] for point in wrong)
         self._shares[device] = []
         return secret
-
-
-def _is_seed(context: bytes, device: int, commitment: bytes, seed: bytes) -> bool:
-    return commit(seed, context, device) == commitment
-
-
-def _is_secret(public: bytes, secret: bytes) -> bool:
-    return KeyPair.from_secret(secret).public == public
 
 
 def decoded(

@@ -277,14 +277,3 @@ def _ask_to_open(
             yield device, wire.encode_unmask(dead, confirmations, recovery.cohort.terms)
 
     return CollectingOpenings(recovery, asked, incidents), requests()
-
-
-ServerStage = (
-    CollectingAdvertisements
-    | CollectingShares
-    | CollectingComplaints
-    | CollectingInputs
-    | CollectingConfirmations
-    | CollectingOpenings
-)
-"""Where the server is in its session."""

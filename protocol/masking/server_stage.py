@@ -10,6 +10,7 @@ from typing import ClassVar
 from fedhist.protocol.errors import BadKey, DecodeError, UnexpectedMessage
 from fedhist.protocol.masking.cohort import Cohort
 from fedhist.protocol.masking.incidents import Incidents, LeftOut, Rejection
+from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 
@@ -68,6 +69,10 @@ class Stage(ABC):
     @abstractmethod
     def _take(self, sender: int, message: bytes) -> None:
         """Keep the message of an expected sender, or raise."""
+
+    @abstractmethod
+    def close(self) -> tuple[Stage, Messages] | MaskedSum:
+        """The next stage and the messages to send for it, or the sum. Once."""
 
     def _close(self) -> None:
         if self._closed:

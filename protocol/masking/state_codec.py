@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedhist.protocol.errors import DecodeError
@@ -44,6 +44,8 @@ _KEYS_OF = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s")
 _SHARES_OF = struct.Struct(f"<Q{SHARE_BYTES}s{SHARE_BYTES}s")
 _KEY_AND_SHARES_OF = struct.Struct(f"<Q{KEY_BYTES}s{SHARE_BYTES}s{SHARE_BYTES}s")
 _REASONS = tuple(AbortReason)
+_KINDS: tuple[type[DeviceState], ...] = (Advertised, Shared, Checked, Masked, Confirmed, Finished, Aborted)
+"""The place of a state here is its kind in the bytes."""
 
 
 def save(state: DeviceState) -> bytes:
@@ -64,8 +66,10 @@ def restore(data: bytes) -> DeviceState:
     if hashlib.sha256(_TAG + content).digest() != digest or kind >= len(_KINDS):
         raise DecodeError("the state of a masking session is damaged")
     reader = _StateReader(content[_HEAD.size :], name="the fields of a masking session's state")
-    state = _READERS[_KINDS[kind]](reader, MaskingTerms.from_bytes(terms), me)
+    agreed = MaskingTerms.from_bytes(terms)
+    held = reader.state(_KINDS[kind], agreed)
     reader.end()
+    state: DeviceState = _KINDS[kind](terms=agreed, me=me, **held)
     return state
 
 
@@ -84,10 +88,10 @@ def _fields(state: DeviceState) -> bytes:
             )
         case Masked():
             shares = b"".join(_SHARES_OF.pack(peer, *pair) for peer, pair in state.shares.items())
-            return _parameters(state.parameters) + _counted(len(state.shares), shares) + _seen(state)
-        case Confirmed():
-            ids = b"".join(map(_ID.pack, state.survivors))
-            return _fields(state.masked) + _counted(len(state.survivors), ids)
+            data = _parameters(state.parameters) + _counted(len(state.shares), shares) + _seen(state)
+            if isinstance(state, Confirmed):
+                data += _counted(len(state.survivors), b"".join(map(_ID.pack, state.survivors)))
+            return data
         case Aborted():
             return bytes([_REASONS.index(state.reason)])
         case Finished():
@@ -138,8 +142,12 @@ class _StateReader(Reader):
     def parameters(self) -> GraphParameters:
         return GraphParameters(*self.fields(_PARAMETERS))
 
-    def roster(self, terms: MaskingTerms) -> bytes:
-        return self.take(KEY_BYTES) if terms.signed else b""
+    def own(self) -> dict[str, Any]:
+        return {"parameters": self.parameters(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
+
+    def seen(self, terms: MaskingTerms) -> dict[str, Any]:
+        roster = self.take(KEY_BYTES) if terms.signed else b""
+        return {"roster": roster, "identity": self.identity(terms), "fewest": self.count()}
 
     def identity(self, terms: MaskingTerms) -> Identity | None:
         if not terms.signed:
@@ -147,67 +155,31 @@ class _StateReader(Reader):
         secret = self.take(KEY_BYTES)
         return Identity(secret=secret, directory=dict(self.counted(_KEY_OF)))
 
-    def advertised(self, terms: MaskingTerms, me: int) -> Advertised:
-        box_pair, mask_pair = self.key_pair(), self.key_pair()
-        seed, identity = self.take(KEY_BYTES), self.identity(terms)
-        return Advertised(terms, me, box_pair, mask_pair, seed, identity, self.count())
-
-    def shared(self, terms: MaskingTerms, me: int) -> Shared:
-        parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
-        keys = self.counted(_KEYS_OF)
-        return Shared(
-            terms=terms,
-            me=me,
-            parameters=parameters,
-            mask_pair=mask_pair,
-            seed=seed,
-            mask_keys={peer: mask_key for peer, mask_key, _ in keys},
-            receiving_keys={peer: box_key for peer, _, box_key in keys},
-            roster=self.roster(terms),
-            identity=self.identity(terms),
-            fewest=self.count(),
-        )
-
-    def checked(self, terms: MaskingTerms, me: int) -> Checked:
-        parameters, mask_pair, seed = self.parameters(), self.key_pair(), self.take(KEY_BYTES)
-        opened = self.counted(_KEY_AND_SHARES_OF)
-        return Checked(
-            terms=terms,
-            me=me,
-            parameters=parameters,
-            mask_pair=mask_pair,
-            seed=seed,
-            mask_keys={peer: mask_key for peer, mask_key, _, _ in opened},
-            shares={peer: (secret_share, seed_share) for peer, _, secret_share, seed_share in opened},
-            roster=self.roster(terms),
-            identity=self.identity(terms),
-            fewest=self.count(),
-        )
-
-    def masked(self, terms: MaskingTerms, me: int) -> Masked:
-        parameters = self.parameters()
-        shares = {peer: (secret, seed) for peer, secret, seed in self.counted(_SHARES_OF)}
-        return Masked(terms, me, parameters, shares, self.roster(terms), self.identity(terms), self.count())
-
-    def confirmed(self, terms: MaskingTerms, me: int) -> Confirmed:
-        masked = self.masked(terms, me)
-        return Confirmed(masked=masked, survivors=tuple(device for (device,) in self.counted(_ID)))
-
-    def aborted(self, terms: MaskingTerms, me: int) -> Aborted:
-        (reason,) = self.take(1)
-        if reason >= len(_REASONS):
-            raise DecodeError("the state was aborted for an unknown reason")
-        return Aborted(terms, me, _REASONS[reason])
-
-
-_READERS: dict[type[DeviceState], Callable[[_StateReader, MaskingTerms, int], DeviceState]] = {
-    Advertised: _StateReader.advertised,
-    Shared: _StateReader.shared,
-    Checked: _StateReader.checked,
-    Masked: _StateReader.masked,
-    Confirmed: _StateReader.confirmed,
-    Finished: lambda _, terms, me: Finished(terms, me),
-    Aborted: _StateReader.aborted,
-}
-_KINDS = tuple(_READERS)
-"""The place of a state here is its kind in the bytes."""
+    def state(self, kind: type[DeviceState], terms: MaskingTerms) -> dict[str, Any]:
+        """The fields of a state of this kind, but for the terms and the device's id."""
+        if kind is Advertised:
+            pairs = {"box_pair": self.key_pair(), "mask_pair": self.key_pair(), "seed": self.take(KEY_BYTES)}
+            return pairs | {"identity": self.identity(terms), "fewest": self.count()}
+        if kind is Shared:
+            own, keys = self.own(), self.counted(_KEYS_OF)
+            mask_keys = {peer: mask_key for peer, mask_key, _ in keys}
+            receiving_keys = {peer: box_key for peer, _, box_key in keys}
+            return own | {"mask_keys": mask_keys, "receiving_keys": receiving_keys} | self.seen(terms)
+        if kind is Checked:
+            own, opened = self.own(), self.counted(_KEY_AND_SHARES_OF)
+            mask_keys = {peer: mask_key for peer, mask_key, *_ in opened}
+            shares = {peer: tuple(pair) for peer, _, *pair in opened}
+            return own | {"mask_keys": mask_keys, "shares": shares} | self.seen(terms)
+        if kind in (Masked, Confirmed):
+            parameters = self.parameters()
+            shares = {peer: tuple(pair) for peer, *pair in self.counted(_SHARES_OF)}
+            masked = {"parameters": parameters, "shares": shares} | self.seen(terms)
+            if kind is Confirmed:
+                masked["survivors"] = tuple(device for (device,) in self.counted(_ID))
+            return masked
+        if kind is Aborted:
+            (reason,) = self.take(1)
+            if reason >= len(_REASONS):
+                raise DecodeError("the state was aborted for an unknown reason")
+            return {"reason": _REASONS[reason]}
+        return {}

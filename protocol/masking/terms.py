@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
 
 SESSION_BYTES = 32
-MAX_VECTOR_LENGTH = 1 << 28
+_LONGEST = 1 << 28
 MAX_DEVICES = 1 << 24
 WIDTHS = (32, 64)
+_BELOW_HALF = "0 or more, and less than one half"
 _TAG = b"fedhist/masking/1/terms"
 _LAYOUT = struct.Struct("<32sIBddIBI")
 TERMS_BYTES = _LAYOUT.size
@@ -44,41 +45,26 @@ class MaskingTerms:
     participants: int = 0
 
     def __post_init__(self) -> None:
-        _check(
-            len(self.session) == SESSION_BYTES,
-            f"the session has {len(self.session)} bytes",
-            f"{SESSION_BYTES} bytes",
-        )
-        _check(
-            1 <= self.length <= MAX_VECTOR_LENGTH,
-            f"a vector has {self.length} values",
-            f"1 to {MAX_VECTOR_LENGTH}",
-        )
-        _check(self.width in WIDTHS, f"a value has {self.width} bits", "32 or 64")
-        for name in ("corrupt_share", "dropout_share"):
-            value = getattr(self, name)
-            _check(0 <= value < 0.5, f"{name} is {value}", "0 or more, and less than one half")
-        low = self.minimum_survivors
-        _check(2 <= low <= MAX_DEVICES, f"minimum_survivors is {low}", f"2 to {MAX_DEVICES}")
-        asked = self.participants
-        _check(
-            asked == 0 or low <= asked <= MAX_DEVICES,
-            f"participants is {asked}",
-            f"0, or {low} (minimum_survivors) to {MAX_DEVICES}",
-        )
+        size, low, asked = len(self.session), self.minimum_survivors, self.participants
+        for holds, problem, allowed in (
+            (size == SESSION_BYTES, f"the session has {size} bytes", f"{SESSION_BYTES} bytes"),
+            (1 <= self.length <= _LONGEST, f"a vector has {self.length} values", f"1 to {_LONGEST}"),
+            (self.width in WIDTHS, f"a value has {self.width} bits", "32 or 64"),
+            (0 <= self.corrupt_share < 0.5, f"corrupt_share is {self.corrupt_share}", _BELOW_HALF),
+            (0 <= self.dropout_share < 0.5, f"dropout_share is {self.dropout_share}", _BELOW_HALF),
+            (2 <= low <= MAX_DEVICES, f"minimum_survivors is {low}", f"2 to {MAX_DEVICES}"),
+            (
+                asked == 0 or low <= asked <= MAX_DEVICES,
+                f"participants is {asked}",
+                f"0, or {low} (minimum_survivors) to {MAX_DEVICES}",
+            ),
+        ):
+            if not holds:
+                raise InvalidInput(problem, allowed=allowed)
 
     def to_bytes(self) -> bytes:
-        """The terms in a fixed layout."""
-        return _LAYOUT.pack(
-            self.session,
-            self.length,
-            self.width,
-            self.corrupt_share,
-            self.dropout_share,
-            self.minimum_survivors,
-            self.signed,
-            self.participants,
-        )
+        """The terms in a fixed layout, in the order of the fields."""
+        return _LAYOUT.pack(*astuple(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingTerms:
@@ -95,8 +81,3 @@ class MaskingTerms:
     def digest(self) -> bytes:
         """SHA-256 of all settings."""
         return hashlib.sha256(_TAG + self.to_bytes()).digest()
-
-
-def _check(holds: bool, problem: str, allowed: str) -> None:
-    if not holds:
-        raise InvalidInput(problem, allowed=allowed)

@@ -43,7 +43,6 @@ _ID = struct.Struct("<Q")
 _BOX = struct.Struct(f"<Q{BOX_BYTES}s")
 _SIGNED_BY = struct.Struct(f"<Q{SIGNATURE_BYTES}s")
 _OPENED = struct.Struct(f"<QB{SHARE_BYTES}s")
-PLAIN_ADVERTISEMENT_BYTES = 3 * KEY_BYTES
 
 
 class Kind(IntEnum):
@@ -121,7 +120,7 @@ def body_of(data: bytes, kind: Kind, terms: MaskingTerms) -> memoryview:
 
 def advertisement_bytes(terms: MaskingTerms) -> int:
     """The length of an advertisement's body."""
-    return PLAIN_ADVERTISEMENT_BYTES + (SIGNATURE_BYTES if terms.signed else 0)
+    return 3 * KEY_BYTES + (SIGNATURE_BYTES if terms.signed else 0)
 
 
 def read_advertisement(body: bytes | memoryview, terms: MaskingTerms) -> Advertisement:

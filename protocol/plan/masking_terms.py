@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
-from fedhist.protocol.masking.graph import GraphParameters, parameters_for, share_of
+from fedhist.protocol.masking.graph import MAX_SIGNED_DEVICES, GraphParameters, parameters_for, share_of
 from fedhist.protocol.masking.terms import SESSION_BYTES, MaskingTerms
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.plan.fields import FIELDS
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 MASKINGS = FIELDS["masking"].choices
 MAX_PARTICIPANTS = 1_000_000
-MAX_SIGNED_PARTICIPANTS = 512
-"""Every signed participant talks to every other one: see protocol/masking/graph.py."""
 MIN_PARTICIPANTS = 3
 """With two, each knows the other's value once the sum is released."""
 MAX_TABLE_CAPACITY = 2**22
@@ -37,7 +35,7 @@ def check_masking(plan: Plan) -> None:
     if not plan.is_masked:
         _check_unused(plan)
         return
-    most = MAX_SIGNED_PARTICIPANTS if plan.masking == "secagg-signed" else MAX_PARTICIPANTS
+    most = MAX_SIGNED_DEVICES if plan.masking == "secagg-signed" else MAX_PARTICIPANTS
     if plan.participants is None:
         raise InvalidPlan(
             "masking without a number of participants",

@@ -121,7 +121,8 @@ def truncated_laplace(threshold: int, *, epsilon: float, delta: float, neighbour
     Raises:
         InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
-    return _checked("truncated-laplace", threshold, epsilon, delta, neighbours)
+    (noise,) = bars_for("truncated-laplace", [threshold], epsilon=epsilon, delta=delta, neighbours=neighbours)
+    return noise
 
 
 def bars_for(
@@ -138,27 +139,24 @@ def bars_for(
     Raises:
         InvalidPlan: a setting out of its range, or noise of a scale above 2^51.
     """
-    return [_checked(kind, threshold, epsilon, delta, neighbours) for threshold in thresholds]
-
-
-def _checked(
-    kind: OpenNoiseKind, threshold: int, epsilon: float, delta: float, neighbours: Neighbours
-) -> OpenNoise:
     if kind not in get_args(OpenNoiseKind):
         raise InvalidPlan(f"the noise is {kind!r}", allowed=" or ".join(map(repr, get_args(OpenNoiseKind))))
-    if not isinstance(threshold, Integral) or isinstance(threshold, bool) or threshold < 1:
-        raise InvalidPlan(
-            f"the threshold is {threshold!r}",
-            allowed="a whole number of at least 1",
-            advice="it is the number of items that each user keeps",
-        )
     check_epsilon(epsilon, "epsilon")
     check_delta(delta, "delta")
     if neighbours not in tuple(Neighbours):
         raise InvalidPlan(
             f"the neighbours are {neighbours!r}", allowed=" or ".join(repr(str(name)) for name in Neighbours)
         )
-    return _calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours))
+    noises: list[OpenNoise] = []
+    for threshold in thresholds:
+        if not isinstance(threshold, Integral) or isinstance(threshold, bool) or threshold < 1:
+            raise InvalidPlan(
+                f"the threshold is {threshold!r}",
+                allowed="a whole number of at least 1",
+                advice="it is the number of items that each user keeps",
+            )
+        noises.append(_calibrated(kind, int(threshold), float(epsilon), float(delta), Neighbours(neighbours)))
+    return noises
 
 
 @functools.lru_cache(maxsize=2**14)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,8 @@ class Charge:
     def __post_init__(self) -> None:
         # A copy, so that the entry can't change later through the mapping that was passed.
         object.__setattr__(self, "parameters", dict(self.parameters))
-        for name, value in (
-            ("epsilon", self.epsilon),
-            ("delta", self.delta),
-            ("sensitivity", self.sensitivity),
-        ):
+        for name in ("epsilon", "delta", "sensitivity"):
+            value = getattr(self, name)
             if not is_number(value) or not value >= 0:
                 raise InvalidPlan(f"the {name} of {self.name} is {value!r}", allowed="a number, 0 or more")
         if self.neighbours not in _NEIGHBOURS:
@@ -186,16 +184,16 @@ class Charge:
         """The entry that `to_json` wrote; anything else is an InvalidFile."""
         try:
             return Charge(
-                round=_text(value["round"]),
-                name=_text(value["name"]),
+                round=_typed(str, value["round"]),
+                name=_typed(str, value["name"]),
                 parameters=value["parameters"],
                 sensitivity=_from_null(value["sensitivity"]),
-                norm=_text(value["norm"]),
-                neighbours=_text(value["neighbours"]),
+                norm=_typed(str, value["norm"]),
+                neighbours=_typed(str, value["neighbours"]),
                 epsilon=_from_null(value["epsilon"]),
                 delta=value["delta"],
                 loss=_loss_from_json(value["loss"]),
-                private=_flag(value["private"]),
+                private=_typed(bool, value["private"]),
             )
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidFile(
@@ -267,15 +265,9 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
 
 
 def _loss_to_json(loss: PrivacyLoss) -> dict[str, float | str]:
-    match loss:
-        case GaussianLoss(multiplier):
-            return {"kind": "gaussian", "multiplier": float(multiplier)}
-        case PureLoss():
-            return {"kind": "pure"}
-        case BoundedRangeLoss():
-            return {"kind": "bounded-range"}
-        case ApproximateLoss():
-            return {"kind": "approximate"}
+    if isinstance(loss, GaussianLoss):
+        return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
+    return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
@@ -299,13 +291,7 @@ def _from_null(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not text")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("neither true nor false")
+def _typed(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind):
+        raise TypeError(f"not a {kind.__name__}")
     return value

@@ -34,8 +34,12 @@ def bucket_numbers(labels: Sequence[str | int], buckets: int, *, salt: bytes) ->
     seed = np.frombuffer(hashlib.sha256(_TAG + salt).digest(), dtype="<u8").astype(np.uint64)
     first = _polynomial(data, lengths, int(seed[0] % (_PRIME - np.uint64(2))) + 1)
     second = _polynomial(data, lengths, int(seed[1] % (_PRIME - np.uint64(2))) + 1)
-    mixed = mixed_words((first << np.uint64(32)) ^ second ^ seed[2])
-    return (mixed % np.uint64(buckets)).astype(np.int64)
+    words = (first << np.uint64(32)) ^ second ^ seed[2]
+    # The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    numbers: Integers = ((words ^ (words >> np.uint64(31))) % np.uint64(buckets)).astype(np.int64)
+    return numbers
 
 
 def _polynomial(data: Words, lengths: Integers, point: int) -> Words:
@@ -53,10 +57,3 @@ def _polynomial(data: Words, lengths: Integers, point: int) -> Words:
     running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms)])
     hashed: Words = (running[ends] - running[ends - lengths] + lengths.astype(np.uint64)) % _PRIME
     return hashed
-
-
-def mixed_words(words: Words) -> Words:
-    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))

@@ -43,13 +43,6 @@ def test_equal_keys_are_added_with_or_without_a_sort(rows):
         assert listed(coalesce_dense(*arrays(rows), key_space)) == expected
 
 
-def test_a_key_whose_values_are_nothing_stays():
-    keys, rows = np.array([5, 1, 5]), np.zeros((3, 2), dtype=np.int64)
-    for keyed in (coalesce(keys, rows), coalesce_dense(keys, rows, 6)):
-        assert keyed.keys.tolist() == [1, 5]
-        assert keyed.length == 2
-
-
 @given(
     rows=entries,
     cuts=st.lists(st.integers(0, 30), max_size=5),

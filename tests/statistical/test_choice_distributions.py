@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedhist.protocol.histograms import Floats, Integers
-from fedhist.protocol.privacy.choice import exponential_mechanism
+from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
 from fedhist.protocol.privacy.noise import uniform_below
 from fedhist.protocol.privacy.randomness import SeededSource
 
@@ -21,20 +22,16 @@ REJECTS = 1e-6
 SCORES = [0, 1, 9, 0, 2, 0, 1]
 SENSITIVITY = 2
 EPSILON = 1.0
+probabilities = partial(exponential_probabilities, np.array(SCORES), sensitivity=SENSITIVITY)
 BASES = [(0.3, -1.2, 0.0, 1.5, -0.1, 0.0, 0.7), (-700.0, -701.5, -699.0, -700.2, -703.0, -700.0, -700.0)]
-
-
-def exponential_probabilities(epsilon: float, log_base: Sequence[float] = (0.0,) * len(SCORES)) -> Floats:
-    weights: Floats = np.exp(np.array(log_base) + epsilon * np.array(SCORES) / (2 * SENSITIVITY))
-    return np.asarray(weights / weights.sum())
 
 
 def chosen(choose: Callable[[], int], outcomes: int = len(SCORES), choices: int = CHOICES) -> Integers:
     return np.bincount([choose() for _ in range(choices)], minlength=outcomes)
 
 
-def p_value(counts: Integers, probabilities: Floats) -> float:
-    return float(stats.chisquare(counts, counts.sum() * probabilities).pvalue)
+def p_value(counts: Integers, chances: Floats) -> float:
+    return float(stats.chisquare(counts, counts.sum() * chances).pvalue)
 
 
 def test_the_exponential_mechanism_has_its_probabilities_and_no_others() -> None:
@@ -42,9 +39,9 @@ def test_the_exponential_mechanism_has_its_probabilities_and_no_others() -> None
     counts = chosen(
         lambda: exponential_mechanism(SCORES, sensitivity=SENSITIVITY, epsilon=EPSILON, source=source)
     )
-    assert p_value(counts, exponential_probabilities(EPSILON)) > PASSES
+    assert p_value(counts, probabilities(epsilon=EPSILON)) > PASSES
     for wrong in (0.95, 1.05):
-        assert p_value(counts, exponential_probabilities(wrong * EPSILON)) < REJECTS
+        assert p_value(counts, probabilities(epsilon=wrong * EPSILON)) < REJECTS
 
 
 @pytest.mark.parametrize("log_base", BASES)
@@ -56,8 +53,8 @@ def test_the_base_measure_weighs_the_candidates(log_base: tuple[float, ...]) -> 
         ),
         choices=CHOICES // 4,
     )
-    assert p_value(counts, exponential_probabilities(EPSILON, log_base)) > PASSES
-    assert p_value(counts, exponential_probabilities(EPSILON)) < REJECTS
+    assert p_value(counts, probabilities(epsilon=EPSILON, log_base_measure=np.array(log_base))) > PASSES
+    assert p_value(counts, probabilities(epsilon=EPSILON)) < REJECTS
 
 
 def test_a_uniform_choice_is_uniform() -> None:

@@ -24,6 +24,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.noise import uniform_below
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails
+from tests.oracles import laplace_chances
 
 PASSES = 1e-3  # seeds are fixed: what is right passes always or never, and these pass
 REJECTS = 1e-9
@@ -126,19 +127,7 @@ def test_end_to_end_noise_on_the_clipped_support_alone_keeps_to_delta(kind: Open
     assert stats.binomtest(hits, trials, 1.5 * delta, alternative="less").pvalue < REJECTS
 
 
-def test_truncated_noise_cannot_show_a_key_that_was_clipped_away_even_if_it_is_noised() -> None:
-    noise = truncated_laplace(THRESHOLD, epsilon=EPSILON, delta=0.4, neighbours=Neighbours.ADD_REMOVE)
-    draws = noise.draw(300_000, source=SeededSource(3))
-    assert draws.max() == noise.bar
-    assert not (draws > noise.bar).any()
-
-
 # --- The noise itself.
-
-
-def chances(scale: float, bar: int) -> Floats:
-    weights = np.exp(-np.abs(np.arange(-bar, bar + 1)) / scale)
-    return np.asarray(weights / weights.sum())
 
 
 def p_value(draws: Integers, expected_chances: Floats, bar: int) -> float:
@@ -160,9 +149,9 @@ def test_truncated_draws_have_their_distribution_and_no_other(
     noise = truncated_laplace(threshold, epsilon=epsilon, delta=delta, neighbours=Neighbours.ADD_REMOVE)
     draws = noise.draw(600_000, source=SeededSource(4))
     assert np.abs(draws).max() <= noise.bar
-    assert p_value(draws, chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES
     for wrong in (0.97, 1.03):
-        assert p_value(draws, chances(wrong * float(noise.scale), noise.bar), noise.bar) < REJECTS
+        assert p_value(draws, laplace_chances(wrong * float(noise.scale), noise.bar), noise.bar) < REJECTS
     assert draws.std() == pytest.approx(noise.standard_deviation, rel=0.01)
 
 
@@ -171,6 +160,6 @@ def test_draws_cut_far_inside_their_scale_come_fast_and_right() -> None:
     noise = truncated_laplace(1, epsilon=1e-9, delta=0.4, neighbours=Neighbours.ADD_REMOVE)
     assert noise.bar <= 2
     draws = noise.draw(100_000, source=SeededSource(5))
-    assert p_value(draws, chances(float(noise.scale), noise.bar), noise.bar) > PASSES
+    assert p_value(draws, laplace_chances(float(noise.scale), noise.bar), noise.bar) > PASSES
     one_end_short = np.append(draws, np.full(len(draws) // 40, noise.bar))
-    assert p_value(one_end_short, chances(float(noise.scale), noise.bar), noise.bar) < REJECTS
+    assert p_value(one_end_short, laplace_chances(float(noise.scale), noise.bar), noise.bar) < REJECTS

@@ -101,10 +101,10 @@ uniforms = st.one_of(
 )
 
 
-@given(batch=st.lists(st.tuples(st.one_of(urns, small_urns), uniforms), min_size=1, max_size=6))
+@given(batch=st.lists(st.tuples(st.one_of(urns, small_urns), uniforms), max_size=6))
 @settings(max_examples=80, deadline=None)
 def test_a_batch_is_its_draws_one_by_one_and_no_draw_leaves_the_support(batch) -> None:
-    good, bad, draws = (np.array([urn[i] for urn, _ in batch]) for i in range(3))
+    good, bad, draws = (np.array([urn[i] for urn, _ in batch], dtype=np.int64) for i in range(3))
     together = hypergeometric(good, bad, draws, uniforms=np.array([uniform for _, uniform in batch]))
     assert together.tolist() == [one(*urn, uniform) for urn, uniform in batch]
     assert (together >= np.maximum(0, draws - bad)).all()
@@ -176,17 +176,3 @@ def test_probabilities_are_as_accurate_as_the_docstring_says(
         chance = mpmath.binomial(good, mode) * mpmath.binomial(bad, draws - mode)
         chance /= mpmath.binomial(good + bad, draws)
         assert abs(found / chance - 1) < error
-
-
-def test_huge_urns_have_the_right_mean_and_spread() -> None:
-    good, bad, draws, cells = 2**30, 2**30 - 1, 2**22, 4000
-    drawn = repeated(good, bad, draws, (np.arange(cells) + 0.5) / cells).astype(float)
-    mean, variance = stats.hypergeom(good + bad, good, draws).stats("mv")
-    deviation = math.sqrt(variance)
-    assert abs(drawn.mean() - mean) < 0.01 * deviation
-    assert drawn.std() == pytest.approx(deviation, rel=0.01)
-
-
-def test_an_empty_batch_draws_nothing() -> None:
-    nothing = np.zeros(0, dtype=np.int64)
-    assert len(hypergeometric(nothing, nothing, nothing, uniforms=np.zeros(0))) == 0

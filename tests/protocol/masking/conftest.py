@@ -19,7 +19,10 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 
 
 class Play:
-    """Devices 10, 13, 16, ... and a server. Each stage leaves the messages for the next one in `inbox`."""
+    """Devices 10, 13, 16, ... and a server. Each stage leaves the messages for the next one in `inbox`.
+
+    `sent` holds all messages so far.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Play:
         )
         self.states: dict[int, DeviceState] = {}
         self.inbox: dict[int, bytes] = {}
+        self.sent: list[tuple[str, int, bytes]] = []
         self.outbox: dict[int, bytes] = {}
 
     def vector(self, device: int) -> Integers:
@@ -90,6 +94,7 @@ class Play:
 
     def deliver(self) -> None:
         for device, message in self.outbox.items():
+            self.sent.append(("device", device, message))
             self.server.add(device, message)
         self.outbox = {}
         following = self.server.close()
@@ -98,17 +103,12 @@ class Play:
         else:
             self.server, messages = following
             self.inbox = dict(messages)
+        self.sent += [("server", device, message) for device, message in self.inbox.items()]
 
     def until(self, stage: str) -> Play:
         """Go on until the devices' inboxes hold these messages: roster, boxes, peers, survivors, unmask, or result."""
-        stages = [
-            "roster",
-            "boxes",
-            "peers",
-            *(["survivors"] if self.terms.signed else []),
-            "unmask",
-            "result",
-        ]
+        confirming = ["survivors"] if self.terms.signed else []
+        stages = ["roster", "boxes", "peers", *confirming, "unmask", "result"]
         self.advertise()
         for _ in range(stages.index(stage)):
             self.answer()

@@ -78,13 +78,6 @@ class TestRoster:
         for key in (first.box_key, first.mask_key, (second.mask_key, second.box_key)[place // 32], *own):
             assert_aborts(cohort, rewrite_roster(cohort, edit=with_key(place, key)), AbortReason.REPEATED_KEY)
 
-    @pytest.mark.parametrize("change", [-1, 1, 31])
-    def test_keys_of_a_wrong_length(self, play: Any, change: int) -> None:
-        cohort = play().until("roster")
-        message = cohort.inbox[ME]
-        longer_or_shorter = message[:change] if change < 0 else message + bytes(change)
-        assert_aborts(cohort, longer_or_shorter, AbortReason.MALFORMED)
-
     @pytest.mark.parametrize(
         ("edit", "reason"),
         [

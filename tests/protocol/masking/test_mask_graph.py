@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.masking.graph import Graph, GraphParameters, parameters_for, share_of
+from fedhist.protocol.masking.graph import (
+    GraphParameters,
+    Positions,
+    all_neighbours,
+    parameters_for,
+    ring_of,
+    share_of,
+)
 from fedhist.protocol.masking.terms import MaskingTerms
 
 KNOWN = {100: (16, 6), 1_000: (36, 19), 10_000: (42, 22), 100_000: (46, 23), 1_000_000: (50, 25)}
@@ -157,14 +164,14 @@ def test_the_table_in_the_documentation_is_this_one() -> None:
 
 
 class TestGraph:
-    def graph(self, devices: int, neighbours: int, salt: bytes = b"s" * 32) -> Graph:
-        return Graph(GraphParameters(devices, neighbours, 1), salt)
+    def graph(self, devices: int, neighbours: int, salt: bytes = b"s" * 32) -> Positions:
+        return all_neighbours(GraphParameters(devices, neighbours, 1), ring_of(devices, salt))
 
     @pytest.mark.parametrize(
         ("devices", "neighbours"), [(100, 16), (101, 16), (7, 2), (9, 8), (8, 7), (1000, 36)]
     )
     def test_it_is_regular_symmetric_and_without_loops(self, devices: int, neighbours: int) -> None:
-        rows = self.graph(devices, neighbours).all_neighbours()
+        rows = self.graph(devices, neighbours)
         assert rows.shape == (devices, neighbours)
         linked = np.zeros((devices, devices), dtype=bool)
         linked[np.arange(devices)[:, None], rows] = True
@@ -174,15 +181,15 @@ class TestGraph:
         assert (np.diff(rows, axis=1) > 0).all()
 
     def test_the_salt_decides(self) -> None:
-        one, two = (self.graph(100, 16, salt).all_neighbours() for salt in (b"a" * 32, b"b" * 32))
-        assert np.array_equal(one, self.graph(100, 16, b"a" * 32).all_neighbours())
+        one, two = (self.graph(100, 16, salt) for salt in (b"a" * 32, b"b" * 32))
+        assert np.array_equal(one, self.graph(100, 16, b"a" * 32))
         assert not np.array_equal(one, two)
 
     def test_every_pair_is_linked_equally_often(self) -> None:
         """Over 2,000 salts each of the 10 pairs of 5 devices in a ring is an edge half of the time."""
         counts = np.zeros((5, 5))
         for salt in range(2_000):
-            rows = self.graph(5, 2, salt.to_bytes(32, "little")).all_neighbours()
+            rows = self.graph(5, 2, salt.to_bytes(32, "little"))
             counts[np.arange(5)[:, None], rows] += 1
         pairs = counts[np.triu_indices(5, 1)]
         assert abs(pairs - 1_000).max() < 5 * np.sqrt(500)
@@ -190,8 +197,7 @@ class TestGraph:
     def test_it_falls_apart_only_where_two_runs_are_removed(self) -> None:
         """The lemma behind the second condition, for every set of removed devices of a small ring."""
         devices, neighbours = 10, 4
-        graph = self.graph(devices, neighbours)
-        rows, ring = graph.all_neighbours(), graph._ring.tolist()
+        rows, ring = self.graph(devices, neighbours), ring_of(devices, b"s" * 32).tolist()
         apart = 0
         for removed in all_subsets(devices, at_most=6):
             gone = [place in removed for place in range(devices)]

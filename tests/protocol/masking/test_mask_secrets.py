@@ -145,30 +145,21 @@ def test_the_session_changes_every_derived_key_even_if_the_randomness_repeats(pl
 def test_no_message_but_the_masked_vectors_depends_on_what_devices_hold(play: Any, signed: bool) -> None:
     """The same draws and other data: same complaints, same drop-outs, same openings, byte for byte."""
 
-    def transcript(scale: int) -> list[tuple[int, bytes]]:
+    def transcript(scale: int) -> list[tuple[str, int, bytes]]:
         cohort = play(7, signed=signed)
         cohort.vector = lambda device: np.full(cohort.terms.length, scale * device, dtype=np.int64)
-        found: list[tuple[int, bytes]] = []
-        deliver = cohort.deliver
-
-        def recorded() -> None:
-            if 16 in cohort.outbox and cohort.outbox[16][3] == Kind.SHARES:
-                cohort.outbox[16] = cohort.outbox[16][:-100] + bytes(100)
-            found.extend(cohort.outbox.items())
-            deliver()
-            found.extend(cohort.inbox.items())
-
-        cohort.deliver = recorded
-        cohort.advertise().answer().answer()
-        cohort.answer(without=[22])
+        cohort.advertise()
+        cohort.states[16], shares = cohort.peek(16, cohort.inbox.pop(16))
+        cohort.outbox[16] = shares[:-100] + bytes(100)
+        cohort.answer().answer().answer(without=[22])
         while cohort.inbox:
             cohort.answer()
         assert (cohort.result.left_out, len(cohort.result.included)) == ({"bad-boxes": (16,)}, 5)
-        return found
+        return cohort.sent
 
     one, other = transcript(0), transcript(2**25)
-    assert [(device, len(data)) for device, data in one] == [(device, len(data)) for device, data in other]
-    changed = [data[3] for (_, data), (_, twin) in zip(one, other, strict=True) if data != twin]
+    assert [(*who, len(data)) for *who, data in one] == [(*who, len(data)) for *who, data in other]
+    changed = [data[3] for (*_, data), (*_, twin) in zip(one, other, strict=True) if data != twin]
     assert changed == [Kind.MASKED] * 5
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_in_process import identities
 
 LENGTH = 7
-PLAIN_STAGES = [stage for stage in MaskingStage if stage is not MaskingStage.CONFIRMING]
 
 
 def terms(*, signed: bool = False, width: int = 32, minimum: int = 2, session: int = 1) -> MaskingTerms:
@@ -61,7 +59,7 @@ def run(
 
 def senders(devices: int, dropouts: Mapping[str, Collection[int]]) -> set[int]:
     """The devices that sent a masked input."""
-    gone = {d for stage in PLAIN_STAGES[:4] for d in dropouts.get(stage, ())}
+    gone = {d for stage in list(MaskingStage)[:4] for d in dropouts.get(stage, ())}
     return set(range(devices)) - gone
 
 
@@ -109,20 +107,6 @@ def test_a_sparse_graph_with_dropouts_at_every_stage() -> None:
     }
     outcome = run(112, dropouts)
     assert set(outcome.included) == senders(112, dropouts)
-    assert np.array_equal(outcome.values, total_of(outcome.included))
-
-
-@given(st.randoms(use_true_random=False), st.integers(0, 25))
-@settings(max_examples=3, deadline=None)
-def test_any_mix_of_dropouts_on_a_sparse_graph(random: Random, count: int) -> None:
-    gone = random.sample(range(104), count)
-    dropouts = {stage: gone[number::5] for number, stage in enumerate(PLAIN_STAGES)}
-    try:
-        outcome = run(104, dropouts)
-    except RoundFailed:
-        assert count > 10
-        return
-    assert set(outcome.included) <= senders(104, dropouts)
     assert np.array_equal(outcome.values, total_of(outcome.included))
 
 

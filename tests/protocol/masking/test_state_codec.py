@@ -21,7 +21,7 @@ def every_state(play: Any, *, signed: bool) -> list[DeviceState]:
     while cohort.inbox:
         cohort.answer()
         found.append(cohort.states[10])
-    return [*found, Aborted(cohort.terms, 10, AbortReason.BAD_KEY)]
+    return [*found, Aborted(terms=cohort.terms, me=10, reason=AbortReason.BAD_KEY)]
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -16,22 +16,6 @@ def masked(**settings: Any) -> Plan:
     return Plan(**{**CLOSED, "masking": "secagg", "participants": 100, **settings})
 
 
-@pytest.mark.parametrize(
-    ("settings", "survivors", "shares"),
-    [
-        ({}, 90, 85),
-        ({"dropout_share": 0.0, "corrupt_share": 0.0}, 100, 100),
-        ({"participants": 7}, 7, 7),
-        ({"participants": 20, "dropout_share": 0.3, "corrupt_share": 0.3}, 14, 8),
-        ({"participants": 3, "dropout_share": 0.3, "corrupt_share": 0.3}, 3, 3),
-    ],
-)
-def test_survivors_and_shares(settings: dict[str, Any], survivors: int, shares: int):
-    """0.3 as a double is a little below 3/10; 20 participants may lose six all the same."""
-    plan = masked(**settings)
-    assert (plan.minimum_survivors, plan.noise_shares) == (survivors, shares)
-
-
 def test_the_open_domain_takes_the_statistic_that_can_be_masked():
     assert Plan(users=100, domain="open", masking="secagg", participants=10).statistic == "bucketed"
     assert Plan(users=100, domain="open").statistic == "plain"

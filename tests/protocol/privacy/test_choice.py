@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,37 +14,28 @@ from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_p
 from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
 
 
-@pytest.mark.parametrize("sensitivity", [0, -1])
-def test_a_sensitivity_that_is_not_positive_is_refused(sensitivity: int) -> None:
-    with pytest.raises(InvalidInput, match="sensitivity"):
-        exponential_mechanism([1, 2], sensitivity=sensitivity, epsilon=1.0, source=SeededSource(1))
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
-def test_an_epsilon_that_is_no_budget_is_refused(epsilon: float) -> None:
-    with pytest.raises(InvalidInput, match="epsilon"):
-        exponential_mechanism([1, 2], sensitivity=1, epsilon=epsilon, source=SeededSource(1))
-
-
-def test_no_candidates_are_refused() -> None:
-    nothings: list[object] = [[], np.empty(0, dtype=np.int64)]
-    for nothing in nothings:
-        with pytest.raises(InvalidInput, match="at least one"):
-            exponential_mechanism(nothing, sensitivity=1, epsilon=1.0, source=SeededSource(1))
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sensitivity": 0}, "sensitivity"),
+        ({"sensitivity": -1}, "sensitivity"),
+        *(({"epsilon": wrong}, "epsilon") for wrong in (0.0, -1.0, math.inf, math.nan)),
+        ({"scores": []}, "at least one"),
+        ({"scores": np.empty(0, dtype=np.int64)}, "at least one"),
+        ({"log_base_measure": [0.0]}, "1 base weights for 2 scores"),
+        ({"log_base_measure": [0.0, -math.inf]}, "not finite"),
+    ],
+)
+def test_what_is_no_question_is_refused(change: dict[str, Any], complaint: str) -> None:
+    asked = {"scores": [1, 2], "sensitivity": 1, "epsilon": 1.0, "source": SeededSource(1)} | change
+    with pytest.raises(InvalidInput, match=complaint):
+        exponential_mechanism(asked.pop("scores"), **asked)
 
 
 def test_scores_off_the_integer_grid_are_refused_and_not_printed() -> None:
     with pytest.raises(InvalidInput, match="integer grid") as error:
         exponential_mechanism([1, 2.71828], sensitivity=1, epsilon=1.0, source=SeededSource(1))
     assert "2.71828" not in str(error.value)
-
-
-def test_base_weights_must_be_finite_and_one_a_score() -> None:
-    for weights, complaint in (([0.0], "1 base weights for 2 scores"), ([0.0, -math.inf], "not finite")):
-        with pytest.raises(InvalidInput, match=complaint):
-            exponential_mechanism(
-                [1, 2], sensitivity=1, epsilon=1.0, source=SeededSource(1), log_base_measure=weights
-            )
 
 
 def test_one_candidate_is_always_chosen() -> None:

@@ -20,14 +20,8 @@ from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, PrivacyLoss
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.shares import Share
-from fedhist.server.releases.contract import release_noise
-
-
-def gaussian_delta(multiplier: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:
-    """Balle & Wang 2018, theorem 8."""
-    return mpmath.ncdf(1 / (2 * multiplier) - epsilon * multiplier) - mpmath.exp(epsilon) * mpmath.ncdf(
-        -1 / (2 * multiplier) - epsilon * multiplier
-    )
+from fedhist.server.releases.central_noise import release_noise
+from tests.oracles import gaussian_delta
 
 
 def falling_root(function: object, low: mpmath.mpf, high: mpmath.mpf, target: mpmath.mpf) -> mpmath.mpf:

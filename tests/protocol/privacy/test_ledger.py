@@ -45,17 +45,8 @@ RELEASE = Charge(
     delta=1e-6,
     loss=GaussianLoss(4.2243),
 )
-ORACLE = Charge(
-    round="select",
-    name="oracle",
-    parameters={},
-    sensitivity=math.inf,
-    norm="score",
-    neighbours="add-remove",
-    epsilon=math.inf,
-    delta=0.0,
-    loss=ApproximateLoss(),
-    private=False,
+ORACLE = dataclasses.replace(
+    SELECT, name="oracle", sensitivity=math.inf, epsilon=math.inf, loss=ApproximateLoss(), private=False
 )
 
 finite = st.floats(0, 1e6)

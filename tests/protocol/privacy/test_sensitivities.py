@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from fedhist.client.device import answer
-from fedhist.protocol.measurements.tail import read_tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
 from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.rounds import Total
 from fedhist.server.selection.contract import price_in_weights
 from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
+from fedhist.server.steps import read_statistic
 from tests.asking import release_at, select_request
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
@@ -69,7 +70,7 @@ def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_hist
     summed = sums(make_histograms, select_request(plan=plan))
 
     def tail(rows):
-        return read_tail(summed(rows), users=len(rows))
+        return read_statistic(plan, Total(len(rows), summed(rows)))
 
     pairs = [(tail(a), tail(b)) for a, b in changes(neighbours, 3)]
     weight = max(int(np.abs(a.weights - b.weights).max()) for a, b in pairs)
@@ -86,7 +87,7 @@ def test_the_weighted_score_moves_by_at_most_its_sensitivity(make_histograms, ne
     summed = sums(make_histograms, select_request(plan=plan))
 
     def score(rows):
-        tail = read_tail(summed(rows), users=len(rows))
+        tail = read_statistic(plan, Total(len(rows), summed(rows)))
         return -np.abs(tail.weights - price_in_weights(plan))
 
     moved = max(int(np.abs(score(a) - score(b)).max()) for a, b in changes(neighbours, 3))
@@ -108,7 +109,7 @@ def test_the_regularised_minimiser_moves_by_at_most_its_sensitivity(make_histogr
     summed, found = sums(make_histograms, select_request(plan=plan)), {}
 
     def chosen(rows):
-        weights = read_tail(summed(rows), users=len(rows)).weights
+        weights = read_statistic(plan, Total(len(rows), summed(rows))).weights
         if (key := weights.tobytes()) not in found:
             found[key] = plan.at_steps(minimiser(plan, weights / 1024) * 2**plan.grid_bits).steps
         return found[key]

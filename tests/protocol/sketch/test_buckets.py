@@ -13,7 +13,7 @@ from scipy import stats
 from fedhist.protocol.measurements.bucket_totals import BucketTotals
 from fedhist.protocol.measurements.given import NOTHING
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.sketch.buckets import bucket_numbers, item_bytes
+from fedhist.protocol.sketch.buckets import bucket_numbers
 
 SALT = bytes(range(32))
 LABELS = ["", "a", "aa", "b", "été", "e\u0301te\u0301", "語", "🙂", "\ud800", 0, 7, -7, 2**80, "x" * 1024]
@@ -36,19 +36,13 @@ def by_hand(label, buckets, salt):
     return (mixed ^ (mixed >> 31)) % buckets
 
 
-@pytest.mark.parametrize("buckets", [1, 2, 1000, 4096, 2**20])
-@pytest.mark.parametrize("salt", [b"", SALT], ids=["no salt", "salt"])
-def test_the_hash_by_hand(buckets, salt):
-    assert bucket_numbers(LABELS, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in LABELS]
-
-
 @given(
-    labels=st.lists(st.one_of(st.text(max_size=30), st.integers()), min_size=1, max_size=6),
+    labels=st.lists(st.one_of(st.sampled_from(LABELS), st.text(max_size=30), st.integers()), max_size=6),
     buckets=st.integers(1, 2**20),
     salt=st.binary(max_size=40),
 )
 @settings(max_examples=100, deadline=None)
-def test_the_bucket_of_a_label_does_not_depend_on_the_batch(labels, buckets, salt):
+def test_the_hash_of_the_text_by_hand(labels, buckets, salt):
     assert bucket_numbers(labels, buckets, salt=salt).tolist() == [by_hand(x, buckets, salt) for x in labels]
 
 
@@ -77,27 +71,6 @@ def test_items_spread_evenly_and_two_seldom_meet(labels):
     assert abs(distinct - expected) < 6 * np.sqrt(len(labels) - expected)
 
 
-def test_a_number_and_its_text_share_a_bucket():
-    assert item_bytes(7) == item_bytes("7") == b"7"
-    numbers = list(range(-50, 50))
-    texts = [str(number) for number in numbers]
-    as_numbers, as_texts = (bucket_numbers(labels, 4096, salt=SALT).tolist() for labels in (numbers, texts))
-    assert as_numbers == as_texts
-    assert bucket_numbers(range(-50, 50), 4096, salt=SALT).tolist() == as_numbers
-
-
-def test_nothing_is_normalised():
-    composed, decomposed = "é", "e\u0301"
-    assert item_bytes(composed) != item_bytes(decomposed)
-    assert len({item_bytes(label) for label in ("a", "A", " a", "a ", "\ufeffa")}) == 5
-
-
-def test_half_a_character_is_a_label_like_any_other():
-    """JSON and file names may hold lone surrogates; they are strings too."""
-    assert item_bytes("\ud800") == b"\xed\xa0\x80"
-    assert len({item_bytes(label) for label in ("\ud800", "\udc00", "\ud800x", "?")}) == 4
-
-
 def test_the_salt_changes_which_labels_meet():
     labels = [f"word {i}" for i in range(3000)]
     first, second = (bucket_numbers(labels, 64, salt=salt) for salt in (b"one", b"two"))
@@ -112,8 +85,3 @@ def test_the_plan_is_the_salt():
     table = BucketTotals(plan, NOTHING).with_labels(labels).bucket_of
     assert table.tolist() == bucket_numbers(labels, 64, salt=plan.digest).tolist()
     assert table.tolist() != BucketTotals(other, NOTHING).with_labels(labels).bucket_of.tolist()
-
-
-def test_no_labels_no_buckets():
-    assert bucket_numbers([], 64, salt=SALT).tolist() == []
-    assert bucket_numbers(["", ""], 64, salt=SALT).tolist() == [by_hand("", 64, SALT)] * 2

@@ -1,0 +1,33 @@
+"""Laws of noise written from their definitions, for tests that hold the product against them."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+from scipy import stats
+
+from fedhist.protocol.histograms import Floats
+
+
+def gaussian_delta(multiplier: float | mpmath.mpf, epsilon: float | mpmath.mpf) -> mpmath.mpf:
+    """delta(epsilon) of Gaussian noise, for an epsilon of either sign (Balle & Wang 2018, theorem 8), in 80 digits."""
+    with mpmath.workdps(80):
+        z, e = mpmath.mpf(multiplier), mpmath.mpf(epsilon)
+        near, far = ((e * z + sign / (2 * z)) / mpmath.sqrt(2) for sign in (-1, 1))
+        return (mpmath.erfc(near) - mpmath.exp(e) * mpmath.erfc(far)) / 2
+
+
+def laplace_chances(scale: float, reach: int) -> Floats:
+    """P(z) of discrete Laplace noise cut at +-reach, for z from -reach to reach: weights over their sum."""
+    weights = np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale)
+    return np.asarray(weights / weights.sum())
+
+
+def chi_square_p(observed: Floats, expected: Floats) -> float:
+    """Of the chi-square test; cells too rare for the approximation are taken together."""
+    rare = expected < 25
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    keep = expected > 1
+    statistic = float(((observed - expected)[keep] ** 2 / expected[keep]).sum())
+    return float(stats.chi2.sf(statistic, int(keep.sum()) - 1))
