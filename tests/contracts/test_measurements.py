@@ -16,7 +16,7 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.releases import rule_for
 from fedhist.server.steps import measurements_of, select_request
 from fedhist.testing import MEASUREMENT, PLANS, check_measurement
-from fedhist.testing.cases import PLANS, variant
+from fedhist.testing.cases import variant
 from fedhist.testing.measurements import Asked, usual_givens
 
 ONE_ITEM = variant(PLANS["gaussian"], items=1, sparsity=1)

@@ -10,6 +10,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.releases import RULES
 from fedhist.server.releases.central_noise import CentralNoise
 from fedhist.server.releases.device_noise import DeviceNoise
+from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
 from fedhist.testing.cases import variant
 from fedhist.testing.releases import Ruled
