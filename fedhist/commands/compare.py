@@ -345,7 +345,7 @@ def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str
 
 
 def _write(folder: Path, rows: Sequence[Row]) -> None:
-    from fedhist.simulations.figures.painting import draw_comparison  # noqa: PLC0415 - loads matplotlib
+    from fedhist.simulations.figures.painting import draw_comparison
 
     write_csv(folder / "table.csv", rows)
     write_parquet(folder / "table.parquet", rows)

@@ -46,7 +46,7 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
     Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
     interface, on free ports, and sends no telemetry. Each node reads example data from a file of its own.
     """
-    from fedhist.simulations.deployment.demo import Demo, run_demo  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.deployment.demo import Demo, run_demo
 
     demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
     for target in (out, keep):
@@ -71,8 +71,8 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _print(outcome: Outcome) -> None:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     document = outcome.document
     console = stdout_console()

@@ -22,8 +22,8 @@ NOTE = "exact statistics of the data, which are not private: for simulation only
 
 def print_description(console: Console, found: Description) -> None:
     """Print sizes, quantiles, users by total, and the most frequent items."""
-    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415
+    from rich.markup import escape
+    from rich.table import Table
 
     sizes = Table(show_header=False, box=None, pad_edge=False)
     sizes.add_column(style="bold")
@@ -47,7 +47,7 @@ def print_description(console: Console, found: Description) -> None:
 
 
 def _quantile_table(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(title="over users", title_justify="left")
     table.add_column("")
@@ -65,7 +65,7 @@ def _quantile_table(found: Description) -> Table:
 
 
 def _picture(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(title="users by total", title_justify="left", box=None, pad_edge=False)
     table.add_column("total", justify="right")
@@ -81,8 +81,8 @@ def _picture(found: Description) -> Table:
 
 
 def _head_table(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="most frequent items", title_justify="left", box=None, pad_edge=False)
     table.add_column("item")

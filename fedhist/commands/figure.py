@@ -29,9 +29,9 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
     curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
-    from fedhist.simulations.figures.painting import FORMATS, write_figure  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415
-    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
+    from fedhist.simulations.figures.painting import FORMATS, write_figure
+    from fedhist.simulations.report.charts import CHART_NAMES, run_charts
+    from fedhist.simulations.report.run_data import read_run
 
     if out.suffix.lower() not in FORMATS:
         raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")

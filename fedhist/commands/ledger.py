@@ -95,8 +95,8 @@ def close(file: Path, run: int) -> None:
 
 
 def _run_table(name: str, runs: Iterable[RunRecord]) -> Table:
-    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415
+    from rich.markup import escape
+    from rich.table import Table
 
     table = Table(title=f"ledger {escape(line(name))}", title_justify="left")
     for heading in ("run", "when", "plan", "data", "selector", "status"):

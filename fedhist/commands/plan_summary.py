@@ -150,7 +150,7 @@ def print_curve(
     target: float | None,
 ) -> None:
     """A row for each epsilon, with the curve at the right; a narrow terminal gets fewer columns."""
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     narrow = console.width < _WIDE
     columns = [_columns(row, narrow=narrow) for row in rows]

@@ -130,8 +130,8 @@ def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
 
 def _bars_on(stream: TextIO) -> Bars:
     """Bars that show the phase, how much of it is done, at which rate, for how long, and how much longer."""
-    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         ProgressColumn,
@@ -140,8 +140,8 @@ def _bars_on(stream: TextIO) -> Bars:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.progress import Progress as Bars
+    from rich.text import Text
 
     class Rate(ProgressColumn):
         """Pieces a second."""

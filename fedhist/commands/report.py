@@ -39,9 +39,9 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
 
 def _page(folder: Path) -> str:
     """The page that fits what the folder holds."""
-    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
-    from fedhist.simulations.report.tables_page import (  # noqa: PLC0415
+    from fedhist.simulations.report.run_data import read_run
+    from fedhist.simulations.report.run_page import run_page
+    from fedhist.simulations.report.tables_page import (
         experiment_page,
         is_experiment,
         read_experiment,

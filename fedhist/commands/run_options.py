@@ -117,6 +117,6 @@ def run(**flags: Any) -> None:
 
     Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
     """
-    from fedhist.commands.run import run_here  # noqa: PLC0415 - loads numpy
+    from fedhist.commands.run import run_here
 
     run_here(flags)

@@ -28,7 +28,7 @@ def participant_number(public: bytes) -> int:
 
 def parse_identity(key: bytes, directory: bytes, *, key_name: str, directory_name: str) -> Identity:
     """The device's key and the directory, which must list the device itself. The names are for errors."""
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     private = _private_key(key, key_name)
     known = parse_directory(directory, name=directory_name)
@@ -68,9 +68,9 @@ def _check_size(data: bytes, name: str) -> None:
 
 
 def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     _check_size(data, name)
     try:
@@ -86,9 +86,9 @@ def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
 
 
 def _public_key(line: bytes, place: str) -> Ed25519PublicKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_ssh_public_key  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     try:
         key = load_ssh_public_key(line)

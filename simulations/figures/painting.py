@@ -54,7 +54,7 @@ def write_figure(
     heading: Sequence[str] = (),
 ) -> None:
     """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
-    from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
+    from matplotlib import rc_context
 
     about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
     with rc_context(RC), catch_warnings():
@@ -122,8 +122,8 @@ def _title(words: str) -> Drawing:
 
 
 def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - loads when something is drawn
-    from matplotlib.transforms import Affine2D  # noqa: PLC0415
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Affine2D
 
     figure = Figure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -137,7 +137,7 @@ def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
 
 
 def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
-    from matplotlib.patches import Circle, Polygon, Rectangle  # noqa: PLC0415 - loads when something is drawn
+    from matplotlib.patches import Circle, Polygon, Rectangle
 
     if mark.look == "hit":
         return
