@@ -63,7 +63,7 @@ def test_a_default_is_one_of_the_values_that_are_allowed(field: Field) -> None:
 
 
 def test_the_choices_that_others_define_are_theirs() -> None:
-    assert FIELDS["release"].choices == get_args(OpenNoiseKind)
+    assert set(re.findall(r"[\w-]+", FIELDS["release"].meaning)) >= set(get_args(OpenNoiseKind))
     assert set(re.findall(r"[\w-]+", FIELDS["selector"].meaning)) >= set(SELECTORS)
 
 

@@ -31,7 +31,7 @@ COMMANDS = {
         "demo:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
-    "data": ("data:data", "Populations: import published files, look at them, list synthetic ones."),
+    "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
         "compare:compare",
         "Compare selectors over data sets, settings and trials, with intervals and a figure.",

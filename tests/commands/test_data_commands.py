@@ -249,7 +249,7 @@ class TestSyntheticByName:
             ("synthetic:zip", "unknown synthetic population 'zip'"),
             ("synthetic:rates --items 6", "has no parameter 'items'"),
             ("synthetic:zipf --items-file x", "--items-file names the domain of a data file"),
-            ("synthetic:zipf --normalise nfc", "--normalise with a data file that has names"),
+            ("synthetic:zipf --normalise nfc", "--normalise needs a data file"),
         ],
     )
     def test_mistakes(self, fedhist: Fedhist, tmp_path: Path, arguments: str, words: str) -> None:

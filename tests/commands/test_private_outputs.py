@@ -150,7 +150,7 @@ class TestSizes:
         assert "not private" not in outcome.out
         assert "bytes" not in outcome.err
         page = page_in("r")
-        assert "How many bytes were sent is withheld for select and release" in page.body
+        assert "The number of bytes sent is withheld for select and release" in page.body
         assert NOT_PRIVATE not in page.body
         assert "bytes" not in page.charts
         refused = fedhist("figure", "r", "bytes", "--out", "b.svg")
