@@ -52,12 +52,6 @@ class TestImport:
         first = (tmp_path / "result" / "histogram.csv").read_text().splitlines()[1]
         assert first.startswith("the,")
 
-    def test_the_open_domain_and_a_list_of_items_work_on_it(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        fedhist("data", "import", VECTORS / "visits.tsv", "--out", "v.npz")
-        (tmp_path / "items.txt").write_text("musée\nlake\n")
-        for flags, items in ((("--items-file", "items.txt"), 2), (("--domain", "open"), None)):
-            assert fedhist("run", "--data", "v.npz", *flags, "--json").document()["plan"]["items"] == items
-
     def test_json_says_the_same(self, fedhist: Fedhist) -> None:
         document = fedhist("data", "import", VECTORS / "u.data", "--out", "m.npz", "--json").document()
         assert {key: document[key] for key in ("format", "lines", "malformed", "users", "items", "total")} == {
@@ -197,14 +191,6 @@ class TestDescribe:
         assert shown("x" * 99) == "x" * 31 + "…"
         assert (bar(0), bar(1e-9), bar(1, 4), bar(0.5, 4)) == ("", "▏", "████", "██")
 
-    def test_matplotlib_is_loaded_for_a_figure_alone(self, tmp_path: Path) -> None:
-        code = (
-            "import sys; from fedhist.commands import cli; "
-            "assert cli._run(['data', 'describe', 'synthetic:zipf?users=50']) == 0; "
-            "assert 'matplotlib' not in sys.modules"
-        )
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
-
 
 class TestSyntheticByName:
     def test_list_shows_every_one_and_each_line_can_be_used(self, fedhist: Fedhist) -> None:
@@ -228,31 +214,6 @@ class TestSyntheticByName:
         for key in ("threshold", "relative_loss"):
             assert named[key] == default[key]
 
-    def test_each_trial_draws_it_anew(self, fedhist: Fedhist) -> None:
-        arguments = ("run", "--data", "synthetic:rates?users=500", "--selector", "fixed", "--threshold", 3)
-        document = fedhist(*arguments, "--trials", 3, "--json").document()
-        assert len({one["relative_loss"] for one in document["trials"]}) == 3
-
-    def test_top_items_keep_their_names(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        arguments = ("run", "--data", "synthetic:zipf?users=300&items=20", "--top-items", 3, "--seed", 1)
-        assert fedhist(*arguments, "--out", "r").code == 0
-        names = [line.split(",")[0] for line in (tmp_path / "r" / "histogram.csv").read_text().splitlines()]
-        assert len(names) == 4 and all(name.startswith("item-") for name in names[1:])
-
     def test_the_ledger_calls_it_by_its_name(self, fedhist: Fedhist) -> None:
         fedhist("run", "--data", "synthetic:zipf?users=300&items=20", "--ledger", "l", "--json")
         assert json.loads(fedhist("ledger", "show", "l", "--json").out)["runs"][0]["data"] == "synthetic:zipf"
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            ("synthetic:zip", "unknown synthetic population 'zip'"),
-            ("synthetic:rates --items 6", "has no parameter 'items'"),
-            ("synthetic:zipf --items-file x", "--items-file names the domain of a data file"),
-            ("synthetic:zipf --normalise nfc", "--normalise needs a data file"),
-        ],
-    )
-    def test_mistakes(self, fedhist: Fedhist, tmp_path: Path, arguments: str, words: str) -> None:
-        told = fedhist("run", "--data", *arguments.split())
-        assert told.code == 2 and words in told.err and told.err.count("\n") == 1
-        assert list(tmp_path.iterdir()) == []

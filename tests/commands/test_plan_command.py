@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.prediction.ahead import Outlook, curve
 from fedhist.simulations.prediction.prediction import Predictor
+from tests.builders import Fedhist, rows_of
 
-Fedhist = Callable[..., Any]
 SMALL = ("plan", "--users", 800, "--items", 20)
 PREDICTOR = Predictor(HeavyTailedPopulation(users=800, items=20, seed=0))
 DATA = "user,item,count\nana,park,3\nana,zoo,1\nben,park,9\ncleo,museum,2\ndan,park,40\n"
@@ -185,11 +183,8 @@ class TestSplit:
 class TestFiles:
     def test_csv_has_the_rows(self, fedhist: Fedhist, tmp_path: Path) -> None:
         document = fedhist(*SMALL, "--epsilon", "1,2", "--csv", "rows.csv", "--json").document()
-        with (tmp_path / "rows.csv").open(encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        assert [float(row["relative_loss"]) for row in rows] == [
-            row["relative_loss"] for row in document["rows"]
-        ]
+        losses = [float(row["relative_loss"]) for row in rows_of(tmp_path / "rows.csv")]
+        assert losses == [row["relative_loss"] for row in document["rows"]]
 
     def test_figures_are_drawn_the_same_each_time(self, fedhist: Fedhist, tmp_path: Path) -> None:
         flags = ("--epsilon", "0.5:8:4", "--target-error", 0.6, "--total-epsilon", 1, "--delta", 0)
@@ -226,17 +221,11 @@ class TestGuesses:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (("--selector", "nope"), "unknown selector 'nope'; allowed: weighted-quantile"),
         (("--selector", "exponential-v"), "does not go with the gaussian mechanism"),
         (("--epsilon", "5:1"), "LOW:HIGH"),
         (("--epsilon", "0,1"), "values above 0"),
-        (("--epsilon", "a"), "LOW:HIGH"),
-        (("--epsilon", "nan"), "LOW:HIGH"),
-        (("--epsilon", "1:2:3:4"), "LOW:HIGH"),
-        (("--epsilon", "0.1:10:1000"), "up to 200"),
         (("--epsilon", "1:2:100000"), "asks for 100000 points"),
         (("--epsilon", "1:2:1"), "2 points or more"),
-        (("--epsilons", "1"), "No such option"),
         (("--target-error", -1), "above 0"),
         (("--total-epsilon", "nan"), "above 0"),
         (("--total-epsilon", 1, "--selector", "fixed", "--threshold", 5), "can't be split"),
@@ -251,7 +240,6 @@ class TestGuesses:
         (("--figure", "none/a.svg"), "a folder that exists"),
         (("--normalise", "nfc"), "without --data"),
         (("--top-items", 5, "--mean-total", 9), "--top-items with guesses"),
-        (("--calibration", "classic"), "epsilon of at most 1"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )

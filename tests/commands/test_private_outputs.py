@@ -101,19 +101,20 @@ class TestNeighbours:
     ) -> None:
         """At this budget an all-zero histogram is nearer, which only the truth can say."""
         (tmp_path / "items.txt").write_text("common\nrare\n")
+        data = people(tmp_path / "a.csv")
         command = (
             "run",
             "--data",
-            people(tmp_path / "a.csv"),
+            data,
             "--items-file",
             "items.txt",
             "--seed",
             1,
+            "--epsilon",
+            0.001,
             "--json",
         )
-        with_it, without = (
-            fedhist(*command, "--epsilon", 0.001, *more).document() for more in ((), ["--no-truth"])
-        )
+        with_it, without = (fedhist(*command, *more).document() for more in ((), ["--no-truth"]))
         assert any("all-zero" in note for note in with_it["notes"])
         assert without["notes"] == [note for note in with_it["notes"] if "all-zero" not in note]
 

@@ -287,12 +287,6 @@ class TestBadInput:
         assert fedhist("report", "r", "--force").code == 0
         assert (folder / "report.html").read_text() != "mine"
 
-    @pytest.mark.parametrize("target", ["r", "missing/new.html"])
-    def test_a_file_that_cant_be_made(self, fedhist: Fedhist, folder: Path, target: str) -> None:
-        outcome = fedhist("report", "r", "--out", target)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-
 
 class TestFigures:
     def test_every_chart_can_be_drawn_twice_the_same_and_says_if_it_is_from_the_truth(
