@@ -38,12 +38,7 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
         raise InvalidInput(
             f"no check has {only!r} in its name", allowed="; ".join(check.name for check in all_checks())
         )
-    result = run_audit(
-        DEEP if deep else QUICK,
-        seed=seed,
-        checks=checks,
-        on_finding=_print_progress,
-    )
+    result = run_audit(DEEP if deep else QUICK, seed=seed, checks=checks, on_finding=_print_progress)
     if as_json:
         document = {
             "passed": result.passed,

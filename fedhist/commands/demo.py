@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedhist.commands.plan_options import plan_options
+from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.display.visible_text import visible
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 @click.option("--users", type=int, default=2000, help="Synthetic users on each node.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A new folder for the result. Without it, the release is only printed.",
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
 )

@@ -91,7 +91,9 @@ def _head_table(found: Description) -> Table:
     table.add_column("")
     most = found.head[0].total
     for one in found.head:
-        table.add_row(Text(shown(one.item)), f"{one.total:,}", f"{one.users:,}", bar(one.total / most))
+        table.add_row(
+            Text(visible(one.item, _LABEL)), f"{one.total:,}", f"{one.users:,}", bar(one.total / most)
+        )
     return table
 
 
@@ -100,11 +102,6 @@ def bar(share: float, width: int = _BAR) -> str:
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     whole, part = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[part] if part else "")
-
-
-def shown(label: str | int) -> str:
-    """A label without control characters and with a limited length, whatever is in the data."""
-    return visible(label, _LABEL)
 
 
 def _number(value: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedhist.commands.plan_options import PATH
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.errors import InvalidInput
@@ -19,7 +20,7 @@ from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 if TYPE_CHECKING:
     from rich.table import Table
 
-FILE = click.argument("file", type=click.Path(path_type=Path))
+FILE = click.argument("file", type=PATH)
 
 
 @click.group()

@@ -130,20 +130,11 @@ def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
 
 def _bars_on(stream: TextIO) -> Bars:
     """Bars that show the phase, how much of it is done, at which rate, for how long, and how much longer."""
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        ProgressColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Rate(rich_progress.ProgressColumn):
         """Pieces a second."""
 
         def render(self, task: Task) -> Text:
@@ -151,15 +142,15 @@ def _bars_on(stream: TextIO) -> Bars:
             speed = task.finished_speed or task.speed
             return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
 
-    return Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
+    return rich_progress.Progress(
+        rich_progress.SpinnerColumn(),
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(bar_width=24),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[unit]}"),
         Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(compact=True),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(compact=True),
         console=Console(file=stream),
         transient=True,
     )

@@ -237,9 +237,9 @@ class TestGuesses:
         (("--tail-index", 0.9), "more than 1"),
         (("--data", "none.csv"), "one or the other"),
         (("--figure", "a.pdf"), ".svg or .png"),
-        (("--figure", "none/a.svg"), "a folder that exists"),
-        (("--normalise", "nfc"), "without --data"),
-        (("--top-items", 5, "--mean-total", 9), "--top-items with guesses"),
+        (("--figure", "none/a.svg"), "existing, writable folder"),
+        (("--normalise", "nfc"), "--normalise needs a data file"),
+        (("--top-items", 5, "--mean-total", 9), "without --data and --top-items"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
