@@ -168,18 +168,6 @@ class TestModules:
 
 
 class TestPackage:
-    def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
-        tool = settings()["tool"]["setuptools"]
-        folders = {Path(place).parent for place in sources()}
-        on_disk = {
-            ".".join(folder.parts if folder.parts[0] == "fedhist" else ("fedhist", *folder.parts)): str(
-                folder
-            )
-            for folder in folders
-        }
-        assert set(tool["packages"]) == set(on_disk)
-        assert tool["package-dir"] == on_disk
-
     def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tree: Path, tmp_path: Path) -> None:
         build = (
             "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"

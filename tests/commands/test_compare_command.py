@@ -64,15 +64,6 @@ class TestRows:
         assert totals["oracle"] == (None, None)
         assert [row["private"] for row in rows] == [True, True, False]
 
-    def test_a_trial_depends_neither_on_other_rows_nor_on_how_many_there_are(self, fedhist):
-        def run(*arguments):
-            return fedhist("compare", *SMALL, *arguments, "--json").document()
-
-        both = losses(run("--selectors", "weighted-quantile,oracle"))
-        alone = losses(run("--selectors", "oracle"))
-        assert alone[0] in both
-        assert losses(run("--selectors", "oracle", "--seed", 1)) != alone
-
     def test_open_domains_with_several_releases(self, fedhist):
         rows = fedhist(
             "compare", *SMALL, "--domain", "open", "--selectors", "exponential-v,median,fixed", "--threshold", "5",

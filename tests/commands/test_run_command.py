@@ -159,13 +159,11 @@ class TestSeedsAndTrials:
         assert written[0] == written[1]
         assert len(set(written)) == 4
 
-    def test_trials_run_the_seeds_from_s_on_and_the_top_is_their_mean(self, fedhist: Fedhist) -> None:
+    def test_trials_run_the_seeds_from_s_on(self, fedhist: Fedhist) -> None:
         document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
         trials = document["trials"]
         assert [set(trial) for trial in trials] == [{"seed", "threshold", "relative_loss"}] * 4
         assert [trial["seed"] for trial in trials] == [7, 8, 9, 10]
-        for name in ("threshold", "relative_loss"):
-            assert document[name] == pytest.approx(np.mean([trial[name] for trial in trials]))
         for trial in trials[:2]:
             single = fedhist(*SMALL, "--json", "--seed", trial["seed"]).document()
             assert single["relative_loss"] == trial["relative_loss"]
@@ -271,14 +269,6 @@ class TestLedger:
         (run,) = runs_in("l.db")
         assert len(run.charges) == 4
         assert run.charged.epsilon == pytest.approx(2.2)
-
-    def test_other_neighbours_are_refused_before_a_run_begins(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--json", "--ledger", "l.db").code == 0
-        outcome = fedhist(*SMALL, "--ledger", "l.db", "--neighbours", "replace", "--out", "r")
-        assert outcome.code == 2
-        assert "neighbours" in outcome.err
-        assert len(runs_in("l.db")) == 1
-        assert files_in(tmp_path) == ["l.db"]
 
     def test_a_round_that_fails_is_charged_for_what_it_looked_at(
         self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

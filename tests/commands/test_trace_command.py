@@ -66,7 +66,7 @@ class TestTheTrace:
         assert fedhist(*SMALL, "--no-report", "--out", "plain").code == 0
         assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
 
-    def test_a_run_that_fails_leaves_it_beside(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_a_run_that_never_began_leaves_none(self, fedhist: Fedhist, tmp_path: Path) -> None:
         assert fedhist(*SMALL, "--trace", "--out", "r", "--ledger", "missing/l.db").code != 0
         assert list(tmp_path.iterdir()) == []
 

@@ -204,10 +204,6 @@ class TestRefusals:
             simulate(population_of(np.ones((10, 3))), Plan(users=users, items=items), journal=charges.append)
         assert charges == []
 
-    def test_an_open_plan_for_other_users(self, words: SparsePopulation) -> None:
-        with pytest.raises(InvalidPopulation, match="350 users and 200 items"):
-            simulate(words, Plan(users=351, domain="open"), seed=1)
-
     def test_a_population_without_a_count(self) -> None:
         charges: list[Charge] = []
         empty, plan = population_of(np.zeros((10, 3), dtype=int)), Plan(users=10, items=3)
