@@ -19,7 +19,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.plan_options import PATH, mechanism_for, plan_options
-from fedhist.commands.progress import counting_on
+from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
@@ -196,9 +196,10 @@ def run_comparison(flags: dict[str, Any]) -> None:
     for note in loaded.notes:
         echo(f"note: {note}", err=True)
     with working_folder(out) as folder, resumable(out):
-        with counting_on(sys.stderr, "trials") as counting:
+        with progress_on(sys.stderr) as progress:
+            progress.phase("trials")
             results = run_experiment(
-                experiment, folder, loaded.populations, workers=workers, counting=counting
+                experiment, folder, loaded.populations, workers=workers, counting=progress
             )
         rows = rows_of(cells, plans, results, loaded.sizes)
         if out is not None:

@@ -14,6 +14,7 @@ from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.display.visible_text import visible
 from fedhist.server.result_folder import check_target
+from fedhist.simulations.experiments.tables import print_rows
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -71,9 +72,6 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _print(outcome: Outcome) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     document = outcome.document
     console = stdout_console()
     for name, report in document["rounds"].items():
@@ -82,14 +80,11 @@ def _print(outcome: Outcome) -> None:
             f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
-    table = Table(title="released histogram", title_justify="left")
-    table.add_column("item")
-    table.add_column("value", justify="right")
-    table.add_column("standard error of the noise", justify="right")
-    for row in outcome.rows:
-        table.add_row(
-            Text(visible(row["item"])), f"{float(row['value']):,.1f}", f"{float(row['standard_error']):,.1f}"
-        )
-    console.print(table)
+    numbers = {"value": "value", "standard_error": "standard error of the noise"}
+    rows = [
+        {"item": visible(row["item"])} | {name: f"{float(row[name]):,.1f}" for name in numbers}
+        for row in outcome.rows
+    ]
+    print_rows("released histogram", rows, {"item": "item", **numbers}, text=("item",))
     total = document["total"]
     console.print(f"cost: epsilon {epsilon_text(total['epsilon'])}, delta {total['delta']:.3g}")

@@ -16,7 +16,7 @@ import click
 
 from fedhist.commands.compare import resumable
 from fedhist.commands.plan_options import PATH
-from fedhist.commands.progress import counting_on
+from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.experiments.beyond import beyond
@@ -115,8 +115,9 @@ def run_reports(
     begun, used = perf_counter(), cpu_seconds()
     for name in names:
         start, before = perf_counter(), cpu_seconds()
-        with resumable(out), counting_on(sys.stderr, name) as counting:
-            report = EXPERIMENTS[name](replace(setup, counting=counting))
+        with resumable(out), progress_on(sys.stderr) as progress:
+            progress.phase(name)
+            report = EXPERIMENTS[name](replace(setup, counting=progress))
             mark_not_private(out)
             write_csv(out / f"{name}.csv", report.rows)
             if report.claims:

@@ -31,7 +31,7 @@ PHASES = {
 }
 
 
-class Progress:
+class Progress(Counting):
     """Progress without a bar, for pipes and files."""
 
     def trial(self, number: int, trials: int) -> None:
@@ -82,6 +82,14 @@ class TerminalProgress(Progress):
     def count(self, done: int, total: int, *, unit: str) -> None:
         """Progress as done of total; a full bar is shown before the next phase takes its place."""
         self._bars.update(self._task, total=total, completed=done, unit=unit, refresh=done == total)
+
+    def begin(self, total: int, left: int) -> None:
+        """Show the bar from where an earlier run stopped."""
+        self._bars.reset(self._task, total=total, completed=total - left)
+
+    def advance(self) -> None:
+        """Move the bar on."""
+        self._bars.advance(self._task)
 
     def say(self, text: str) -> None:
         """A line above the bar."""
@@ -154,29 +162,3 @@ def _bars_on(stream: TextIO) -> Bars:
         console=Console(file=stream),
         transient=True,
     )
-
-
-class TerminalCounting(Counting):
-    """One bar with the time that is left, gone at the end."""
-
-    def __init__(self, bars: Bars, what: str) -> None:
-        self._bars = bars
-        self._task = bars.add_task(what, total=None, unit="")
-
-    def begin(self, total: int, left: int) -> None:
-        """Show the bar from where an earlier run stopped."""
-        self._bars.reset(self._task, total=total, completed=total - left)
-
-    def advance(self) -> None:
-        """Move the bar on."""
-        self._bars.advance(self._task)
-
-
-@contextmanager
-def counting_on(stream: TextIO, what: str) -> Iterator[Counting]:
-    """A counting bar on this stream if it is a terminal."""
-    if not stream.isatty():
-        yield Counting()
-        return
-    with _bars_on(stream) as bars:
-        yield TerminalCounting(bars, what)
