@@ -7,9 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +16,9 @@ import scipy.sparse
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands.description_view import bar
 from fedhist.simulations.datasets.description import describe
+from tests.builders import Fedhist
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
-Fedhist = Callable[..., Any]
 # The file has all its bytes and not yet its name. The alarm ends a child that waits for what never comes.
 HELD_WHILE_WRITING = """
 import select, signal, sys

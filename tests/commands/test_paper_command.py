@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments import beyond, figure_bounded, figure_debias, figure_open, table_open
 from fedhist.simulations.experiments.paper_setup import Setup, read_file
 from fedhist.simulations.experiments.user_sets import UserSet
+from tests.builders import rows_of, write_npz
 
 WORDS = "user,item\n" + "".join(
     f"u{user},{word}\n" for user in range(60) for word in ("the", "the", "you", "today")[: 1 + user % 4]
@@ -67,8 +67,8 @@ def test_the_table_of_open_domains_has_all_printed_numbers_in_both_readings(pape
     assert any("help.sentiment140.com" in note for note in report["notes"])
     assert {row["verdict"] for row in rows if row not in missing} <= {"inside", "outside"}
     assert all(row["low"] <= row["ours"] <= row["high"] for row in rows if row not in missing)
-    with (tmp_path / "fedhist-paper/table-open.csv").open() as file:
-        assert [row["paper"] for row in csv.DictReader(file)] == [row["paper"] for row in rows]
+    written = rows_of(tmp_path / "fedhist-paper/table-open.csv")
+    assert [row["paper"] for row in written] == [row["paper"] for row in rows]
     assert (tmp_path / "fedhist-paper/NOT-PRIVATE.txt").exists()
 
 
@@ -229,9 +229,7 @@ class TestCommand:
         assert "--vocabulary is for a .npz file without names, and words.csv is not one" in refused
 
     def test_a_vocabulary_of_another_length_is_refused(self, fedhist, tmp_path):
-        from scipy.sparse import csr_array, save_npz
-
-        save_npz(tmp_path / "m.npz", csr_array([[1, 2], [0, 3]]))
+        write_npz(tmp_path / "m.npz", [[1, 2], [0, 3]])
         (tmp_path / "v.txt").write_text("the\n")
         assert "1 names" in refusal(
             fedhist("paper", "table-words", "--data", "m.npz", "--vocabulary", "v.txt")

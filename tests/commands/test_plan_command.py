@@ -124,12 +124,6 @@ class TestTarget:
         assert at <= 0.5 < below
         assert f"--epsilon {target['epsilon']:g} " in target["words"]
 
-    def test_words_answer_the_question(self, fedhist: Fedhist) -> None:
-        out = " ".join(fedhist(*SMALL, "--epsilon", "0.5:8:4", "--target-error", 0.5).out.split())
-        assert "Which epsilon gives an error of 0.5?" in out
-        assert "Run with --epsilon" in out
-        assert "by tight composition" in out
-
     def test_a_range_that_begins_below_it_says_so(self, fedhist: Fedhist) -> None:
         target = fedhist(*SMALL, "--epsilon", "5:10:3", "--target-error", 0.9, "--json").document()["target"]
         assert target["at_start_of_range"]
@@ -200,22 +194,6 @@ class TestFiles:
         outcome = fedhist("plan", "--data", "visits.csv", "--csv", "./visits.csv")
         assert outcome.code == 2
         assert (tmp_path / "visits.csv").read_text() == DATA
-
-
-class TestGuesses:
-    def test_they_make_the_model_population_that_is_told(self, fedhist: Fedhist) -> None:
-        flags = ("--mean-total", 30, "--distinct-items", 4, "--tail-index", 2)
-        document = fedhist(*SMALL, *flags, "--epsilon", 1, "--json").document()
-        assert document["population"] == {"name": "model of your guesses", "users": 800, "items": 20}
-        (note,) = [note for note in document["notes"] if note.startswith("model population")]
-        assert "Pareto totals of mean 30 and tail index 2, 4 different items" in note
-
-    def test_a_heavier_tail_is_harder(self, fedhist: Fedhist) -> None:
-        heavy, tame = (
-            fedhist(*SMALL, "--mean-total", 30, "--tail-index", index, "--epsilon", 1, "--json").document()
-            for index in (1.2, 5)
-        )
-        assert heavy["rows"][0]["relative_loss"] > tame["rows"][0]["relative_loss"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from fedhist.protocol.plan import Plan
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
-from tests.builders import Fedhist, files_in, population_of, rows_of, write_records
+from tests.builders import Fedhist, files_in, population_of, rows_of
 
 SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
 FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
@@ -85,27 +84,7 @@ class TestBuckets:
         assert "bucketed_v_error" not in fedhist(*FIXED, 9, "--statistic", "bucketed").document()
 
 
-STRANGE = [
-    "été", "e\u0301te\u0301", "語", "🙂", "007", "7", "a,b", 'say "hi"', " space ", "line\nbreak", "", "NULL", "nan",
-]  # fmt: skip
-
-
 class TestStrings:
-    FLAGS = ("--epsilon", 100, "--selector", "fixed", "--threshold", 110, "--seed", 4)
-
-    def test_strings_come_back_as_they_were_written(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        """Everybody has every label, the i-th of them 2 + i times."""
-        rows = [(f"u{user}", label, 2 + place) for user in range(300) for place, label in enumerate(STRANGE)]
-        write_records(tmp_path / "d.csv", rows, quoting=csv.QUOTE_ALL)
-        document = fedhist(
-            "run", "--domain", "open", "--data", "d.csv", *self.FLAGS, "--json", "--out", "r"
-        ).document()
-        shown = released_in(tmp_path / "r")
-        assert set(shown) == set(STRANGE)
-        for place, label in enumerate(STRANGE):
-            assert shown[label] == pytest.approx(300 * (2 + place), abs=20)
-        assert document["precision_recall"] == {"precision": 1, "recall": 1}
-
     @pytest.mark.parametrize("place", [0, 450])
     def test_a_name_that_is_too_long_is_refused_wherever_it_stands(
         self, fedhist: Fedhist, tmp_path: Path, place: int
