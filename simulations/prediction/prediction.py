@@ -49,6 +49,7 @@ from fedhist.server.selection.contract import ScoringSelector, Selector, Statist
 from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
 from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
+from fedhist.simulations.simulation import check_fits
 
 DRAWS = 64
 """Draws of a selector whose chances have no closed form."""
@@ -165,7 +166,13 @@ class Predictor:
         return float(errors.loss() / table.total @ chances)
 
     def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
-        self._check(plan)
+        if plan.per_item:
+            raise InvalidInput(
+                "debiased counts can't be predicted",
+                allowed="closed domains without debiasing, and open domains",
+                advice="try them with fedhist run --trials on public data",
+            )
+        check_fits(self.population, plan)
         chosen = self._chances(plan, selector_for(plan))
         on_table = chosen if plan.selector == "fixed" else _on_candidates(plan, chosen)
         table = self._table(plan, on_table.steps)
@@ -173,21 +180,6 @@ class Predictor:
         errors = release_errors(plan, table, on_table.steps, places)
         chances = on_table.chances[places]
         return chosen, table, errors, places, chances / chances.sum()
-
-    def _check(self, plan: Plan) -> None:
-        if plan.per_item:
-            raise InvalidInput(
-                "debiased counts can't be predicted",
-                allowed="closed domains without debiasing, and open domains",
-                advice="try them with fedhist run --trials on public data",
-            )
-        items = None if plan.is_open else self.population.domain_size
-        if (plan.users, plan.items) != (self.population.users, items):
-            raise InvalidPopulation(
-                f"the population has {self.population.users} users and {self.population.domain_size} items, and the "
-                f"plan {plan.users} and {plan.items}",
-                allowed="a plan made for this population",
-            )
 
     def _chances(self, plan: Plan, selector: Selector) -> _Chances:
         statistic = self._statistic(plan) if selector.reads else None
