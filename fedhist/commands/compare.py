@@ -203,7 +203,11 @@ def run_comparison(flags: dict[str, Any]) -> None:
             )
         rows = rows_of(cells, plans, results, loaded.sizes)
         if out is not None:
-            _write(folder, rows)
+            from fedhist.simulations.figures.painting import draw_comparison
+
+            write_csv(folder / "table.csv", rows)
+            write_parquet(folder / "table.parquet", rows)
+            draw_comparison(rows, folder / "figure")
     if as_json:
         click.echo(json.dumps(rows, allow_nan=False))
     else:
@@ -228,13 +232,8 @@ def resumable(out: Path | None) -> Iterator[None]:
             "command again, or name another folder with --out"
         ) from None
     except KeyboardInterrupt:
-        if out is None:
-            click.echo("interrupted; nothing is kept without --out", err=True)
-        else:
-            echo(
-                f"interrupted; finished trials are kept: to go on, give the same command with --out {out}",
-                err=True,
-            )
+        kept = f"finished trials are kept: to go on, give the same command with --out {out}"
+        echo(f"interrupted; {'nothing is kept without --out' if out is None else kept}", err=True)
         click.get_current_context().exit(EXIT_INTERRUPTED)
 
 
@@ -289,7 +288,12 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
-    _check_sizes(sources, any_synthetic=bool(kinds) or len(files) < len(paths))
+    given = sources["users"] is not None or sources["items"] is not None
+    if given and not kinds and len(files) == len(paths):
+        raise shaped_file()
+    for flag in ("items", "top_items"):
+        for value in sources[flag] or ():
+            check_count(f"--{flag.replace('_', '-')}", value)
     digests = {path: file_digest(path) for path in files}
     check_different(digests)
     names = names_of(paths, taken=kinds)
@@ -301,10 +305,8 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
                 population, content, called = read_population(path), digests[path], name
             else:
                 size = {"users": sources["users"], "items": items}
-                population, content = (
-                    drawn_once(str(path), seed, **size),
-                    drawn_digest(str(path), seed, **size),
-                )
+                population = drawn_once(str(path), seed, **size)
+                content = drawn_digest(str(path), seed, **size)
                 called = _with_items(name, items, sources)
             check_not_empty(population)
             for top in loaded.tops(called, population.domain_size, wanted):
@@ -320,26 +322,10 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     return loaded
 
 
-def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
-    if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
-        raise shaped_file()
-    for flag in ("items", "top_items"):
-        for value in sources[flag] or ():
-            check_count(f"--{flag.replace('_', '-')}", value)
-
-
 def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
     """The name, with the number of items where several sizes keep the same number of top items."""
     several = sources["top_items"] and len(sources["items"] or ()) > 1
     return f"{name}, {items:,} items" if several else name
-
-
-def _write(folder: Path, rows: Sequence[Row]) -> None:
-    from fedhist.simulations.figures.painting import draw_comparison
-
-    write_csv(folder / "table.csv", rows)
-    write_parquet(folder / "table.parquet", rows)
-    draw_comparison(rows, folder / "figure")
 
 
 def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:

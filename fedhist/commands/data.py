@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from fedhist.simulations.importing.sentiment140 import By
     from fedhist.simulations.importing.text_lines import Encoding
 
-ITEMS_NOTE = (
-    "the items were read off the data, which is not private: run with a public --items-file or --domain open"
-)
 IMPORT_HELP = """Turn a published file into a population.
 
 'fedhist run --data' reads the result. These are the formats; text files may be compressed with gzip:
@@ -122,7 +119,7 @@ def import_(
     }
     for name, text in rows.items():
         console.print(line(f"{name:<16}{text.format(**document)}"), markup=False, soft_wrap=True)
-    notes = [ITEMS_NOTE]
+    notes = [imported.population.item_origin.note]
     if imported.tally.malformed:
         notes.insert(0, f"{imported.tally.in_words()} and left out")
     print_notes(console, notes)
@@ -142,7 +139,7 @@ def _import_document(imported: Imported, source: Path, out: Path, *, seconds: fl
         "nonzeros": population.nonzeros,
         "written": str(out),
         "seconds": seconds,
-        "notes": [ITEMS_NOTE],
+        "notes": [population.item_origin.note],
     }
 
 

@@ -81,9 +81,10 @@ def run_here(flags: dict[str, Any]) -> None:
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
         users = loaded.population.users
-        plan = Plan(
-            users=users, items=items, **_with_participants(settings, nodes=options.nodes, users=users)
-        )
+        if settings["masking"] != "none":
+            default = min(DEFAULT_PARTICIPANTS, users)
+            settings["participants"] = default if options.nodes is None else options.nodes
+        plan = Plan(users=users, items=items, **settings)
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
@@ -177,13 +178,6 @@ def _check_items(options: Options, origin: ItemOrigin) -> None:
     for flag, given in (("--ledger", options.ledger is not None), ("--no-truth", not options.truth)):
         if given:
             check_public_items(origin, "open" if options.open_domain else "closed", where=flag)
-
-
-def _with_participants(settings: dict[str, Any], *, nodes: int | None, users: int) -> dict[str, Any]:
-    """The plan's fields; under masks as many take part as there are nodes, else 100, and at most every user."""
-    if settings["masking"] == "none":
-        return settings
-    return settings | {"participants": min(DEFAULT_PARTICIPANTS, users) if nodes is None else nodes}
 
 
 def _trials(

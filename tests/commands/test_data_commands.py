@@ -43,7 +43,7 @@ class TestImport:
         assert told.code == 0, told.err
         assert "sentiment140, 6 lines, 0 malformed" in told.out
         assert "4 users x" in told.out
-        assert "read off the data, which is not private" in told.out
+        assert "note: not private: the items were read off the data" in told.out
         run = fedhist("run", "--data", "tweets.npz", "--seed", 1, "--out", "result")
         assert run.code == 0, run.err
         assert "note: not private: the items were read off the data" in run.out

@@ -128,11 +128,6 @@ class TestRefused:
         assert "top items that are read off the data" in outcome.err
         assert files_in(tmp_path) == ["n.npz"]
 
-    def test_on_flower_it_is_refused_before_a_node_starts(self, fedhist: Fedhist, table: Path) -> None:
-        outcome = fedhist("run", "--data", table, "--engine", "flower-simulation", "--no-truth")
-        assert outcome.code == 2
-        assert "read off the data" in outcome.err
-
     def test_it_is_refused_before_the_data_is_read(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "t.csv").write_text("user,item,count\nu1,a,broken\n")
         outcome = fedhist("run", "--data", "t.csv", "--no-truth")

@@ -210,10 +210,6 @@ class TestCommand:
             shown = " ".join(fedhist("paper", name, "--help").out.split())
             assert "on two cores" in shown and "--quick" in shown
 
-    def test_a_missing_file_is_one_sentence(self, fedhist, tmp_path):
-        refusal(fedhist("paper", "all", "--data", "nothing.npz"))
-        assert list(tmp_path.iterdir()) == []
-
     @pytest.mark.parametrize("out", ["taken", "taken/p"])
     def test_a_place_where_there_can_be_no_folder_is_one_sentence(self, fedhist, tmp_path, out):
         (tmp_path / "taken").write_text("dear")
