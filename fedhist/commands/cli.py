@@ -43,10 +43,7 @@ COMMANDS = {
     "report": ("report:report", "Write a result folder as one self-contained HTML page."),
     "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
-    "audit": (
-        "audit:audit",
-        "Run the installed mechanisms end to end against worst-case neighbours.",
-    ),
+    "audit": ("audit:audit", "Run the installed mechanisms end to end against worst-case neighbours."),
     "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

@@ -34,11 +34,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
-from fedhist.simulations.datasets.guessed import (
-    DEFAULT_MEAN_TOTAL,
-    DEFAULT_TAIL_INDEX,
-    GuessedPopulation,
-)
+from fedhist.simulations.datasets.guessed import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX, GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.figures.painting import FORMATS, write_figure_file

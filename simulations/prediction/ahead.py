@@ -121,17 +121,15 @@ class Split:
 
 
 def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[Prediction]:
-    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best split of each."""
-    if totals:
-        return [best_split(outlook, epsilon) for epsilon in epsilons]
-    return [outlook.predictor.predict(outlook.plan(epsilon)) for epsilon in epsilons]
+    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best of CURVE_SHARES."""
 
+    def plan(epsilon: float) -> Plan:
+        if not totals:
+            return outlook.plan(epsilon)
+        splits = (outlook.split(epsilon, share) for share in CURVE_SHARES)
+        return min(splits, key=outlook.predictor.relative_loss)
 
-def best_split(outlook: Outlook, total: float) -> Prediction:
-    """The best of the splits of CURVE_SHARES."""
-    plans = [outlook.split(total, share) for share in CURVE_SHARES]
-    losses = [outlook.predictor.relative_loss(plan) for plan in plans]
-    return outlook.predictor.predict(plans[int(np.argmin(losses))])
+    return [outlook.predictor.predict(plan(epsilon)) for epsilon in epsilons]
 
 
 def split_total(outlook: Outlook, total: float) -> Split:
