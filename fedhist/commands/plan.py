@@ -167,19 +167,19 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         check_labels(loaded.population, first)
         check_not_empty(loaded.population)
         progress.phase("predict")
-        answers = _answer(options, outlook, epsilons)
+        totals = options.best_split
+        split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
+        rows = curve(outlook, epsilons, totals=totals)
+        target = None
+        if options.target_error is not None:
+            target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
+        answers = Answers(epsilons=epsilons, rows=rows, target=target, split=split)
         document = _document(options, loaded, first, answers)
         if options.csv is not None:
             write_csv(options.csv, document["rows"])
         if options.figure is not None:
             progress.phase("write")
-            drawn = draw_plan_ahead(
-                answers.epsilons,
-                answers.rows,
-                totals=options.best_split,
-                target=answers.target,
-                split=answers.split,
-            )
+            drawn = draw_plan_ahead(epsilons, rows, totals=totals, target=target, split=split)
             write_figure_file(drawn, options.figure, force=True)
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
@@ -189,16 +189,6 @@ def plan(context: click.Context, /, **flags: Any) -> None:
 
 # The same options as `fedhist run` has, with the same words: a plan that was predicted is run by the same flags.
 plan.params += [parameter for parameter in run.params if parameter.name in _FROM_RUN]
-
-
-def _answer(options: Options, outlook: Outlook, epsilons: list[float]) -> Answers:
-    totals = options.best_split
-    split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
-    rows = curve(outlook, epsilons, totals=totals)
-    target = None
-    if options.target_error is not None:
-        target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
-    return Answers(epsilons=epsilons, rows=rows, target=target, split=split)
 
 
 def _epsilons(text: str) -> list[float]:

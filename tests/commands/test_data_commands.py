@@ -173,9 +173,7 @@ class TestDescribe:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["none.npz"], "there is no file"),
             ([VECTORS / "checkins.txt"], "fedhist data import"),
-            (["synthetic:zip"], "unknown synthetic population"),
             (["synthetic:zipf", "--figure", "a.pdf"], "does not end in .svg or .png"),
             (["synthetic:zipf", "--head", "-1"], "--head is -1"),
         ],

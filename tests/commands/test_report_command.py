@@ -189,11 +189,9 @@ class TestHarmlessNames:
         assert "&lt;script&gt;" in drawn
         assert "<script" not in drawn
 
-    def test_half_of_a_surrogate_pair_is_written_out_and_a_long_name_cut(self) -> None:
-        assert text("x" * 5000, 20) == "x" * 19 + "…"
+    def test_half_of_a_surrogate_pair_is_written_out(self) -> None:
         assert text("a\ud800b") == "a⟨U+D800⟩b"
         assert json.loads(script_json({"\ud800": "</script>"})) == {"\ud800": "</script>"}
-        assert "<" not in script_json("</script><!--&")
 
 
 class TestBadInput:

@@ -13,7 +13,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import BudgetExceeded, InvalidPopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
+from fedhist.simulations.datasets.synthetic import PoissonPopulation
 from fedhist.simulations.simulation import Diagnostics, Result, mean_over_trials, simulate
 from tests.builders import Sharded, population_of
 
@@ -160,13 +160,6 @@ class TestSharding:
             assert plan.is_open or in_pieces.bytes_per_user == at_once.bytes_per_user
             before, after = at_once.release.item_release, in_pieces.release.item_release
             assert before is after is None or before.thresholds.tolist() == after.thresholds.tolist()
-
-    def test_a_synthetic_population_may_be_in_memory_or_not(self) -> None:
-        made = HeavyTailedPopulation(users=6_000, items=30, seed=4)
-        plan = Plan(users=6_000, items=30)
-        streamed, stored = (simulate(p, plan, seed=1) for p in (made, materialise(made)))
-        assert np.array_equal(streamed.release.histogram, stored.release.histogram)
-        assert streamed.diagnostics == stored.diagnostics
 
 
 class TestSeeds:
