@@ -459,7 +459,7 @@ def main() -> int:
             if kills:
                 work(Scene(folder / str(place), kind, chance, tally, arguments.only), kills)
         if arguments.deployment:
-            from deployment_crashes import kill_deployment  # noqa: PLC0415 - that script imports this one
+            from deployment_crashes import kill_deployment  # that script imports this one
 
             kill_deployment(folder / "deployment", arguments.deployment, chance, tally)
     tally.print()

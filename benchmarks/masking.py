@@ -135,10 +135,10 @@ def floor(masks: int, length: int) -> None:
 
 def flowers(devices: int, length: int) -> None:
     """Flower's SecAgg+ from the first message to the sum."""
-    import flwr.compat.common.recorddict_compat as compat  # noqa: PLC0415 - for this part only
-    from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: PLC0415
-    from flwr.client.mod import secaggplus_mod  # noqa: PLC0415
-    from flwr.common import (  # noqa: PLC0415
+    import flwr.compat.common.recorddict_compat as compat
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.client.mod import secaggplus_mod
+    from flwr.common import (
         Code,
         FitIns,
         FitRes,
@@ -146,13 +146,13 @@ def flowers(devices: int, length: int) -> None:
         ndarrays_to_parameters,
         parameters_to_ndarrays,
     )
-    from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key  # noqa: PLC0415
-    from flwr.common.secure_aggregation.secaggplus_constants import Stage as FlowerStage  # noqa: PLC0415
-    from flwr.server import LegacyContext  # noqa: PLC0415
-    from flwr.server.workflow import SecAggPlusWorkflow  # noqa: PLC0415
-    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD  # noqa: PLC0415
-    from flwr.server.workflow.constant import Key as WorkflowKey  # noqa: PLC0415
-    from flwr.supercore.task_identity import TaskIdentity  # noqa: PLC0415
+    from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
+    from flwr.common.secure_aggregation.secaggplus_constants import Stage as FlowerStage
+    from flwr.server import LegacyContext
+    from flwr.server.workflow import SecAggPlusWorkflow
+    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD
+    from flwr.server.workflow.constant import Key as WorkflowKey
+    from flwr.supercore.task_identity import TaskIdentity
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1

@@ -215,7 +215,7 @@ def _renumbered(
 
 def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int]:
     """The offsets, items and counts of a sparse matrix, and the number of its columns."""
-    from scipy.sparse import issparse  # noqa: PLC0415 - loads when a matrix is read
+    from scipy.sparse import issparse
 
     sparse: bool = issparse(matrix)
     if not sparse or matrix.ndim != 2:
@@ -241,7 +241,7 @@ def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArr
 
 def _summed_rows(entries: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
     """The compressed rows of a list of entries. Conversion sums repeats, so each is checked before."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 - loads when a matrix is read
+    from scipy.sparse import coo_array
 
     rows, columns = entries.row, entries.col
     counts = whole_counts(

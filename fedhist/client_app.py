@@ -38,7 +38,7 @@ def virtual_users(context: Context) -> Population:
     """The synthetic users of a virtual node."""
     fedhist.__path__.extend(place for place in places_with_simulations() if place not in fedhist.__path__)
     try:
-        from fedhist.simulations.engines.synthetic_nodes import users_of  # noqa: PLC0415 - virtual nodes only
+        from fedhist.simulations.engines.synthetic_nodes import users_of
     except ImportError as error:
         raise InvalidInput(
             f"a virtual node needs fedhist's simulations, and a bundle has none ({error.name} is missing)",

@@ -30,9 +30,9 @@ def write_report_of(
         loaded: its population.
         recorder: its events.
     """
-    from fedhist.simulations.report.run_data import data_of  # noqa: PLC0415 - loads when a report is written
-    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
-    from fedhist.simulations.simulation_file import (  # noqa: PLC0415
+    from fedhist.simulations.report.run_data import data_of
+    from fedhist.simulations.report.run_page import run_page
+    from fedhist.simulations.simulation_file import (
         SIMULATION_FILE,
         simulation_document,
         write_simulation,

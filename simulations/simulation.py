@@ -203,7 +203,7 @@ def simulate(
         check_public_items(origin, plan.domain, where="a run without the truth (truth=False)")
     if journal is not None:
         check_public_items(origin, plan.domain, where="a ledger (journal)")
-    _check_fits(population, plan)
+    check_fits(population, plan)
     if truth:
         check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
@@ -318,7 +318,8 @@ def check_labels(population: Population, plan: Plan) -> None:
         )
 
 
-def _check_fits(population: Population, plan: Plan) -> None:
+def check_fits(population: Population, plan: Plan) -> None:
+    """Refuse a plan that was made for another population."""
     items = None if plan.is_open else population.domain_size
     if (plan.users, plan.items) != (population.users, items):
         planned = f"{plan.users} users" + ("" if plan.is_open else f" and {plan.items} items")

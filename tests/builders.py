@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -203,10 +206,27 @@ class Page(NamedTuple):
     body: str
     charts: dict[str, Any]
 
+    def words(self) -> str:
+        """What a reader sees: no tags, scripts or styles."""
+        bare = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", "", self.text, flags=re.DOTALL)
+        return html.unescape(bare)
 
-def page_in(folder: Path | str) -> Page:
+    def elements(self) -> list[tuple[str, dict[str, str | None]]]:
+        """Every element's tag and attributes."""
+        found: list[tuple[str, dict[str, str | None]]] = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda tag, attrs: found.append((tag, dict(attrs)))  # type: ignore[method-assign]
+        parser.feed(self.text)
+        return found
+
+    def tips(self) -> list[str]:
+        """What its marks tell the pointer."""
+        return [str(known["data-tip"]) for _, known in self.elements() if "data-tip" in known]
+
+
+def page_in(folder: Path | str, name: str = "report.html") -> Page:
     """The report in a folder."""
-    text = Path(folder, "report.html").read_text(encoding="utf-8")
+    text = Path(folder, name).read_text(encoding="utf-8")
     data = json.loads(text.split('id="data">')[1].split("</script>")[0])
     return Page(text, text.split("<main>")[1].split("</main>")[0], data["charts"])
 

@@ -123,14 +123,10 @@ class TestImports:
         [
             ("protocol/plan/plan.py", "from fedhist.server.releases.contract import Release"),
             ("protocol/plan/plan.py", "def f():\n    import fedhist.client.device"),
-            ("protocol/plan/plan.py", "import fedhist"),
-            ("protocol/plan/plan.py", "from fedhist import Plan"),
             ("protocol/plan/plan.py", "import flwr.app"),
-            ("protocol/plan/plan.py", "import ray"),
             ("protocol/plan/plan.py", "from pathlib import Path"),
             ("client/device.py", "from fedhist.server import coordinator"),
             ("server/releases/release.py", "from fedhist.client.device import answer"),
-            ("server/releases/release.py", "from fedhist.commands.cli import main"),
             ("server/releases/release.py", "from flwr.server import Grid"),
             ("server/releases/release.py", "from . import coordinator"),
             ("simulations/x.py", "from server.release import Release"),
@@ -168,18 +164,6 @@ class TestModules:
 
 
 class TestPackage:
-    def test_every_folder_with_code_is_listed_with_its_place(self) -> None:
-        tool = settings()["tool"]["setuptools"]
-        folders = {Path(place).parent for place in sources()}
-        on_disk = {
-            ".".join(folder.parts if folder.parts[0] == "fedhist" else ("fedhist", *folder.parts)): str(
-                folder
-            )
-            for folder in folders
-        }
-        assert set(tool["packages"]) == set(on_disk)
-        assert tool["package-dir"] == on_disk
-
     def test_a_build_holds_the_package_fedhist_and_nothing_else(self, tree: Path, tmp_path: Path) -> None:
         build = (
             "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"

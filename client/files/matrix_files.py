@@ -38,7 +38,7 @@ _DAMAGE = (
 
 def read_matrix(path: Path) -> SparsePopulation:
     """The population in a .npz file, with its labels if it has some."""
-    from scipy.sparse import load_npz  # noqa: PLC0415 - loads when a matrix is read
+    from scipy.sparse import load_npz
 
     try:
         check_archive(path)

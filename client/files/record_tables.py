@@ -23,7 +23,7 @@ def text_table(path: Path, *, separator: str) -> pl.DataFrame:
 
     Types are never guessed: a guess from the first rows would turn 007 into 7 in one file and not in another.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     source = text_source(path)
 
@@ -46,7 +46,7 @@ def text_table(path: Path, *, separator: str) -> pl.DataFrame:
 
 def parquet_table(path: Path) -> pl.DataFrame:
     """The columns user, item and maybe count of a Parquet file; users and items are strings or integers."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     check_parquet(path, frozenset(_COLUMNS))
     with _refusing_damage(path, advice="write it again"):
@@ -70,7 +70,7 @@ def json_table(path: Path) -> pl.DataFrame:
 
     A line without a count is one observation. A count that is no number does not spoil the file: it is text here.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     schema = dict.fromkeys(_COLUMNS, pl.String)
     advice = 'write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8'
@@ -85,7 +85,7 @@ def json_table(path: Path) -> pl.DataFrame:
 @contextmanager
 def _refusing_damage(path: Path, *, advice: str) -> Iterator[None]:
     """Turn the reader's errors into ours. Theirs quote the file, so they are neither passed on nor printed."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     try:
         with silent_native_errors():

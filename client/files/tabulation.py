@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def tabulated(table: pl.DataFrame) -> SparsePopulation:
     """The population of a table with a column for the user, one for the item and maybe one for the count."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 - loads when a table is read
+    from scipy.sparse import coo_array
 
     if table.height == 0:
         raise InvalidPopulation(
@@ -54,7 +54,7 @@ def tabulated(table: pl.DataFrame) -> SparsePopulation:
 
 def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
     """The rows that `tabulated` takes. Which ones of a user's rows stay depends on that user's rows alone."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     there = table.drop_nulls(["user", "item"])
     if "count" not in table.columns:
@@ -79,7 +79,7 @@ def _refuse_missing(table: pl.DataFrame) -> None:
 
 def _counts(table: pl.DataFrame) -> npt.NDArray[np.int32]:
     """The observations that each row stands for: its count, or one when there is no such column."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     if "count" not in table.columns:
         return np.ones(table.height, dtype=np.int32)
@@ -130,7 +130,7 @@ def _numbered_one_by_one(column: pl.Series) -> tuple[Integers, Integers]:
 
 def _first_rows(column: pl.Series) -> npt.NDArray[np.integer]:
     """For each row the first row that has the same value."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     if column.dtype in (pl.Int32, pl.Int64):
         values = column.to_numpy()
@@ -164,7 +164,7 @@ def _sums(groups: Integers, counts: npt.NDArray[np.int32], length: int) -> Integ
 
 
 def _item_order(labels: pl.Series, totals: Integers) -> Integers:
-    import polars as pl  # noqa: PLC0415 - loads when a table is read
+    import polars as pl
 
     items = pl.DataFrame({"total": totals, "text": labels.cast(pl.String)}).with_row_index("number")
     ordered = items.sort(

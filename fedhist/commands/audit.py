@@ -30,20 +30,15 @@ def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     is above the claimed epsilon. If all mechanisms keep their promises, an audit fails once in a thousand times. It can
     show that a promise is broken, never that it is kept.
     """
-    from fedhist.simulations.audit.findings import DEEP, QUICK  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.audit.registry import all_checks, run_audit  # noqa: PLC0415 - loads numpy and scipy
+    from fedhist.simulations.audit.findings import DEEP, QUICK
+    from fedhist.simulations.audit.registry import all_checks, run_audit
 
     checks = [check for check in all_checks() if only is None or only in check.name]
     if not checks:
         raise InvalidInput(
             f"no check has {only!r} in its name", allowed="; ".join(check.name for check in all_checks())
         )
-    result = run_audit(
-        DEEP if deep else QUICK,
-        seed=seed,
-        checks=checks,
-        on_finding=_print_progress,
-    )
+    result = run_audit(DEEP if deep else QUICK, seed=seed, checks=checks, on_finding=_print_progress)
     if as_json:
         document = {
             "passed": result.passed,
@@ -64,7 +59,7 @@ def _print_progress(finding: Finding) -> None:
 
 
 def _print(result: Audit) -> None:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("check")

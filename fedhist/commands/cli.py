@@ -31,7 +31,7 @@ COMMANDS = {
         "demo:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
-    "data": ("data:data", "Populations: import published files, look at them, list synthetic ones."),
+    "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
         "compare:compare",
         "Compare selectors over data sets, settings and trials, with intervals and a figure.",
@@ -43,10 +43,7 @@ COMMANDS = {
     "report": ("report:report", "Write a result folder as one self-contained HTML page."),
     "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
-    "audit": (
-        "audit:audit",
-        "Run the installed mechanisms end to end against worst-case neighbours.",
-    ),
+    "audit": ("audit:audit", "Run the installed mechanisms end to end against worst-case neighbours."),
     "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""
@@ -63,7 +60,7 @@ class LazyGroup(click.Group):
         """Import the command's module."""
         if cmd_name not in COMMANDS:
             return None
-        from importlib import import_module  # noqa: PLC0415 - one of several, when called
+        from importlib import import_module
 
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"fedhist.commands.{module}"), name)
@@ -102,7 +99,7 @@ def _run(arguments: list[str] | None) -> int:
 
 def _report(error: BaseException) -> int | None:
     """Print the error as one sentence; the exit code, or None for a bug, which keeps its traceback."""
-    from fedhist.protocol import errors  # noqa: PLC0415 - kept out of the import of this module
+    from fedhist.protocol import errors
 
     match error:
         case click.ClickException():
@@ -129,7 +126,7 @@ def _report(error: BaseException) -> int | None:
             code, text = 1, f"error: {what}: {where}"
         case _:
             return None
-    from fedhist.commands.terminal import block, line  # noqa: PLC0415 - kept out of the import of this module
+    from fedhist.commands.terminal import block, line
 
     click.echo(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
     return code
@@ -142,7 +139,7 @@ def _misused(error: click.ClickException) -> int:
         return error.exit_code
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = "fedhist" if context is None else context.command_path
-    from fedhist.commands.terminal import echo  # noqa: PLC0415 - kept out of the import of this module
+    from fedhist.commands.terminal import echo
 
     # Click lists choices on lines of their own.
     message = " ".join(part.strip() for part in error.format_message().split("\n\t"))

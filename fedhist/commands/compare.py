@@ -16,8 +16,10 @@ import click
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.commands.plan_options import mechanism_for, plan_options
-from fedhist.commands.progress import counting_on
+from fedhist.commands.checks import check_count, check_trials, shaped_file
+from fedhist.commands.cli import EXIT_INTERRUPTED
+from fedhist.commands.plan_options import PATH, mechanism_for, plan_options
+from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
 from fedhist.protocol.plan import DEFAULT_MECHANISM
@@ -51,8 +53,6 @@ from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, 
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.simulation import check_not_empty
 
-EXIT_INTERRUPTED = 130
-MAX_TRIALS = 100_000
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
     "delta": "delta", "epsilon_select": "eps'", "delta_select": "delta'", "max_threshold": "C_m",
@@ -118,7 +118,7 @@ _SEVERAL = {
     "--data",
     "data",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Population as for 'fedhist run', the same in every trial; may be given several times.",
 )
@@ -130,16 +130,10 @@ _SEVERAL = {
     "[default: heavy-tailed, without --data]",
 )
 @click.option(
-    "--users",
-    type=int,
-    metavar="N",
-    help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]",
+    "--users", type=int, metavar="N", help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]"
 )
 @click.option(
-    "--items",
-    type=WHOLE,
-    metavar="D,...",
-    help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]",
+    "--items", type=WHOLE, metavar="D,...", help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]"
 )
 @click.option(
     "--top-items",
@@ -168,7 +162,7 @@ _SEVERAL = {
 @click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Folder of the journal, table.csv, table.parquet and the figure; the same command with the same folder goes "
     "on where it was stopped. [default: fedhist-compare-TIME; none with --json]",
@@ -189,8 +183,7 @@ def run_comparison(flags: dict[str, Any]) -> None:
     """Check everything, run the trials that are not in the journal, write and print."""
     workers = check_workers(flags.pop("workers"))
     trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
-    if not 1 <= trials <= MAX_TRIALS:
-        raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+    check_trials(trials)
     out: Path | None = flags.pop("out")
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
@@ -203,13 +196,18 @@ def run_comparison(flags: dict[str, Any]) -> None:
     for note in loaded.notes:
         echo(f"note: {note}", err=True)
     with working_folder(out) as folder, resumable(out):
-        with counting_on(sys.stderr, "trials") as counting:
+        with progress_on(sys.stderr) as progress:
+            progress.phase("trials")
             results = run_experiment(
-                experiment, folder, loaded.populations, workers=workers, counting=counting
+                experiment, folder, loaded.populations, workers=workers, counting=progress
             )
         rows = rows_of(cells, plans, results, loaded.sizes)
         if out is not None:
-            _write(folder, rows)
+            from fedhist.simulations.figures.painting import draw_comparison
+
+            write_csv(folder / "table.csv", rows)
+            write_parquet(folder / "table.parquet", rows)
+            draw_comparison(rows, folder / "figure")
     if as_json:
         click.echo(json.dumps(rows, allow_nan=False))
     else:
@@ -234,13 +232,8 @@ def resumable(out: Path | None) -> Iterator[None]:
             "command again, or name another folder with --out"
         ) from None
     except KeyboardInterrupt:
-        if out is None:
-            click.echo("interrupted; nothing is kept without --out", err=True)
-        else:
-            echo(
-                f"interrupted; finished trials are kept: to go on, give the same command with --out {out}",
-                err=True,
-            )
+        kept = f"finished trials are kept: to go on, give the same command with --out {out}"
+        echo(f"interrupted; {'nothing is kept without --out' if out is None else kept}", err=True)
         click.get_current_context().exit(EXIT_INTERRUPTED)
 
 
@@ -295,7 +288,12 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
-    _check_sizes(sources, any_synthetic=bool(kinds) or len(files) < len(paths))
+    given = sources["users"] is not None or sources["items"] is not None
+    if given and not kinds and len(files) == len(paths):
+        raise shaped_file()
+    for flag in ("items", "top_items"):
+        for value in sources[flag] or ():
+            check_count(f"--{flag.replace('_', '-')}", value)
     digests = {path: file_digest(path) for path in files}
     check_different(digests)
     names = names_of(paths, taken=kinds)
@@ -307,10 +305,8 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
                 population, content, called = read_population(path), digests[path], name
             else:
                 size = {"users": sources["users"], "items": items}
-                population, content = (
-                    drawn_once(str(path), seed, **size),
-                    drawn_digest(str(path), seed, **size),
-                )
+                population = drawn_once(str(path), seed, **size)
+                content = drawn_digest(str(path), seed, **size)
                 called = _with_items(name, items, sources)
             check_not_empty(population)
             for top in loaded.tops(called, population.domain_size, wanted):
@@ -326,47 +322,17 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     return loaded
 
 
-def _check_sizes(sources: Mapping[str, Any], *, any_synthetic: bool) -> None:
-    if not any_synthetic and (sources["users"] is not None or sources["items"] is not None):
-        raise InvalidInput(
-            "--users and --items shape the synthetic population, but --data names a file",
-            allowed="one or the other",
-            advice="keep part of a file's items with --top-items",
-        )
-    for flag, values in (("--items", sources["items"] or ()), ("--top-items", sources["top_items"] or ())):
-        if min(values, default=1) < 1:
-            raise InvalidInput(f"{flag} holds {min(values)}", allowed="whole numbers of at least 1")
-
-
 def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str:
     """The name, with the number of items where several sizes keep the same number of top items."""
     several = sources["top_items"] and len(sources["items"] or ()) > 1
     return f"{name}, {items:,} items" if several else name
 
 
-def _write(folder: Path, rows: Sequence[Row]) -> None:
-    from fedhist.simulations.figures.painting import draw_comparison  # noqa: PLC0415 - loads matplotlib
-
-    write_csv(folder / "table.csv", rows)
-    write_parquet(folder / "table.parquet", rows)
-    draw_comparison(rows, folder / "figure")
-
-
 def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:
-    always = (
-        "data",
-        "items",
-        "selector",
-        "loss_mean",
-        "interval",
-        "threshold_mean",
-        "epsilon_total",
-        "seconds_mean",
-    )
     shown = {
         name: heading
         for name, heading in SHOWN.items()
-        if name in always or len({row[name] for row in rows}) > 1
+        if name not in _SEVERAL or len({row[name] for row in rows}) > 1
     }
     title = f"mean relative loss over {trials} trials with its 95 % interval"
     printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in rows]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
-from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.description_view import print_description
+from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from fedhist.simulations.importing.sentiment140 import By
     from fedhist.simulations.importing.text_lines import Encoding
 
-ITEMS_NOTE = (
-    "the items were read off the data, which is not private: run with a public --items-file or --domain open"
-)
 IMPORT_HELP = """Turn a published file into a population.
 
 'fedhist run --data' reads the result. These are the formats; text files may be compressed with gzip:
@@ -58,10 +56,8 @@ def data() -> None:
 
 
 @data.command("import", help=IMPORT_HELP, context_settings={"show_default": True})
-@click.argument("source", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The .npz file to write."
-)
+@click.argument("source", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", required=True, help="The .npz file to write.")
 @click.option(
     "--format",
     "format_name",
@@ -123,7 +119,7 @@ def import_(
     }
     for name, text in rows.items():
         console.print(line(f"{name:<16}{text.format(**document)}"), markup=False, soft_wrap=True)
-    notes = [ITEMS_NOTE]
+    notes = [imported.population.item_origin.note]
     if imported.tally.malformed:
         notes.insert(0, f"{imported.tally.in_words()} and left out")
     print_notes(console, notes)
@@ -143,12 +139,12 @@ def _import_document(imported: Imported, source: Path, out: Path, *, seconds: fl
         "nonzeros": population.nonzeros,
         "written": str(out),
         "seconds": seconds,
-        "notes": [ITEMS_NOTE],
+        "notes": [population.item_origin.note],
     }
 
 
 @data.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option(
     "--head",
     type=int,
@@ -158,9 +154,7 @@ def _import_document(imported: Imported, source: Path, out: Path, *, seconds: fl
     help="How many of the most frequent items to list.",
 )
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed of a synthetic population.")
-@click.option(
-    "--figure", type=click.Path(path_type=Path), metavar="FILE", help="Draw a figure, as .svg or .png."
-)
+@click.option("--figure", type=PATH, metavar="FILE", help="Draw a figure, as .svg or .png.")
 @click.option("--force", is_flag=True, help="Replace a figure that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bool, as_json: bool) -> None:
@@ -179,8 +173,7 @@ def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bo
         found = describe_population(progress.watch(loaded.population), name=loaded.name, head=head)
         if figure is not None:
             progress.phase("write")
-            with new_file(figure, suffixes=FIGURE_SUFFIXES, force=force) as target:
-                draw_description(found, target, kind=figure.suffix.lower().removeprefix("."))
+            draw_description(found, figure, force=force)
     if as_json:
         click.echo(json.dumps(found.to_json(), allow_nan=False))
         return

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedhist.commands.plan_options import plan_options
+from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.display.visible_text import visible
 from fedhist.server.result_folder import check_target
+from fedhist.simulations.experiments.tables import print_rows
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 @click.option("--users", type=int, default=2000, help="Synthetic users on each node.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A new folder for the result. Without it, the release is only printed.",
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
 )
@@ -46,7 +47,7 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
     Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
     interface, on free ports, and sends no telemetry. Each node reads example data from a file of its own.
     """
-    from fedhist.simulations.deployment.demo import Demo, run_demo  # noqa: PLC0415 - loads numpy
+    from fedhist.simulations.deployment.demo import Demo, run_demo
 
     demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
     for target in (out, keep):
@@ -71,9 +72,6 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _print(outcome: Outcome) -> None:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-    from rich.text import Text  # noqa: PLC0415
-
     document = outcome.document
     console = stdout_console()
     for name, report in document["rounds"].items():
@@ -82,14 +80,11 @@ def _print(outcome: Outcome) -> None:
             f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
-    table = Table(title="released histogram", title_justify="left")
-    table.add_column("item")
-    table.add_column("value", justify="right")
-    table.add_column("standard error of the noise", justify="right")
-    for row in outcome.rows:
-        table.add_row(
-            Text(visible(row["item"])), f"{float(row['value']):,.1f}", f"{float(row['standard_error']):,.1f}"
-        )
-    console.print(table)
+    numbers = {"value": "value", "standard_error": "standard error of the noise"}
+    rows = [
+        {"item": visible(row["item"])} | {name: f"{float(row[name]):,.1f}" for name in numbers}
+        for row in outcome.rows
+    ]
+    print_rows("released histogram", rows, {"item": "item", **numbers}, text=("item",))
     total = document["total"]
     console.print(f"cost: epsilon {epsilon_text(total['epsilon'])}, delta {total['delta']:.3g}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedhist.commands.summary import print_notes
 from fedhist.commands.terminal import line
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN = ("p0", "p25", "p50", "p75", "p90", "p99", "p99.9", "p100", "mean")
+_MEASURES = ("total m_i", "different items", "l2 norm", "rate r_i")
 _BAR = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 32
@@ -22,8 +23,8 @@ NOTE = "exact statistics of the data, which are not private: for simulation only
 
 def print_description(console: Console, found: Description) -> None:
     """Print sizes, quantiles, users by total, and the most frequent items."""
-    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415
+    from rich.markup import escape
+    from rich.table import Table
 
     sizes = Table(show_header=False, box=None, pad_edge=False)
     sizes.add_column(style="bold")
@@ -38,60 +39,31 @@ def print_description(console: Console, found: Description) -> None:
     )
     sizes.add_row("pairs", f"{found.nonzeros:,} of a user and an item, {found.density:.3g} of the table")
     sizes.add_row("empty users", f"{found.empty_users:,}")
-    console.print(sizes)
-    console.print(_quantile_table(found))
-    console.print(_picture(found))
-    if found.head:
-        console.print(_head_table(found))
-    print_notes(console, [NOTE])
-
-
-def _quantile_table(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-
-    table = Table(title="over users", title_justify="left")
-    table.add_column("")
-    for name in _SHOWN:
-        table.add_column(name, justify="right")
-    rows = {
-        "total m_i": found.totals,
-        "different items": found.distinct,
-        "l2 norm": found.norms,
-        "rate r_i": found.rates,
-    }
-    for title, values in rows.items():
-        table.add_row(title, *(_number(values[name]) for name in _SHOWN))
-    return table
-
-
-def _picture(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-
-    table = Table(title="users by total", title_justify="left", box=None, pad_edge=False)
-    table.add_column("total", justify="right")
-    table.add_column("users", justify="right")
-    table.add_column("of counts", justify="right")
-    table.add_column("")
+    quantiles = _table("over users", "", *_SHOWN)
+    measures = (found.totals, found.distinct, found.norms, found.rates)
+    for name, values in zip(_MEASURES, measures, strict=True):
+        quantiles.add_row(name, *(_number(values[one]) for one in _SHOWN))
+    bins = _table("users by total", "total", "users", "of counts", "", box=None, pad_edge=False)
     most = max(one.users for one in found.bins)
     for one in found.bins:
         span = f"{one.low:,}" if one.low >= one.high else f"{one.low:,} to {one.high:,}"
         share = one.counts / max(found.total, 1)
-        table.add_row(span, f"{one.users:,}", f"{share:.1%}", bar(one.users / most))
-    return table
+        bins.add_row(span, f"{one.users:,}", f"{share:.1%}", bar(one.users / most))
+    head = _table("most frequent items", "item", "count", "users", "", box=None, pad_edge=False)
+    for item in found.head:
+        name = escape(visible(item.item, _LABEL))
+        head.add_row(name, f"{item.total:,}", f"{item.users:,}", bar(item.total / found.head[0].total))
+    console.print(sizes, quantiles, bins, *([head] if found.head else []), sep="\n")
+    print_notes(console, [NOTE])
 
 
-def _head_table(found: Description) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
-    from rich.text import Text  # noqa: PLC0415
+def _table(title: str, *headings: str, **style: Any) -> Table:
+    """A table with numbers at the right, names and bars at the left."""
+    from rich.table import Table
 
-    table = Table(title="most frequent items", title_justify="left", box=None, pad_edge=False)
-    table.add_column("item")
-    table.add_column("count", justify="right")
-    table.add_column("users", justify="right")
-    table.add_column("")
-    most = found.head[0].total
-    for one in found.head:
-        table.add_row(Text(shown(one.item)), f"{one.total:,}", f"{one.users:,}", bar(one.total / most))
+    table = Table(title=title, title_justify="left", **style)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("", "item") else "right")
     return table
 
 
@@ -100,11 +72,6 @@ def bar(share: float, width: int = _BAR) -> str:
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     whole, part = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[part] if part else "")
-
-
-def shown(label: str | int) -> str:
-    """A label without control characters and with a limited length, whatever is in the data."""
-    return visible(label, _LABEL)
 
 
 def _number(value: float) -> str:

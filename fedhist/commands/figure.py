@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.client.files.new_files import check_new_file
+from fedhist.commands.plan_options import PATH
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 
@@ -17,11 +18,9 @@ _WITHHELD = {
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @click.argument("name")
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new .svg or .png file."
-)
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="A new .svg or .png file.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     """Draw one chart of a run as SVG or PNG, for a paper.
@@ -29,12 +28,11 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
     curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
-    from fedhist.simulations.figures.painting import FORMATS, write_figure  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.report.charts import CHART_NAMES, run_charts  # noqa: PLC0415
-    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415
+    from fedhist.simulations.figures.painting import FORMATS, write_figure_file
+    from fedhist.simulations.report.charts import CHART_NAMES, run_charts
+    from fedhist.simulations.report.run_data import read_run
 
-    if out.suffix.lower() not in FORMATS:
-        raise InvalidInput(f"--out is {out.name!r}", allowed="a file name that ends in .svg or .png")
+    check_new_file(out, suffixes=FORMATS, force=force)
     if name not in CHART_NAMES:
         raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
     charts = run_charts(read_run(folder))
@@ -46,7 +44,5 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
                 name, "curve, scores and users need a simulation with the truth and its simulation.json"
             ),
         )
-    check_new_file(out, force=force)
-    with new_file(out, force=force) as file:
-        write_figure([charts[name]], file, out.suffix.lower().removeprefix("."))
+    write_figure_file([charts[name]], out, force=force)
     echo(f"written: {out}")

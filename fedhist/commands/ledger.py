@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from fedhist.commands.plan_options import PATH
 from fedhist.commands.summary import epsilon_text, stdout_console
-from fedhist.commands.terminal import echo, line
+from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
+from fedhist.simulations.experiments.tables import print_rows
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-FILE = click.argument("file", type=click.Path(path_type=Path))
+FILE = click.argument("file", type=PATH)
+TEXT_COLUMNS = ("when", "plan", "data", "selector", "status")
+COLUMNS = {name: name for name in ("run", *TEXT_COLUMNS, "epsilon", "delta")}
 
 
 @click.group()
@@ -51,7 +51,7 @@ def show(file: Path, as_json: bool) -> None:
         click.echo(json.dumps(document, allow_nan=False))
         return
     console = stdout_console()
-    console.print(_run_table(file.name, runs))
+    print_rows(f"ledger {file.name}", [_row(one) for one in runs], COLUMNS, text=TEXT_COLUMNS)
     console.print(f"spent: {_text(spent)}")
     if reserved != Cost(0, 0):
         console.print(
@@ -94,27 +94,17 @@ def close(file: Path, run: int) -> None:
     echo(f"run {run} of {file.name} is closed")
 
 
-def _run_table(name: str, runs: Iterable[RunRecord]) -> Table:
-    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(title=f"ledger {escape(line(name))}", title_justify="left")
-    for heading in ("run", "when", "plan", "data", "selector", "status"):
-        table.add_column(heading, justify="right" if heading == "run" else "left", overflow="fold")
-    for heading in ("epsilon", "delta"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in runs:
-        table.add_row(
-            str(one.id),
-            f"{one.time:%Y-%m-%d %H:%M:%S}",
-            escape(line(one.plan_hash[:8])),
-            escape(line(one.label)),
-            escape(line(one.plan.get("selector", ""))),
-            escape(line(one.status)),
-            epsilon_text(one.charged.epsilon),
-            f"{one.charged.delta:.3g}",
-        )
-    return table
+def _row(run: RunRecord) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
+        "plan": run.plan_hash[:8],
+        "data": run.label,
+        "selector": run.plan.get("selector", ""),
+        "status": run.status,
+        "epsilon": epsilon_text(run.charged.epsilon),
+        "delta": f"{run.charged.delta:.3g}",
+    }
 
 
 def _run_document(run: RunRecord) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from fedhist.commands.compare import resumable
-from fedhist.commands.progress import counting_on
+from fedhist.commands.plan_options import PATH
+from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.experiments.beyond import beyond
@@ -45,17 +46,17 @@ EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
 OPTIONS = (
     click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
     click.option(
-        "--data", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+        "--data", multiple=True, type=PATH, metavar="FILE",
         help="A population to use, as for 'fedhist run'; may be given several times.",
     ),
     click.option(
-        "--vocabulary", type=click.Path(path_type=Path), metavar="FILE",
+        "--vocabulary", type=PATH, metavar="FILE",
         help="The names of the columns of a .npz, one per line.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Determines all trials."),
     click.option("--workers", type=int, metavar="N", help="Number of processes. [default: one per core]"),
     click.option(
-        "--out", type=click.Path(path_type=Path), default=Path("fedhist-paper"), show_default=True, metavar="DIR",
+        "--out", type=PATH, default=Path("fedhist-paper"), show_default=True, metavar="DIR",
         help="Folder of tables, figures and journals; the same command resumes where it was stopped.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
@@ -114,8 +115,9 @@ def run_reports(
     begun, used = perf_counter(), cpu_seconds()
     for name in names:
         start, before = perf_counter(), cpu_seconds()
-        with resumable(out), counting_on(sys.stderr, name) as counting:
-            report = EXPERIMENTS[name](replace(setup, counting=counting))
+        with resumable(out), progress_on(sys.stderr) as progress:
+            progress.phase(name)
+            report = EXPERIMENTS[name](replace(setup, counting=progress))
             mark_not_private(out)
             write_csv(out / f"{name}.csv", report.rows)
             if report.claims:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import sys
@@ -15,8 +13,9 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from fedhist.client.files.new_files import new_file
-from fedhist.commands.plan_options import mechanism_for
+from fedhist.client.files.new_files import check_new_file
+from fedhist.commands.checks import check_population
+from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,
     print_answer,
@@ -36,13 +35,10 @@ from fedhist.protocol.plan import Plan
 from fedhist.server.steps import check_runnable
 from fedhist.server.words import method
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
-from fedhist.simulations.datasets.guessed import (
-    DEFAULT_MEAN_TOTAL,
-    DEFAULT_TAIL_INDEX,
-    GuessedPopulation,
-)
+from fedhist.simulations.datasets.guessed import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX, GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.figures.painting import FORMATS, write_figure
+from fedhist.simulations.experiments.tables import write_csv
+from fedhist.simulations.figures.painting import FORMATS, write_figure_file
 from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
 from fedhist.simulations.prediction.ahead import (
     Outlook,
@@ -59,17 +55,16 @@ from fedhist.simulations.simulation import check_labels, check_not_empty
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
 
-_POPULATION = ("data", "items_file", "users", "items", "top_items", "normalise")
 _FROM_RUN = (
-    *_POPULATION, "domain", "mechanism", "release", "statistic", "buckets", "score_sensitivity", "selector",
-    "threshold", "delta", "epsilon_select", "delta_select", "neighbours", "min_threshold", "max_threshold",
-    "candidates", "sparsity", "calibration",
+    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release", "statistic",
+    "buckets", "score_sensitivity", "selector", "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
+    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the command line says that is neither the plan nor the population."""
+class Options(Wanted):
+    """What the command line says that is not the plan."""
 
     epsilon: str
     best_split: bool
@@ -141,10 +136,8 @@ class Answers:
     f"[default: {DEFAULT_TAIL_INDEX:g}]",
 )
 @click.option("--seed", type=int, default=0, metavar="S", help="Of synthetic and model populations.")
-@click.option(
-    "--figure", type=click.Path(path_type=Path), metavar="FILE", help="Draw the curves as .svg or .png."
-)
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows as CSV.")
+@click.option("--figure", type=PATH, metavar="FILE", help="Draw the curves as .svg or .png.")
+@click.option("--csv", type=PATH, metavar="FILE", help="Write the rows as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 @click.pass_context
 def plan(context: click.Context, /, **flags: Any) -> None:
@@ -154,18 +147,18 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     --mean-total, --distinct-items, --tail-index). Nothing is charged. Predictions are not private: the data
     must be public, or a past release.
     """
-    options = Options(**{f.name: flags.pop(f.name) for f in fields(Options)})
+    own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
+    options = Options(open_domain=flags["domain"] == "open", **own)
     epsilons = _epsilons(options.epsilon)
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    wanted = Wanted(**{name: flags.pop(name) for name in _POPULATION}, open_domain=flags["domain"] == "open")
-    _check(options, wanted, given)
+    _check(options, given)
     flags["mechanism"] = mechanism_for(
         flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0
     )
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        loaded = _population(options, wanted)
-        items = None if wanted.open_domain else loaded.population.domain_size
+        loaded = _population(options)
+        items = None if options.open_domain else loaded.population.domain_size
         settings = flags | {"users": loaded.population.users, "items": items}
         outlook = Outlook(
             Predictor(progress.watch(loaded.population), seed=options.seed), settings, options.total_delta
@@ -175,21 +168,20 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         check_labels(loaded.population, first)
         check_not_empty(loaded.population)
         progress.phase("predict")
-        answers = _answer(options, outlook, epsilons)
+        totals = options.best_split
+        split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
+        rows = curve(outlook, epsilons, totals=totals)
+        target = None
+        if options.target_error is not None:
+            target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
+        answers = Answers(epsilons=epsilons, rows=rows, target=target, split=split)
         document = _document(options, loaded, first, answers)
         if options.csv is not None:
-            _write_csv(options.csv, document["rows"])
+            write_csv(options.csv, document["rows"])
         if options.figure is not None:
             progress.phase("write")
-            drawn = draw_plan_ahead(
-                answers.epsilons,
-                answers.rows,
-                totals=options.best_split,
-                target=answers.target,
-                split=answers.split,
-            )
-            with new_file(options.figure, force=True) as file:
-                write_figure(drawn, file, options.figure.suffix.lower().removeprefix("."))
+            drawn = draw_plan_ahead(epsilons, rows, totals=totals, target=target, split=split)
+            write_figure_file(drawn, options.figure, force=True)
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:
@@ -198,16 +190,6 @@ def plan(context: click.Context, /, **flags: Any) -> None:
 
 # The same options as `fedhist run` has, with the same words: a plan that was predicted is run by the same flags.
 plan.params += [parameter for parameter in run.params if parameter.name in _FROM_RUN]
-
-
-def _answer(options: Options, outlook: Outlook, epsilons: list[float]) -> Answers:
-    totals = options.best_split
-    split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
-    rows = curve(outlook, epsilons, totals=totals)
-    target = None
-    if options.target_error is not None:
-        target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
-    return Answers(epsilons=epsilons, rows=rows, target=target, split=split)
 
 
 def _epsilons(text: str) -> list[float]:
@@ -239,33 +221,14 @@ def _epsilons(text: str) -> list[float]:
     return values
 
 
-def _check(options: Options, wanted: Wanted, given: set[str]) -> None:
+def _check(options: Options, given: set[str]) -> None:
+    check_population(options)
     guesses = _guesses(options)
-    if wanted.data is not None and (wanted.users is not None or wanted.items is not None or guesses):
+    if guesses and (options.data is not None or options.top_items is not None):
         raise InvalidInput(
-            "guesses (--users, --items, --mean-total, --distinct-items, --tail-index) shape a made-up population and "
-            "--data names a file",
-            allowed="one or the other",
+            "guesses (--mean-total, --distinct-items, --tail-index) make a population of their own",
+            allowed="guesses with --users and --items, without --data and --top-items",
         )
-    if guesses and wanted.top_items is not None:
-        raise InvalidInput(
-            "--top-items with guesses",
-            allowed="--top-items with --data",
-            advice="guess fewer --items instead",
-        )
-    if wanted.data is None and (wanted.items_file is not None or wanted.normalise is not None):
-        raise InvalidInput(
-            "--items-file or --normalise without --data", allowed="those with a data file that has names"
-        )
-    if wanted.items_file is not None and wanted.top_items is not None:
-        raise InvalidInput("--items-file with --top-items", allowed="one or the other")
-    for flag, value in (
-        ("--users", wanted.users),
-        ("--items", wanted.items),
-        ("--top-items", wanted.top_items),
-    ):
-        if value is not None and value < 1:
-            raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
     for flag, number in (
         ("--target-error", options.target_error),
         ("--total-epsilon", options.total_epsilon),
@@ -281,43 +244,31 @@ def _check(options: Options, wanted: Wanted, given: set[str]) -> None:
             "--best-split with --epsilon-select",
             allowed="one or the other: --best-split chooses the budget of the threshold",
         )
-    _check_files(options, wanted)
-
-
-def _check_files(options: Options, wanted: Wanted) -> None:
-    """Before anything is computed: files that can't be written, or that would take the place of the data."""
-    if options.figure is not None and options.figure.suffix.lower() not in FORMATS:
-        raise InvalidInput(
-            f"--figure is {options.figure.name!r}", allowed=f"a name ending in {' or '.join(FORMATS)}"
-        )
-    for flag, path in (("--figure", options.figure), ("--csv", options.csv)):
+    # Before anything is computed: files that can't be written, or that would take the place of the data.
+    for flag, path, suffixes in (("--figure", options.figure, FORMATS), ("--csv", options.csv, ())):
         if path is None:
             continue
-        if not path.parent.is_dir() or path.is_dir():
-            raise InvalidInput(
-                f"{flag} {path.name} can't be written there", allowed="a file in a folder that exists"
-            )
-        if any(
-            read is not None and path.resolve() == read.resolve() for read in (wanted.data, wanted.items_file)
-        ):
+        check_new_file(path, suffixes=suffixes, force=True)
+        if path.resolve() in [
+            read.resolve() for read in (options.data, options.items_file) if read is not None
+        ]:
             raise InvalidInput(f"{flag} names a file that is read", allowed="another file")
 
 
 def _guesses(options: Options) -> dict[str, float]:
-    named = {
-        "mean_total": options.mean_total,
-        "distinct_items": options.distinct_items,
-        "tail_index": options.tail_index,
-    }
+    named = {name: getattr(options, name) for name in ("mean_total", "distinct_items", "tail_index")}
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _population(options: Options, wanted: Wanted) -> Loaded:
+def _population(options: Options) -> Loaded:
     guesses = _guesses(options)
     if not guesses:
-        return load(wanted, options.seed)
+        return load(options, options.seed)
     model = GuessedPopulation(
-        users=wanted.users or DEFAULT_USERS, items=wanted.items or DEFAULT_ITEMS, seed=options.seed, **guesses
+        users=options.users or DEFAULT_USERS,
+        items=options.items or DEFAULT_ITEMS,
+        seed=options.seed,
+        **guesses,
     )
     made = (
         f"model population: Pareto totals of mean {model.mean_total:g} and tail index {model.tail_index:g}, "
@@ -354,15 +305,6 @@ def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -
         "split": None if answers.split is None else split_document(answers.split),
         "notes": [*kept, PUBLIC_ONLY],
     }
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    with new_file(path, force=True) as file:
-        file.write(text.getvalue().encode())
 
 
 def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:

@@ -1,8 +1,9 @@
-"""The options of a command that are fields of a plan, made from their declaration."""
+"""What options are made of: those that are fields of a plan come from their declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import click
 from fedhist.protocol.plan.fields import FIELDS, Field
 
 Command = Callable[..., Any]
+PATH = click.Path(path_type=Path)
+"""A file or folder."""
 
 
 def plan_options(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.commands.summary import epsilon_text
-from fedhist.protocol.plan import Plan
 from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target, round_digits
 from fedhist.simulations.prediction.prediction import Prediction
 
@@ -82,15 +81,11 @@ def split_document(split: Split) -> dict[str, Any]:
 
 def target_words(target: Target, *, totals: bool) -> str:
     """The answer to: which epsilon gives this error, in words."""
-    plan = target.prediction.plan
     what = "a total epsilon of" if totals else "epsilon"
-    if target.at_start:
-        beginning = f"{what} {target.epsilon:.4g}, the smallest of the range, is already enough"
-    else:
-        beginning = f"{what} {target.epsilon:.4g}"
+    enough = ", the smallest of the range, is already enough" if target.at_start else ""
     return (
-        f"{beginning}: predicted error {target.prediction.relative_loss:.4f}, threshold about "
-        f"{_counts(target.prediction.threshold, 3)}. Run with {budget_flags(plan, target.prediction)}; "
+        f"{what} {target.epsilon:.4g}{enough}: predicted error {target.prediction.relative_loss:.4f}, threshold about "
+        f"{_counts(target.prediction.threshold, 3)}. Run with {_budget_flags(target.prediction)}; "
         f"{_cost_words(target.prediction)}."
     )
 
@@ -101,7 +96,7 @@ def split_words(split: Split) -> str:
     return (
         f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for the "
         f"histogram: predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} "
-        f"Run with {budget_flags(plan, split.best)}; {_cost_words(split.best)}."
+        f"Run with {_budget_flags(split.best)}; {_cost_words(split.best)}."
     )
 
 
@@ -119,8 +114,9 @@ def _flatness_words(split: Split) -> str:
     )
 
 
-def budget_flags(plan: Plan, prediction: Prediction) -> str:
+def _budget_flags(prediction: Prediction) -> str:
     """The budget as flags of `fedhist run`."""
+    plan = prediction.plan
     flags = f"--epsilon {plan.epsilon:.6g}"
     if not plan.is_pure:
         flags += f" --delta {plan.delta:.6g}"
@@ -150,7 +146,7 @@ def print_curve(
     target: float | None,
 ) -> None:
     """A row for each epsilon, with the curve at the right; a narrow terminal gets fewer columns."""
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     narrow = console.width < _WIDE
     columns = [_columns(row, narrow=narrow) for row in rows]

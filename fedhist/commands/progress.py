@@ -31,7 +31,7 @@ PHASES = {
 }
 
 
-class Progress:
+class Progress(Counting):
     """Progress without a bar, for pipes and files."""
 
     def trial(self, number: int, trials: int) -> None:
@@ -83,6 +83,14 @@ class TerminalProgress(Progress):
         """Progress as done of total; a full bar is shown before the next phase takes its place."""
         self._bars.update(self._task, total=total, completed=done, unit=unit, refresh=done == total)
 
+    def begin(self, total: int, left: int) -> None:
+        """Show the bar from where an earlier run stopped."""
+        self._bars.reset(self._task, total=total, completed=total - left)
+
+    def advance(self) -> None:
+        """Move the bar on."""
+        self._bars.advance(self._task)
+
     def say(self, text: str) -> None:
         """A line above the bar."""
         self._bars.console.print(line(text), markup=False, highlight=False, soft_wrap=True)
@@ -130,20 +138,11 @@ def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
 
 def _bars_on(stream: TextIO) -> Bars:
     """Bars that show the phase, how much of it is done, at which rate, for how long, and how much longer."""
-    from rich.console import Console  # noqa: PLC0415 - loads for a terminal only
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        ProgressColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich import progress as rich_progress
+    from rich.console import Console
+    from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Rate(rich_progress.ProgressColumn):
         """Pieces a second."""
 
         def render(self, task: Task) -> Text:
@@ -151,41 +150,15 @@ def _bars_on(stream: TextIO) -> Bars:
             speed = task.finished_speed or task.speed
             return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
 
-    return Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
+    return rich_progress.Progress(
+        rich_progress.SpinnerColumn(),
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(bar_width=24),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[unit]}"),
         Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(compact=True),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(compact=True),
         console=Console(file=stream),
         transient=True,
     )
-
-
-class TerminalCounting(Counting):
-    """One bar with the time that is left, gone at the end."""
-
-    def __init__(self, bars: Bars, what: str) -> None:
-        self._bars = bars
-        self._task = bars.add_task(what, total=None, unit="")
-
-    def begin(self, total: int, left: int) -> None:
-        """Show the bar from where an earlier run stopped."""
-        self._bars.reset(self._task, total=total, completed=total - left)
-
-    def advance(self) -> None:
-        """Move the bar on."""
-        self._bars.advance(self._task)
-
-
-@contextmanager
-def counting_on(stream: TextIO, what: str) -> Iterator[Counting]:
-    """A counting bar on this stream if it is a terminal."""
-    if not stream.isatty():
-        yield Counting()
-        return
-    with _bars_on(stream) as bars:
-        yield TerminalCounting(bars, what)

@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 
 from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="A new file. [default: FOLDER/report.html]"
-)
+@click.argument("folder", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE", help="A new file. [default: FOLDER/report.html]")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
@@ -39,12 +38,8 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
 
 def _page(folder: Path) -> str:
     """The page that fits what the folder holds."""
-    from fedhist.simulations.report.run_data import read_run  # noqa: PLC0415 - loads numpy
-    from fedhist.simulations.report.run_page import run_page  # noqa: PLC0415
-    from fedhist.simulations.report.tables_page import (  # noqa: PLC0415
-        experiment_page,
-        is_experiment,
-        read_experiment,
-    )
+    from fedhist.simulations.report.run_data import read_run
+    from fedhist.simulations.report.run_page import run_page
+    from fedhist.simulations.report.tables_page import experiment_page, is_experiment
 
-    return experiment_page(read_experiment(folder)) if is_experiment(folder) else run_page(read_run(folder))
+    return experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.checks import check_count, check_population, check_trials
 from fedhist.commands.plan_options import mechanism_for
 from fedhist.commands.progress import Progress, progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
@@ -35,7 +36,6 @@ from fedhist.simulations.report.narration import narrate
 from fedhist.simulations.run_files import write_report_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 
-MAX_TRIALS = 100_000
 DEFAULT_PARTICIPANTS = 100
 
 
@@ -70,7 +70,8 @@ def run_here(flags: dict[str, Any]) -> None:
     )
     _check(options, masked=flags["masking"] != "none")
     _check_items(options, options.item_origin)
-    settings = _plan_settings(flags)
+    named = mechanism_for(flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0)
+    settings = flags | {"mechanism": named}
     started = datetime.now()
     target = _target(options, started)
     check_target(target)
@@ -80,9 +81,10 @@ def run_here(flags: dict[str, Any]) -> None:
         loaded = load(options, options.seed or 0)
         items = None if options.open_domain else loaded.population.domain_size
         users = loaded.population.users
-        plan = Plan(
-            users=users, items=items, **_with_participants(settings, nodes=options.nodes, users=users)
-        )
+        if settings["masking"] != "none":
+            default = min(DEFAULT_PARTICIPANTS, users)
+            settings["participants"] = default if options.nodes is None else options.nodes
+        plan = Plan(users=users, items=items, **settings)
         if settings["delta"] and plan.is_pure:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
@@ -143,21 +145,9 @@ def _check_ready(options: Options, loaded: Loaded, plan: Plan) -> None:
 
 
 def _check(options: Options, *, masked: bool) -> None:
-    if options.synthetic is None and (options.users is not None or options.items is not None):
-        raise InvalidInput(
-            "--users and --items shape the synthetic population, but --data names a file",
-            allowed="one or the other",
-            advice="keep part of a file's items with --top-items",
-        )
-    if options.normalise is not None and options.synthetic is not None:
-        raise InvalidInput(
-            "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
-        )
-    if options.items_file is not None and (options.synthetic is not None or options.top_items is not None):
-        raise InvalidInput(
-            "--items-file names the domain of a data file",
-            allowed="--items-file with --data, without --top-items",
-        )
+    check_population(options)
+    check_count("--nodes", options.nodes)
+    check_trials(options.trials)
     if options.trace and options.as_json and options.out is None:
         raise InvalidInput(
             "--trace has no folder to write to", allowed="--trace with --out, or without --json"
@@ -175,23 +165,12 @@ def _check(options: Options, *, masked: bool) -> None:
             allowed=f"--ray-address with --engine {', '.join(ON_RAY)}",
         )
     check_address(options.ray_address)
-    sizes = {
-        "--nodes": options.nodes,
-        "--users": options.users,
-        "--items": options.items,
-        "--top-items": options.top_items,
-    }
-    for flag, value in sizes.items():
-        if value is not None and value < 1:
-            raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
     if not 0 <= options.dropout < 1:
         raise InvalidInput(f"--dropout is {options.dropout:g}", allowed="a number from 0 to below 1")
     if options.dropout and not masked:
         raise InvalidInput(
             "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"
         )
-    if options.trials is not None and not 1 <= options.trials <= MAX_TRIALS:
-        raise InvalidInput(f"--trials is {options.trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
 
 
 def _check_items(options: Options, origin: ItemOrigin) -> None:
@@ -199,18 +178,6 @@ def _check_items(options: Options, origin: ItemOrigin) -> None:
     for flag, given in (("--ledger", options.ledger is not None), ("--no-truth", not options.truth)):
         if given:
             check_public_items(origin, "open" if options.open_domain else "closed", where=flag)
-
-
-def _plan_settings(flags: dict[str, Any]) -> dict[str, Any]:
-    named = mechanism_for(flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0)
-    return flags | {"mechanism": named}
-
-
-def _with_participants(settings: dict[str, Any], *, nodes: int | None, users: int) -> dict[str, Any]:
-    """The plan's fields; under masks as many take part as there are nodes, else 100, and at most every user."""
-    if settings["masking"] == "none":
-        return settings
-    return settings | {"participants": min(DEFAULT_PARTICIPANTS, users) if nodes is None else nodes}
 
 
 def _trials(

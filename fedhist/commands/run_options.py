@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from fedhist.commands.plan_options import plan_options
+from fedhist.commands.plan_options import PATH, plan_options
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
@@ -19,7 +18,7 @@ FROM_POPULATION = ("users", "items", "participants")
 @click.command(context_settings={"show_default": True})
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Population: .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or .csv/.tsv/.jsonl/"
     ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
@@ -27,7 +26,7 @@ FROM_POPULATION = ("users", "items", "participants")
 )
 @click.option(
     "--items-file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="The public domain for data with names, one item a line. Without it the items are read off "
     "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
@@ -72,7 +71,7 @@ FROM_POPULATION = ("users", "items", "participants")
 )
 @click.option(
     "--ledger",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
 )
@@ -102,7 +101,7 @@ FROM_POPULATION = ("users", "items", "participants")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="New folder for result.json, histogram.csv, plan.json and the report. [default: fedhist-run-TIME; none with "
     "--json]",
@@ -117,6 +116,6 @@ def run(**flags: Any) -> None:
 
     Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
     """
-    from fedhist.commands.run import run_here  # noqa: PLC0415 - loads numpy
+    from fedhist.commands.run import run_here
 
     run_here(flags)

@@ -25,7 +25,7 @@ _PIPE_WIDTH = 120
 
 def stdout_console() -> Console:
     """A console on standard output, as wide as the terminal; in a pipe, wide enough for every table."""
-    from rich.console import Console  # noqa: PLC0415 - loads when something is printed
+    from rich.console import Console
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
@@ -33,7 +33,7 @@ def stdout_console() -> Console:
 
 def print_result(console: Console, result: Result, *, source_name: str) -> None:
     """Threshold, quality, cost, bytes and seconds of one run."""
-    from rich.markup import escape  # noqa: PLC0415 - loads when something is printed
+    from rich.markup import escape
 
     release, plan = result.release, result.release.plan
     table = _plain_table()
@@ -80,7 +80,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
 
 def print_trials(console: Console, results: Sequence[Result]) -> None:
     """Every trial and the mean over them."""
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(title=f"{len(results)} trials", title_justify="left")
     for heading in ("seed", "threshold", "relative loss"):
@@ -97,7 +97,7 @@ def print_trials(console: Console, results: Sequence[Result]) -> None:
 
 def charge_table(charges: Iterable[Charge], total: Cost, tight: Cost) -> Table:
     """The ledger: a row for each entry, then the totals."""
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(title="privacy ledger", title_justify="left")
     for heading in ("round", "mechanism"):
@@ -174,7 +174,7 @@ def _loss(value: float | None) -> str:
 
 
 def _plain_table() -> Table:
-    from rich.table import Table  # noqa: PLC0415 - loads when something is printed
+    from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")

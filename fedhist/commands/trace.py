@@ -33,9 +33,9 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
 
     RUN is a result folder, or a trace file.
     """
-    from fedhist.protocol.events import Viewed  # noqa: PLC0415 - loads when a trace is shown
-    from fedhist.server.trace_file import TRACE_FILE, read_trace  # noqa: PLC0415
-    from fedhist.simulations.report.narration import in_words  # noqa: PLC0415
+    from fedhist.protocol.events import Viewed
+    from fedhist.server.trace_file import TRACE_FILE, read_trace
+    from fedhist.simulations.report.narration import in_words
 
     read = read_trace(run / TRACE_FILE if run.is_dir() else run)
     wanted = None if participant is None else _participant(read, participant)
@@ -58,7 +58,7 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
 
 
 def _is_asked_for(event: Event, round_: str | None, participant: str | None) -> bool:
-    from fedhist.protocol.events import Charged  # noqa: PLC0415 - loads when a trace is shown
+    from fedhist.protocol.events import Charged
 
     of_round = event.charge["round"] if isinstance(event, Charged) else getattr(event, "round", None)
     if participant is not None and getattr(event, "participant", None) != participant:
@@ -84,9 +84,9 @@ def _participant(read: Trace, name: str) -> str:
 
 def _view_lines(view: Viewed) -> Iterator[str]:
     """What the device had and what the server saw, side by side."""
-    from fedhist.display.visible_text import visible  # noqa: PLC0415 - loads when a view is shown
-    from fedhist.simulations.report.charts import number  # noqa: PLC0415
-    from fedhist.simulations.report.narration import VIEW_WORDS  # noqa: PLC0415
+    from fedhist.display.visible_text import visible
+    from fedhist.simulations.report.charts import number
+    from fedhist.simulations.report.narration import VIEW_WORDS
 
     heads = (["the user has"] if view.data is not None else []) + [*VIEW_WORDS[view.masked][1:]]
     yield " " * 24 + "".join(f"{head:>24}" for head in heads)

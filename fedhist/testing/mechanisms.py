@@ -91,7 +91,7 @@ def the_source_alone_decides_the_outputs(mechanism: Mechanism) -> None:
 @MECHANISM.check
 def outputs_have_the_stated_chances(mechanism: Mechanism) -> None:
     """By a chi-square test over cells of about equal chance: it sees a scale that is wrong by 5 %."""
-    from scipy import stats  # noqa: PLC0415 - heavy
+    from scipy import stats
 
     chances = np.cumsum(_chances(mechanism.logarithms))
     drawn = np.searchsorted(mechanism.outputs, mechanism.draw(DRAWS, SeededSource(3)))

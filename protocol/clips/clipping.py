@@ -161,7 +161,7 @@ def running_totals(counts: AnyIntegers, offsets: AnyIntegers) -> Integers:
 
 def sum_by_item(values: Integers, items: AnyIntegers, domain_size: int) -> Integers:
     """The exact sum of the values of each item."""
-    from scipy.sparse import csr_array  # noqa: PLC0415 - slow
+    from scipy.sparse import csr_array
 
     # One long row: its transpose times (1) adds values by item in exact 64-bit integers, faster than bincount.
     # Its end has the type of the items where it fits, or scipy would copy them.

@@ -119,7 +119,7 @@ def _table() -> Floats:
 
 
 def _log_factorial_function(values: Integers) -> Floats:
-    from scipy.special import gammaln  # noqa: PLC0415 - slow
+    from scipy.special import gammaln
 
     logarithms: Floats = gammaln(values + 1.0)
     return logarithms

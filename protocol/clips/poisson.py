@@ -59,7 +59,7 @@ def clipped_mean(rates: Floats, threshold: float) -> Floats:
         rates: finite, not negative, of any shape.
         threshold: C, in counts.
     """
-    from scipy.special import gammainc  # noqa: PLC0415 - slow
+    from scipy.special import gammainc
 
     whole = math.floor(threshold)
     return np.asarray(rates * _at_most(whole - 1, rates) + threshold * gammainc(whole + 1, rates))
@@ -207,6 +207,6 @@ def _solve(targets: Floats, threshold: float, largest_rate: float) -> Floats:
 
 def _at_most(count: int, rates: Floats) -> Floats:
     """P(X <= count) for X ~ Poisson(rate)."""
-    from scipy.special import gammaincc  # noqa: PLC0415 - slow
+    from scipy.special import gammaincc
 
     return np.asarray(gammaincc(count + 1, rates)) if count >= 0 else np.zeros_like(rates)

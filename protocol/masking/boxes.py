@@ -35,7 +35,7 @@ def seal_all(
     me: int, keys: Sequence[tuple[int, bytes]], shares: Sequence[SharePair], context: bytes, *, source: Source
 ) -> list[tuple[int, bytes]]:
     """A box for each receiver (id, key), in their order."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonces = draw_bytes(NONCE_BYTES * len(keys), source=source)
     sealed = []
@@ -48,8 +48,8 @@ def seal_all(
 
 def open_box(box: bytes, *, key: bytes, sender: int, me: int, context: bytes) -> SharePair:
     """The two shares in a box. DecodeError unless this sender sealed it for me in this session."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(box) != BOX_BYTES:
         raise DecodeError(f"a box of {len(box)} bytes where {BOX_BYTES} are due")

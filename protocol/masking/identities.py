@@ -64,9 +64,9 @@ def _check_size(data: bytes, name: str) -> None:
 
 
 def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     _check_size(data, name)
     try:
@@ -82,9 +82,9 @@ def _private_key(data: bytes, name: str) -> Ed25519PrivateKey:
 
 
 def _public_key(line: bytes, place: str) -> Ed25519PublicKey:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_ssh_public_key  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     try:
         key = load_ssh_public_key(line)

@@ -59,7 +59,7 @@ class KeyPair:
     @classmethod
     def from_secret(cls, secret: bytes) -> KeyPair:
         """The pair of these 32 secret bytes."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - slow
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         if len(secret) != KEY_BYTES:
             raise InvalidInput(f"a secret key has {len(secret)} bytes", allowed=f"{KEY_BYTES} bytes")
@@ -75,7 +75,7 @@ class KeyPair:
         self, purpose: bytes, context: bytes, me: int, peers: Iterable[tuple[int, bytes]], size: int
     ) -> Iterator[bytes]:
         """For each peer (id, public key): `size` bytes that only the two of us can derive. The hot path."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey  # noqa: PLC0415 - slow
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
         exchange, read, mine = self._key.exchange, X25519PublicKey.from_public_bytes, self.public
         for peer, public in peers:
@@ -97,8 +97,8 @@ def derive(secret: bytes, purpose: bytes, context: bytes, *, size: int = KEY_BYT
 
 @cache
 def _hkdf() -> tuple[type[HKDF], SHA256]:
-    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 - slow
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     return HKDF, SHA256()
 
@@ -137,7 +137,7 @@ class Identity:
         return self._key().sign(message)
 
     def _key(self) -> Ed25519PrivateKey:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         if len(self.secret) != KEY_BYTES:
             raise InvalidInput(f"an identity has {len(self.secret)} bytes", allowed=f"{KEY_BYTES} bytes")
@@ -146,8 +146,8 @@ class Identity:
 
 def verify(directory: Mapping[int, bytes], signer: int, signature: bytes, message: bytes) -> bool:
     """Whether the directory's key of this signer made the signature."""
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - slow
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - slow
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     public = directory.get(signer)
     if public is None:

@@ -24,7 +24,7 @@ class MaskAdder:
     """Adds masks to residues, or takes them off, in place; one buffer serves all of them."""
 
     def __init__(self, residues: Residues) -> None:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - slow
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         self._cipher, self._aes, self._mode = Cipher, algorithms.AES, modes.CTR(bytes(_BLOCK))
         self._residues = residues

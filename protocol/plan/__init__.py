@@ -16,6 +16,6 @@ __all__ = ["DEFAULT_MECHANISM", "Plan"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedhist.protocol.plan import plan  # noqa: PLC0415 - loads numpy
+    from fedhist.protocol.plan import plan
 
     return getattr(plan, name)

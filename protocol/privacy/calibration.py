@@ -62,7 +62,7 @@ def noise_multiplier(epsilon: float, delta: float, *, calibration: Calibration =
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
     """The epsilon at this delta of Gaussian noise of `multiplier` l2 sensitivities, rounded up (Balle & Wang 2018)."""
-    from dp_accounting import get_epsilon_gaussian  # noqa: PLC0415 - importing it takes more than a second
+    from dp_accounting import get_epsilon_gaussian
 
     check_delta(delta, "delta")
     return float(get_epsilon_gaussian(multiplier, delta)) * (1 + 1e-9) + 1e-9
@@ -74,7 +74,7 @@ def _classic_multiplier(epsilon: float, delta: float) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _analytic_multiplier(epsilon: float, delta: float) -> float:
-    from dp_accounting import get_sigma_gaussian  # noqa: PLC0415 - importing it takes more than a second
+    from dp_accounting import get_sigma_gaussian
 
     smallest, largest = _SOLVABLE_EPSILON
     if epsilon < smallest:

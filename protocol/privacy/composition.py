@@ -197,7 +197,7 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
 
 def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[Any]:
     """The privacy loss distribution of each group, on one grid; tails far below `delta` become infinite."""
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow to import
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     pairs = []
     if losses.precision > 0:
@@ -217,7 +217,7 @@ def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[An
 
 def _on_grid(profile: _Profile, epsilon: float, interval: float) -> Any:
     """The distribution on the grid whose delta agrees with `profile` there and is no smaller between."""
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - slow to import
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
     last = math.ceil(epsilon / interval)
     deltas = profile(np.arange(-last, last + 1, dtype=np.float64) * interval)

@@ -241,13 +241,13 @@ class Ledger:
 
     def basic(self) -> Cost:
         """The sum of the entries' costs."""
-        from fedhist.protocol.privacy.composition import basic_total  # noqa: PLC0415 - it imports this module
+        from fedhist.protocol.privacy.composition import basic_total  # it imports this module
 
         return basic_total(self._entries)
 
     def tight(self) -> Cost:
         """The least epsilon that we can prove, at the same delta as `basic`."""
-        from fedhist.protocol.privacy.composition import tight_total  # noqa: PLC0415 - it imports this module
+        from fedhist.protocol.privacy.composition import tight_total  # it imports this module
 
         return tight_total(self._entries)
 

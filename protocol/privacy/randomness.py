@@ -160,7 +160,7 @@ def _derive_key(tag: bytes, seed: int, path: tuple[str | int, ...]) -> bytes:
 
 def aes_blocks(key: bytes, blocks: bytes) -> bytes:
     """AES-256 on each block of 16 bytes by itself. The caller makes a mode of it: counters, or CBC-MAC."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - loads when drawn
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - block by block is what is wanted
     return encryptor.update(blocks) + encryptor.finalize()

@@ -101,7 +101,7 @@ def _partitions(size: int) -> tuple[int, ...]:
 
 def _block_logs(items: int, part_cells: int, hashes: int) -> Floats:
     """For blocks of sizes s above _EXACT: an upper bound on the logarithm of what each adds to the sum."""
-    from scipy.special import gammaln, psi  # noqa: PLC0415 - slow to import
+    from scipy.special import gammaln, psi
 
     octaves = math.log2(items / _EXACT)
     edges = _EXACT * 2 ** np.linspace(0, octaves, max(math.ceil(_BLOCKS_PER_OCTAVE * octaves), 1) + 1)

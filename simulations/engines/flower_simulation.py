@@ -149,8 +149,8 @@ class FlowerSimulation:
 
     def serve(self) -> None:
         """Start Ray, and run Flower on it until there are no more requests. Whatever ends it early is an answer too."""
-        from flwr.serverapp import ServerApp  # noqa: PLC0415 - loads when chosen
-        from flwr.simulation import run_simulation  # noqa: PLC0415
+        from flwr.serverapp import ServerApp
+        from flwr.simulation import run_simulation
 
         try:
             start_ray(self.ray_address, self.folder)
@@ -227,7 +227,7 @@ class FlowerSimulation:
             )
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
-        from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
+        from fedhist.server.app import GridTransport
 
         # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
         labels = labels_of(self.population)
@@ -275,9 +275,9 @@ class _CountedGrid:
 
 def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0) -> ClientApp:
     """The ClientApp of a virtual node: its users are a part of the population in the folder."""
-    from flwr.clientapp import ClientApp  # noqa: PLC0415 - loads when chosen
+    from flwr.clientapp import ClientApp
 
-    from fedhist.client.app import mount  # noqa: PLC0415 - imports flwr
+    from fedhist.client.app import mount
 
     # The same participants, at the same stages, as in the other engines.
     silent = {
@@ -353,7 +353,7 @@ def _quiet_logs() -> Iterator[None]:
     """Flower's own log has every message; ours has the rounds."""
     logger = logging.getLogger("flwr")
     before = logger.level
-    import flwr.simulation  # noqa: F401, PLC0415 - sets the level when it is imported
+    import flwr.simulation  # noqa: F401 - sets the level when it is imported
 
     logger.setLevel(logging.CRITICAL)
     try:
@@ -363,7 +363,7 @@ def _quiet_logs() -> Iterator[None]:
 
 
 def _stop_ray() -> None:
-    import ray  # noqa: PLC0415 - loads when chosen
+    import ray
 
     ray.shutdown()
 

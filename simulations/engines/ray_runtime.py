@@ -60,7 +60,7 @@ def start_ray(address: str | None, folder: Path) -> None:
         address: of a cluster, see `check_address`; None starts a Ray of our own.
         folder: where the users lie.
     """
-    import ray  # noqa: PLC0415 - loads when chosen
+    import ray
 
     check_address(address)
     if ray.is_initialized():
@@ -105,8 +105,8 @@ def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
         marker: a file that all should be able to read.
         digest: its SHA-256 in hexadecimal digits.
     """
-    import ray  # noqa: PLC0415 - loads when chosen
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0)(_probe())
     asked = []
@@ -130,9 +130,9 @@ def _probe() -> Callable[[str, str, str], str]:
     """The task. A function inside a function travels as code, so that it also runs where there is no fedhist."""
 
     def problem_here(marker: str, digest: str, wanted: str) -> str:
-        import hashlib  # noqa: PLC0415 - on the other machine
-        import importlib  # noqa: PLC0415
-        import pathlib  # noqa: PLC0415
+        import hashlib
+        import importlib
+        import pathlib
 
         path = pathlib.Path(marker)
         try:

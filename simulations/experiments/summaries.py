@@ -60,6 +60,6 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def _student(trials: int, missed: float = 1 - CONFIDENCE) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - loads when results are summarised
+    from scipy.special import stdtrit
 
     return float(stdtrit(trials - 1, 1 - missed / 2))

@@ -28,7 +28,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write the same columns, with their types."""
-    import polars as pl  # noqa: PLC0415 - loads when a table is written
+    import polars as pl
 
     # Into memory first: on a full disk polars raises an error of its own and leaves half a file.
     file = io.BytesIO()
@@ -52,9 +52,9 @@ def print_rows(
         columns: the heading of each column to print.
         text: the columns to align to the left.
     """
-    from rich.console import Console  # noqa: PLC0415 - loads when something is printed
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=Text(line(title)), title_justify="left")
     for name, heading in columns.items():

@@ -99,7 +99,7 @@ def _alive() -> Iterator[None]:
 
 @contextmanager
 def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
-    from multiprocessing import get_context  # noqa: PLC0415 - loads when there is more than one worker
+    from multiprocessing import get_context
 
     context = get_context("spawn")
     pipes: list[Connection] = []
@@ -136,7 +136,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
     Blocked signals are inherited and, unlike ignored ones, not lost. Another thread of this process may still take the
     signal, and Python would interrupt the main thread in the middle of a start, so the handlers wait as well.
     """
-    from multiprocessing import resource_tracker  # noqa: PLC0415 - loads when there is more than one worker
+    from multiprocessing import resource_tracker
 
     # The tracker unblocks the signal when it starts; without this it would do so during the first process's start.
     resource_tracker.ensure_running()

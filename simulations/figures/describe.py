@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from pathlib import Path
 
 import numpy as np
 
 from fedhist.simulations.datasets.description import Description
-from fedhist.simulations.figures.painting import write_figure
+from fedhist.simulations.figures.painting import write_figure_file
 from fedhist.simulations.report.charts import Bar, BarChart, Line, LineChart
 
 _MAX_POINTS = 400
 
 
-def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
-    """Write the figure to the file.
-
-    Args:
-        found: the population's description.
-        file: open for bytes.
-        kind: "svg" or "png".
-    """
+def draw_description(found: Description, path: Path, *, force: bool) -> None:
+    """Write the figure to a .svg or .png file."""
     charts: list[BarChart | LineChart] = []
     bars = tuple(
         Bar(f"{one.low:,}" if one.low >= one.high else f"{one.low:,}–{one.high:,}", one.users)
@@ -39,4 +33,4 @@ def draw_description(found: Description, file: BinaryIO, *, kind: str) -> None:
         title, along, count = "Items by their count", "rank of an item", "count over all users"
         charts.append(LineChart("ranks", title, along, count, truth=False, lines=(line,), log_y=True))
     heading = f"{found.users:,} users, {found.items:,} items, {found.total:,} counts (exact: not private)"
-    write_figure(charts, file, kind, heading=[heading])
+    write_figure_file(charts, path, force=force, heading=[heading])

@@ -54,7 +54,7 @@ def write_figure(
     heading: Sequence[str] = (),
 ) -> None:
     """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
-    from matplotlib import rc_context  # noqa: PLC0415 - loads when something is drawn
+    from matplotlib import rc_context
 
     about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
     with rc_context(RC), catch_warnings():
@@ -64,15 +64,19 @@ def write_figure(
         figure.savefig(file, format=kind, metadata=about)
 
 
+def write_figure_file(charts: Sequence[AnyChart], path: Path, *, force: bool, **options: Any) -> None:
+    """The charts as a file of the kind that its name ends in; options as for `write_figure`."""
+    with new_file(path, suffixes=FORMATS, force=force) as file:
+        write_figure(charts, file, path.suffix.lower().removeprefix("."), **options)
+
+
 def save_figure(
     charts: Sequence[AnyChart], stem: Path, *, columns: int = _COLUMNS, heading: Sequence[str] = ()
 ) -> tuple[Path, Path]:
     """The charts as stem.svg and stem.png."""
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     for path in (svg, png):
-        with new_file(path, force=True) as file:
-            kind = path.suffix.removeprefix(".")
-            write_figure(charts, file, kind, columns=columns, heading=heading)
+        write_figure_file(charts, path, force=True, columns=columns, heading=heading)
     return svg, png
 
 
@@ -122,8 +126,8 @@ def _title(words: str) -> Drawing:
 
 
 def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - loads when something is drawn
-    from matplotlib.transforms import Affine2D  # noqa: PLC0415
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Affine2D
 
     figure = Figure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -137,7 +141,7 @@ def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
 
 
 def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
-    from matplotlib.patches import Circle, Polygon, Rectangle  # noqa: PLC0415 - loads when something is drawn
+    from matplotlib.patches import Circle, Polygon, Rectangle
 
     if mark.look == "hit":
         return
@@ -154,16 +158,8 @@ def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
         case Words(_, x, y, text, anchor):
             place = {"start": "left", "middle": "center", "end": "right"}[anchor]
             size, colour = look.size * _POINTS_A_UNIT, _light_colours()[look.fill]
-            axes.text(
-                x,
-                y,
-                visible(text),
-                transform=transform,
-                ha=place,
-                fontsize=size,
-                color=colour,
-                parse_math=False,
-            )
+            how: dict[str, Any] = {"ha": place, "fontsize": size, "color": colour, "parse_math": False}
+            axes.text(x, y, visible(text), transform=transform, **how)
 
 
 def _patch_style(look: Look) -> dict[str, Any]:

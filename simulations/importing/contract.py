@@ -60,7 +60,7 @@ class Format(Protocol):
 
 def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) -> Parsed:
     """One observation per line for which `right` holds; `user` and `item` are columns."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     good = fields.select(right.fill_null(value=False)).to_series()
     one = pl.lit(1, dtype=pl.Int64).alias("count")
@@ -71,7 +71,7 @@ def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) 
 
 def counted(users: pl.Series, items: pl.Series, counts: pl.Series) -> Parsed:
     """Records with counts; a line without a user, an item or a whole count is malformed."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     table = pl.DataFrame({"user": users, "item": items, "count": counts})
     whole = pl.col("count").is_between(0, MAX_USER_TOTAL) & (pl.col("count") == pl.col("count").floor())

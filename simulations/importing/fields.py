@@ -21,7 +21,7 @@ def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool
         quoted: True when a field may be in double quotes, with a quote inside written twice. It may not contain a line
             break.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     names = [str(number) for number in range(columns)]
     with_quotes = lines.str.contains(QUOTE, literal=True).fill_null(value=False)
@@ -33,7 +33,7 @@ def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool
 
 
 def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     if len(names) == 1:
         return pl.DataFrame({names[0]: lines})
@@ -45,7 +45,7 @@ def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataF
 
 
 def _split_quoted(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     field = rf'(?:"((?:[^"]|"")*)"|([^"{re.escape(separator)}]*))'
     groups = lines.str.extract_groups(f"^{re.escape(separator).join([field] * len(names))}$").struct.unnest()

@@ -49,7 +49,7 @@ class MovieLens:
 
 def ratings(lines: pl.Series, *, separator: str) -> Parsed:
     """The users and movies of these ratings."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     fields = split_fields(lines, separator=separator, columns=_COLUMNS)
     right = pl.all_horizontal(pl.col("0", "1", "3").str.contains("^[0-9]+$")) & pl.col("2").cast(

@@ -58,7 +58,7 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
         columns: the number of fields in a line.
         places: the numbers of the columns user, item and, if there is one, count.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     fields = split_fields(lines, separator=separator, columns=columns, quoted=True)
     ones = pl.Series([1.0]).new_from_index(0, len(lines))
@@ -70,7 +70,7 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
 
 def parse_json(lines: pl.Series) -> Parsed:
     """The records of these JSON objects, one per line."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     table = pl.concat(_objects(lines))
     return counted(table["user"], table["item"], table["count"])
@@ -78,7 +78,7 @@ def parse_json(lines: pl.Series) -> Parsed:
 
 def parse_parquet(path: Path) -> Parsed:
     """The records of a Parquet file; its rows count as lines."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     table = parquet_table(path)
     # A count that is not a number becomes null, like a missing one.
@@ -92,7 +92,7 @@ def _objects(lines: pl.Series) -> list[pl.DataFrame]:
 
     polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     try:

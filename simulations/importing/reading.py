@@ -158,7 +158,7 @@ def _recognised(
 
 def _beginning(path: Path, encoding: Encoding) -> pl.Series:
     """The first lines, without blank lines and lines in another encoding."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     # A file may have nothing after its byte order mark.
     chunk = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
@@ -168,7 +168,7 @@ def _beginning(path: Path, encoding: Encoding) -> pl.Series:
 
 def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
     """The records of these lines. A line in another encoding is malformed and is not parsed."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     numbered = pl.DataFrame({"text": chunk.text}).with_row_index("number", offset=chunk.first)
     if reader.header and chunk.first == 1:
@@ -189,7 +189,7 @@ def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
 
 def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.DataFrame]]:
     """The records of a Parquet file; its rows are numbered from 1."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     if format_name not in ("auto", "records"):
         raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
@@ -201,7 +201,7 @@ def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.Dat
 
 def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
     """The population of the records; users without items come last."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     table = pl.concat(tables) if tables else pl.DataFrame({"item": []}, schema={"item": pl.String})
     records = table.filter(pl.col("item").is_not_null())

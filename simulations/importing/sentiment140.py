@@ -51,7 +51,7 @@ class Sentiment140:
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The words of these tweets."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
+        import polars as pl
 
         tweets = _tweets(lines)
         good = tweets["5"].is_not_null()
@@ -71,7 +71,7 @@ class Sentiment140:
 
 def _tweets(lines: pl.Series) -> pl.DataFrame:
     """The six columns; null in a line of another form."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     # As published, every field is quoted. The text comes last, so its own quotes can't be taken for separators.
     as_published = lines.str.contains('^".*"$').fill_null(value=False)

@@ -34,7 +34,7 @@ class SnapCheckins:
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The users and locations of these check-ins."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
+        import polars as pl
 
         fields = split_fields(lines, separator="\t", columns=_COLUMNS)
         place = pl.col("2", "3").str.strip_chars().cast(pl.Float64, strict=False)

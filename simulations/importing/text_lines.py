@@ -101,7 +101,7 @@ def _check_text(path: Path, beginning: bytes) -> None:
 
 
 def _decoded(data: bytes, encoding: Encoding, first: int) -> Lines:
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
+    import polars as pl
 
     try:
         text = pl.Series("line", [data.decode(encoding)]).str.split("\n").explode()

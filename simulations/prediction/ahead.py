@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,24 @@ class Outlook:
     total_delta: float | None = None
 
     def plan(self, epsilon: float, epsilon_select: float | None = None) -> Plan:
-        """The plan with this budget of the histogram, and that of the choice if it is not the settings' own."""
+        """The plan with this budget of the histogram, and that of the choice if it is not the settings' own.
+
+        A total delta is the histogram's; a selector that spends delta too gets a share in proportion to the epsilons.
+        """
         choice = {} if epsilon_select is None else {"epsilon_select": epsilon_select}
         plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
         if self.total_delta is None:
             return plan
+        if plan.is_pure:
+            raise InvalidInput(
+                "--total-delta is given, and the laplace mechanism over a closed domain spends no delta",
+                allowed="--total-delta with gaussian, or with an open domain",
+                advice="leave it out",
+            )
+        if not any(charge.delta > 0 for charge in selector_for(plan).charges(plan)):
+            return replace(plan, delta=self.total_delta)
         share = plan.epsilon_select / (plan.epsilon + plan.epsilon_select)
-        return Plan(**plan_fields(plan) | self._deltas(plan, self.total_delta, share))
+        return replace(plan, delta=self.total_delta * (1 - share), delta_select=self.total_delta * share)
 
     def split(self, total: float, share: float) -> Plan:
         """The plan that spends this share of a total epsilon on round 1, by basic composition."""
@@ -68,19 +79,6 @@ class Outlook:
                 advice="leave out --total-epsilon and --best-split, or choose another --selector",
             )
         return plan
-
-    @staticmethod
-    def _deltas(plan: Plan, total: float, share: float) -> dict[str, float]:
-        """All for the histogram; a selector that spends delta too gets a share in proportion to the epsilons."""
-        if plan.is_pure:
-            raise InvalidInput(
-                f"--total-delta is {total:g}, and the laplace mechanism over a closed domain spends no delta",
-                allowed="--total-delta with gaussian, or with an open domain",
-                advice="leave it out",
-            )
-        if any(charge.delta > 0 for charge in selector_for(plan).charges(plan)):
-            return {"delta": total * (1 - share), "delta_select": total * share}
-        return {"delta": total}
 
 
 @dataclass(frozen=True)
@@ -123,17 +121,15 @@ class Split:
 
 
 def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[Prediction]:
-    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best split of each."""
-    if totals:
-        return [best_split(outlook, epsilon) for epsilon in epsilons]
-    return [outlook.predictor.predict(outlook.plan(epsilon)) for epsilon in epsilons]
+    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best of CURVE_SHARES."""
 
+    def plan(epsilon: float) -> Plan:
+        if not totals:
+            return outlook.plan(epsilon)
+        splits = (outlook.split(epsilon, share) for share in CURVE_SHARES)
+        return min(splits, key=outlook.predictor.relative_loss)
 
-def best_split(outlook: Outlook, total: float) -> Prediction:
-    """The best of the splits of CURVE_SHARES."""
-    plans = [outlook.split(total, share) for share in CURVE_SHARES]
-    losses = [outlook.predictor.relative_loss(plan) for plan in plans]
-    return outlook.predictor.predict(plans[int(np.argmin(losses))])
+    return [outlook.predictor.predict(plan(epsilon)) for epsilon in epsilons]
 
 
 def split_total(outlook: Outlook, total: float) -> Split:
@@ -204,15 +200,15 @@ def _out_of_reach(
     outlook: Outlook, error: float, epsilons: Sequence[float], losses: Sequence[float], *, totals: bool
 ) -> InvalidInput:
     best = int(np.argmin(losses))
+    least = round_digits(losses[best], 4, up=True)
     plan = outlook.plan(epsilons[-1])
     flag, largest = "--threshold", plan.threshold
     if largest is None:
         flag, largest = "--max-threshold", math.ldexp(plan.step_range[1], -plan.grid_bits)
-    widest = plan_fields(plan) | {"selector": "fixed", "threshold": largest}
-    floor = outlook.predictor.predict(Plan(**widest)).clipping_error
+    floor = outlook.predictor.predict(replace(plan, selector="fixed", threshold=largest)).clipping_error
     chosen = 0.0
     if plan.threshold is None and not totals:
-        chosen = outlook.predictor.predict(Plan(**plan_fields(plan) | {"epsilon": _PLENTY})).relative_loss
+        chosen = outlook.predictor.relative_loss(replace(plan, epsilon=_PLENTY))
     if floor > error:
         advice = f"clipping at the threshold {largest:g} alone costs {floor:.4f}: raise {flag}"
     elif chosen > error:
@@ -224,16 +220,9 @@ def _out_of_reach(
         advice = "raise the end of --epsilon, or plan for more users or fewer items"
     return InvalidInput(
         f"no epsilon from {epsilons[0]:g} to {epsilons[-1]:g} is predicted to reach an error of {error:g}",
-        allowed=f"{_up(losses[best]):g} or more, the least of this range, at epsilon {epsilons[best]:g}",
+        allowed=f"{least:g} or more, the least of this range, at epsilon {epsilons[best]:g}",
         advice=advice,
     )
-
-
-def plan_fields(plan: Plan) -> dict[str, Any]:
-    """The arguments that make this plan."""
-    fields = plan.to_json()
-    del fields["version"]
-    return fields
 
 
 def round_digits(value: float, digits: int, *, up: bool = False) -> float:
@@ -243,7 +232,3 @@ def round_digits(value: float, digits: int, *, up: bool = False) -> float:
         step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
         rounded = float(f"{rounded + step:.{digits}g}")
     return rounded
-
-
-def _up(value: float) -> float:
-    return round_digits(value, 4, up=True)

@@ -20,13 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import (
-    entry_counts,
-    entry_items,
-    sum_items,
-    user_squares,
-    user_totals,
-)
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, sum_items, user_squares, user_totals
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.keyed import Keyed, KeyedSum, coalesce, coalesce_dense
 from fedhist.protocol.privacy.neighbours import Norm

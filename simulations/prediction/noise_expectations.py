@@ -19,7 +19,7 @@ def folded_normal(gap: Floats, deviation: Floats) -> Floats:
     The discrete Gaussian has the same mean up to a relative 1/(12 s^2), with s in steps of its grid: a release's is at
     least 3 steps, and usually thousands.
     """
-    from scipy.special import erf  # noqa: PLC0415 - loads when something is predicted
+    from scipy.special import erf
 
     scaled = gap / (deviation * np.sqrt(2))
     result: Floats = deviation * np.sqrt(2 / np.pi) * np.exp(-(scaled**2)) + gap * erf(scaled)

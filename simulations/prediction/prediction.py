@@ -15,7 +15,7 @@ Exact, up to doubles:
 
 Approximate:
 
-- `dpsgd`, `output-perturbation` and `m-quantile` have no closed form: the selector alone is drawn `draws` times, from
+- `dpsgd`, `output-perturbation` and `m-quantile` have no closed form: the selector alone is drawn DRAWS times, from
   a seed. Where they choose between two candidates, the loss is interpolated between the two.
 - The clipped sum of an item is taken at its mean (`clipped_sums`). How it varies with the draws of rounding (a step of
   the grid or so) and of random clipping (little beside the noise) is left out.
@@ -42,13 +42,14 @@ from fedhist.protocol.measurements.expected_counts import BinnedCounts, Bucketed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
-from fedhist.protocol.privacy.randomness import SeededSource, Source
+from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
 from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
 from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
+from fedhist.simulations.simulation import check_fits
 
 DRAWS = 64
 """Draws of a selector whose chances have no closed form."""
@@ -128,12 +129,10 @@ class Predictor:
 
     Args:
         population: public users.
-        draws: of a selector whose chances have no closed form.
-        seed: for these draws.
+        seed: for the draws of a selector whose chances have no closed form.
     """
 
     population: Population
-    draws: int = DRAWS
     seed: int = 0
     _statistics: dict[tuple[object, ...], Statistic] = field(default_factory=dict, repr=False)
     _sums: dict[tuple[object, ...], ClippedSums] = field(default_factory=dict, repr=False)
@@ -167,7 +166,13 @@ class Predictor:
         return float(errors.loss() / table.total @ chances)
 
     def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
-        self._check(plan)
+        if plan.per_item:
+            raise InvalidInput(
+                "debiased counts can't be predicted",
+                allowed="closed domains without debiasing, and open domains",
+                advice="try them with fedhist run --trials on public data",
+            )
+        check_fits(self.population, plan)
         chosen = self._chances(plan, selector_for(plan))
         on_table = chosen if plan.selector == "fixed" else _on_candidates(plan, chosen)
         table = self._table(plan, on_table.steps)
@@ -176,30 +181,20 @@ class Predictor:
         chances = on_table.chances[places]
         return chosen, table, errors, places, chances / chances.sum()
 
-    def _check(self, plan: Plan) -> None:
-        if plan.per_item:
-            raise InvalidInput(
-                "debiased counts can't be predicted",
-                allowed="closed domains without debiasing, and open domains",
-                advice="try them with fedhist run --trials on public data",
-            )
-        items = None if plan.is_open else self.population.domain_size
-        if (plan.users, plan.items) != (self.population.users, items):
-            raise InvalidPopulation(
-                f"the population has {self.population.users} users and {self.population.domain_size} items, and the "
-                f"plan {plan.users} and {plan.items}",
-                allowed="a plan made for this population",
-            )
-
     def _chances(self, plan: Plan, selector: Selector) -> _Chances:
         statistic = self._statistic(plan) if selector.reads else None
         source = SeededSource(self.seed)
         if isinstance(selector, ScoringSelector):
             return _Chances(plan.candidate_steps, selector.choice(plan, statistic).probabilities())
         if not selector.reads or not selector.private:
-            steps = selector.select(plan, statistic, source=source).threshold.steps
-            return _Chances(np.array([steps]), np.ones(1))
-        return _drawn(plan, selector, statistic, self.draws, source)
+            only = selector.select(plan, statistic, source=source).threshold.steps
+            return _Chances(np.array([only]), np.ones(1))
+        drawn = [
+            selector.select(plan, statistic, source=source.fork(number)).threshold.steps
+            for number in range(DRAWS)
+        ]
+        steps, counts = np.unique(np.array(drawn, dtype=np.int64), return_counts=True)
+        return _Chances(steps, counts / DRAWS, DRAWS)
 
     def _statistic(self, plan: Plan) -> Statistic:
         """Round 1's sums, kept for other plans that share them."""
@@ -236,17 +231,6 @@ def _unpacked(statistic: Statistic) -> Statistic:
         return statistic
     pieces = list(statistic.expected.pieces())
     return replace(statistic, expected=BucketedCounts(table=np.concatenate(pieces))) if pieces else statistic
-
-
-def _drawn(
-    plan: Plan, selector: Selector, statistic: Statistic | None, draws: int, source: Source
-) -> _Chances:
-    thresholds = [
-        selector.select(plan, statistic, source=source.fork(number)).threshold.steps
-        for number in range(draws)
-    ]
-    steps, counts = np.unique(np.array(thresholds, dtype=np.int64), return_counts=True)
-    return _Chances(steps, counts / draws, draws)
 
 
 def _on_candidates(plan: Plan, chosen: _Chances) -> _Chances:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,26 +91,21 @@ class OpenErrors:
 
     def loss(self) -> Floats:
         """Sum over keys of true count times the chance of being withheld, and of the error when shown."""
-        loss = np.zeros(len(self.places))
-        for piece in self.table.pieces():
-            kept = piece.kept[:, self.places]
-            loss += barred_loss(kept, piece.true[:, np.newaxis], self._bars, self._tails).sum(axis=0)
-        return loss
+        return self._summed(lambda kept, true: barred_loss(kept, true, self._bars, self._tails))
 
     def noise_alone(self) -> Floats:
         """The same against the clipped sums: noise and withheld keys."""
-        loss = np.zeros(len(self.places))
-        for piece in self.table.pieces():
-            kept = piece.kept[:, self.places]
-            loss += barred_loss(kept, kept, self._bars, self._tails).sum(axis=0)
-        return loss
+        return self._summed(lambda kept, _: barred_loss(kept, kept, self._bars, self._tails))
 
     def shown(self) -> Floats:
         """Sum over keys of the chance of being released."""
-        shown = np.zeros(len(self.places))
+        return self._summed(lambda kept, _: shown_chance(kept, self._bars, self._tails))
+
+    def _summed(self, of_key: Callable[[Floats, Floats], Floats]) -> Floats:
+        total = np.zeros(len(self.places))
         for piece in self.table.pieces():
-            shown += shown_chance(piece.kept[:, self.places], self._bars, self._tails).sum(axis=0)
-        return shown
+            total += of_key(piece.kept[:, self.places], piece.true[:, np.newaxis]).sum(axis=0)
+        return total
 
 
 ReleaseErrors = ClosedErrors | OpenErrors

@@ -87,7 +87,7 @@ class _Sizes:
         self._users = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def add(self, shard: Histograms) -> None:
-        norms = _norms(shard, self.plan.norm)
+        norms = np.sqrt(user_squares(shard)) if self.plan.norm is Norm.L2 else user_totals(shard)
         self.empty += int(np.count_nonzero(norms == 0))
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
 
@@ -98,12 +98,6 @@ class _Sizes:
         users[0] += self._users[0]
         last = int(np.flatnonzero(users)[-1]) if users.any() else 0
         return UserSizes(edges[: last + 2].tolist(), users[: last + 1].tolist(), self.empty)
-
-
-def _norms(shard: Histograms, norm: Norm) -> Floats:
-    if norm is Norm.L1:
-        return user_totals(shard).astype(np.float64)
-    return np.sqrt(user_squares(shard).astype(np.float64))
 
 
 def _points(plan: Plan, items: int, chosen: float) -> Integers:

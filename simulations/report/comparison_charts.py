@@ -25,19 +25,17 @@ MAX_CHARTS = 12
 _LOG_RATIO = 8
 # A selector has the same look in every comparison, of its domain or of both.
 _LOOKS = {
-    name: place
-    for place, names in enumerate(
-        (
-            ("weighted-quantile", "exponential-v"),
-            ("dpsgd",),
-            ("oracle",),
-            ("output-perturbation", "exponential-sharp"),
-            ("m-quantile", "median"),
-            ("quantile", "p90"),
-            ("fixed",),
-        )
-    )
-    for name in names
+    "weighted-quantile": 0,
+    "exponential-v": 0,
+    "dpsgd": 1,
+    "oracle": 2,
+    "output-perturbation": 3,
+    "exponential-sharp": 3,
+    "m-quantile": 4,
+    "median": 4,
+    "quantile": 5,
+    "p90": 5,
+    "fixed": 6,
 }
 
 

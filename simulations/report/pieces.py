@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedhist.simulations.report.charts import (
     NOT_PRIVATE,
     AnyChart,
+    Bar,
     BarChart,
     BinChart,
     LineChart,
@@ -102,7 +103,7 @@ def _values(chart: AnyChart) -> str:
             heads = [chart.y_label, chart.value_name]
             heads += ["± 95 %"] if chart.bars[0].high is not None else []
             heads += [chart.mark_name] if chart.mark_name else []
-            return table(heads, [_bar_row(chart, place) for place in range(len(chart.bars))])
+            return table(heads, [_bar_row(chart, bar) for bar in chart.bars])
         case StackChart():
             return table(
                 ["round", "mechanism", "epsilon"],
@@ -111,8 +112,7 @@ def _values(chart: AnyChart) -> str:
             )
 
 
-def _bar_row(chart: BarChart, place: int) -> list[str]:
-    bar = chart.bars[place]
+def _bar_row(chart: BarChart, bar: Bar) -> list[str]:
     row = [bar.label, number(bar.value)]
     if bar.high is not None:
         row.append(number(bar.high - bar.value))

@@ -6,7 +6,7 @@ import base64
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,6 @@ _FIGURE_BYTES = 400_000
 _PAGE_BYTES = 1_600_000
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """A folder of tables and figures.
-
-    Args:
-        name: the title of the page.
-        tables: rows by the name of their file, without its ending.
-        figures: SVG files.
-        comparison: whether it is one of `fedhist compare`.
-    """
-
-    name: str
-    tables: Mapping[str, Sequence[Row]] = field(repr=False)
-    figures: Sequence[Path]
-    comparison: bool
-
-
 def is_experiment(folder: Path) -> bool:
     """Whether the folder looks like one of `fedhist compare` or `fedhist paper`."""
     return (
@@ -53,29 +36,24 @@ def is_experiment(folder: Path) -> bool:
     )
 
 
-def read_experiment(folder: Path) -> Experiment:
-    """The tables and figures in this folder. InvalidFile, in one sentence, if one is damaged."""
+def experiment_page(folder: Path) -> str:
+    """The folder's tables and figures as one self-contained HTML document. InvalidFile if a table is damaged."""
+    name = folder.resolve().name
     tables = {path.stem: _read_rows(path) for path in sorted(folder.glob("*.csv"))}
     comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
     if comparison and not {"data", "selector", "loss_mean"} <= set(
         tables["table"][0] if tables["table"] else ()
     ):
         raise damaged(folder / TABLE_FILE)
-    figures = sorted(path for path in folder.glob("*.svg") if path.stat().st_size <= _FIGURE_BYTES)
-    return Experiment(folder.resolve().name, tables, figures[:MAX_FIGURES], comparison)
-
-
-def experiment_page(experiment: Experiment) -> str:
-    """One self-contained HTML document."""
-    kind = "fedhist compare" if experiment.comparison else "fedhist paper"
+    kind = "fedhist compare" if comparison else "fedhist paper"
     head = (
-        f'<header><p class="kicker">{kind}</p><h1><bdi>{text(experiment.name)}</bdi></h1><p class=kinds>'
+        f'<header><p class="kicker">{kind}</p><h1><bdi>{text(name)}</bdi></h1><p class=kinds>'
         '<span class="badge loud">not private, simulation only: losses are measured against the exact data</span>'
         "</p></header>"
     )
     parts, charts = [head], []
-    if experiment.comparison:
-        rows = _losses(experiment.tables["table"])
+    if comparison:
+        rows = _losses(tables["table"])
         charts = comparison_charts(rows)[:MAX_CHARTS]
         drawn = "".join(figure(chart) for chart in charts)
         lead = "Lower is better. A selector that is not private reads the exact data."
@@ -83,12 +61,12 @@ def experiment_page(experiment: Experiment) -> str:
             tiles(_tiles(rows)),
             section("losses", "Losses", f'<div class="grid">{drawn}</div>', lead=lead),
         ]
-    parts.append(_verdicts(experiment))
+    parts.append(_verdicts(tables))
     # A comparison's figure shows what its charts show.
-    parts.append("" if experiment.comparison else _figures(experiment))
-    parts += [_table(name, rows) for name, rows in experiment.tables.items() if not name.endswith("-claims")]
-    data = {"name": experiment.name, "charts": {chart.name: asdict(chart) for chart in charts}}
-    return fill(title=f"fedhist: {experiment.name}", body="".join(parts), data=data)
+    parts.append("" if comparison else _figures(folder))
+    parts += [_table(stem, rows) for stem, rows in tables.items() if not stem.endswith("-claims")]
+    data = {"name": name, "charts": {chart.name: asdict(chart) for chart in charts}}
+    return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
 
 
 def _losses(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -112,20 +90,21 @@ def _tiles(rows: Sequence[Mapping[str, Any]]) -> list[Tile]:
     return shown
 
 
-def _verdicts(experiment: Experiment) -> str:
+def _verdicts(tables: Mapping[str, Sequence[Row]]) -> str:
     """The paper's claims with their verdicts."""
     drawn = [
         f"<h3>{text(name.removesuffix('-claims'))}</h3>{_rows(rows)}"
-        for name, rows in experiment.tables.items()
+        for name, rows in tables.items()
         if name.endswith("-claims") and rows
     ]
     return section("claims", "Claims", f'<div class="panel">{"".join(drawn)}</div>') if drawn else ""
 
 
-def _figures(experiment: Experiment) -> str:
+def _figures(folder: Path) -> str:
     """Figures as pictures: a script in one would not run."""
     drawn, room = [], _PAGE_BYTES
-    for path in experiment.figures:
+    figures = sorted(path for path in folder.glob("*.svg") if path.stat().st_size <= _FIGURE_BYTES)
+    for path in figures[:MAX_FIGURES]:
         data = base64.b64encode(path.read_bytes()).decode("ascii")
         room -= len(data)
         if room < 0:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedhist.commands import cli
+from tests.builders import write_records
 
 pytestmark = pytest.mark.timeout(180)
 EVIL = "<script>alert(1)</script>"
@@ -27,13 +27,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parent = tmp_path_factory.mktemp("evil")
     names = [EVIL, f"</script>{EVIL}", '"><img src=x onerror=alert(3)>', "\u202eabc", LONG, "שלום"]
-    with (parent / "data.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user", "item", "count"])
-        writer.writerows(
-            [f"u{user}", name, 9 - place] for user in range(30) for place, name in enumerate(names)
-        )
-    files = ["--data", str(parent / "data.csv"), "--out", str(parent / "r")]
+    rows = [(f"u{user}", name, 9 - place) for user in range(30) for place, name in enumerate(names)]
+    data = write_records(parent / "data.csv", rows)
+    files = ["--data", str(data), "--out", str(parent / "r")]
     assert cli._run(["run", *files, "--seed", "1", "--epsilon", "50", "--quiet"]) == 0
     return parent / "r" / "report.html"
 

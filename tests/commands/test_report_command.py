@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ import pytest
 from fedhist.display.visible_text import visible
 from fedhist.simulations.report.escaping import script_json, text
 from fedhist.simulations.report.run_data import read_run
+from tests.builders import Fedhist, page_in, write_records
 
-Fedhist = Callable[..., Any]
 SMALL = ("--users", 300, "--items", 20)
 FEW = (*SMALL, "--max-threshold", 60)
 EVIL = [
@@ -33,42 +31,6 @@ EVIL = [
     "日本",
 ]
 NOT_PRIVATE = "not private, simulation only"
-
-
-class Page(HTMLParser):
-    """Elements by tag, with their attributes, and the text outside of scripts and styles."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.scripts: list[str] = []
-        self._inside = ""
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag if tag in ("script", "style") else self._inside
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("script", "style"):
-            self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside == "script":
-            self.scripts.append(data)
-        elif not self._inside:
-            self.text += data
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The JSON in the page."""
-        document: dict[str, Any] = json.loads(self.scripts[0])
-        return document
-
-    def tips(self) -> list[str]:
-        return [str(known["data-tip"]) for _, known in self.elements if "data-tip" in known]
 
 
 @pytest.fixture
@@ -90,13 +52,13 @@ def folder(folder_of: Callable[..., Path]) -> Path:
 
 class TestTheFile:
     def test_it_is_one_small_file_that_fetches_nothing(self, folder: Path) -> None:
-        page = Page(folder / "report.html")
-        assert len(page.source) < 2_000_000
+        page = page_in(folder)
+        assert len(page.text) < 2_000_000
         fetching = ("src", "href", "srcset", "data", "action", "poster", "xlink:href")
-        addresses = [known[name] for _, known in page.elements for name in fetching if name in known]
+        addresses = [known[name] for _, known in page.elements() for name in fetching if name in known]
         assert addresses == ["data:,"]
-        assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|XMLHttpRequest|WebSocket", page.source)
-        policies = [known.get("content") for tag, known in page.elements if known.get("http-equiv")]
+        assert not re.search(r"https?:|@import|url\((?!#)|fetch\(|XMLHttpRequest|WebSocket", page.text)
+        policies = [known.get("content") for tag, known in page.elements() if known.get("http-equiv")]
         assert len(policies) == 1
         assert str(policies[0]).startswith("default-src 'none'")
 
@@ -132,18 +94,18 @@ class TestTheFile:
     def test_every_mode_has_one_with_charts_and_it_can_be_written_again(
         self, fedhist: Fedhist, folder_of: Callable[..., Path], mode: tuple[Any, ...]
     ) -> None:
-        page = Page(folder_of(*mode) / "report.html")
+        page = page_in(folder_of(*mode))
         assert fedhist("report", "r", "--out", "again.html").code == 0
-        assert Path("again.html").read_text(encoding="utf-8") == page.source
-        assert "nan" not in page.source.split("<script", 1)[0].lower().replace("financ", "")
-        for name in {"released", "curve", "scores"} & set(page.data["charts"]):
+        assert Path("again.html").read_text(encoding="utf-8") == page.text
+        assert "nan" not in page.text.split("<script", 1)[0].lower().replace("financ", "")
+        for name in {"released", "curve", "scores"} & set(page.charts):
             assert fedhist("figure", "r", name, "--out", f"{name}.svg").code == 0
 
 
 class TestWhatIsOnIt:
     def test_the_numbers_are_those_of_the_files(self, folder: Path) -> None:
-        page, document = Page(folder / "report.html"), json.loads((folder / "result.json").read_text())
-        charts = page.data["charts"]
+        page, document = page_in(folder), json.loads((folder / "result.json").read_text())
+        charts = page.charts
         assert set(charts) == {"released", "curve", "scores", "users", "budget", "bytes", "seconds"}
         run = read_run(folder)
         by_label = {bar["label"]: bar for bar in charts["released"]["bars"]}
@@ -153,7 +115,6 @@ class TestWhatIsOnIt:
             assert bar["high"] - bar["value"] == pytest.approx(1.96 * error)
             assert any(tip.startswith(f"{label}\n") and "true count" in tip for tip in page.tips())
         assert sum("expected loss" in tip for tip in page.tips()) == len(charts["curve"]["lines"][0]["xs"])
-        assert page.data["threshold"] == document["threshold"]
         chosen = next(point for point in charts["curve"]["points"] if point["name"] == "chosen")
         assert chosen["xs"] == [document["threshold"]]
         assert chosen["ys"][0] == pytest.approx(document["relative_loss"], rel=0.5)
@@ -166,25 +127,25 @@ class TestWhatIsOnIt:
         from fedhist.simulations.simulation import true_histogram
 
         truth = true_histogram(HeavyTailedPopulation(users=300, items=20, seed=1)).tolist()
-        bars = Page(folder / "report.html").data["charts"]["released"]["bars"]
+        bars = page_in(folder).charts["released"]["bars"]
         assert {int(bar["label"]): bar["mark"] for bar in bars} == dict(enumerate(truth))
 
     def test_what_comes_from_the_truth_is_marked(self, folder: Path) -> None:
-        page = Page(folder / "report.html")
+        page = page_in(folder)
         for name in ("curve", "scores", "users", "released"):
-            start = page.source.index(f'id="chart-{name}"')
-            assert NOT_PRIVATE in page.source[start : page.source.index("</figcaption>", start)]
-            assert page.data["charts"][name]["warning"] == NOT_PRIVATE
+            start = page.text.index(f'id="chart-{name}"')
+            assert NOT_PRIVATE in page.text[start : page.text.index("</figcaption>", start)]
+            assert page.charts[name]["warning"] == NOT_PRIVATE
 
     def test_without_the_truth_nothing_of_it_is_there(
         self, fedhist: Fedhist, folder_of: Callable[..., Path]
     ) -> None:
         folder = folder_of(*SMALL, "--no-truth", "--trace")
-        page = Page(folder / "report.html")
-        assert NOT_PRIVATE not in page.text
-        assert "Times are withheld" in page.text
-        assert set(page.data["charts"]) == {"released", "budget", "bytes"}
-        assert all(bar["mark"] is None for bar in page.data["charts"]["released"]["bars"])
+        page = page_in(folder)
+        assert NOT_PRIVATE not in page.words()
+        assert "Times are withheld" in page.words()
+        assert set(page.charts) == {"released", "budget", "bytes"}
+        assert all(bar["mark"] is None for bar in page.charts["released"]["bars"])
         assert not (folder / "simulation.json").exists()
         trace = (folder / "trace.jsonl").read_text().splitlines()
         assert not {"scores", "view"} & {json.loads(line).get("event") for line in trace}
@@ -193,53 +154,44 @@ class TestWhatIsOnIt:
         assert "nothing to show" in refused.err
         assert not Path("f.svg").exists()
 
-    def test_the_page_of_a_run_that_is_not_private_says_so_loudly(
-        self, folder_of: Callable[..., Path]
-    ) -> None:
-        page = Page(folder_of(*SMALL, "--selector", "oracle") / "report.html")
-        assert "not private: do not publish" in page.text
-
     def test_drop_outs_are_in_the_sequence(self, fedhist: Fedhist, folder: Path) -> None:
         document = json.loads((folder / "result.json").read_text())
         faults = {"no-answer": 1, "refused": 1}
         document["rounds"]["select"] |= {"answered": 11, "nodes": 13, "faults": faults}
         (folder / "result.json").write_text(json.dumps(document))
         assert fedhist("report", "r", "--out", "again.html").code == 0
-        page = Page(Path("again.html"))
-        assert "2 left out: 1 no-answer, 1 refused" in page.text
-        assert "11 of 13 participants answer" in page.text
+        page = page_in(".", "again.html")
+        assert "2 left out: 1 no-answer, 1 refused" in page.words()
+        assert "11 of 13 participants answer" in page.words()
 
 
 class TestHarmlessNames:
     def test_names_are_text_on_the_page_in_its_data_and_in_a_figure(
         self, fedhist: Fedhist, tmp_path: Path
     ) -> None:
-        with (tmp_path / "evil.csv").open("w", newline="", encoding="utf-8") as file:
-            rows = [[f"u{user}", item, 5 + place] for user in range(40) for place, item in enumerate(EVIL)]
-            csv.writer(file).writerows([["user", "item", "count"], *rows])
+        rows = [[f"u{user}", item, 5 + place] for user in range(40) for place, item in enumerate(EVIL)]
+        write_records(tmp_path / "evil.csv", rows)
         outcome = fedhist("run", "--data", "evil.csv", "--seed", 1, "--epsilon", 50, "--out", "<b>r")
         assert outcome.code == 0, outcome.err
-        page = Page(tmp_path / "<b>r" / "report.html")
-        assert [tag for tag, _ in page.elements].count("script") == 2
-        assert not {"img", "b0", "iframe"} & {tag for tag, _ in page.elements}
-        assert not [known for _, known in page.elements if any(name.startswith("on") for name in known)]
+        page = page_in(tmp_path / "<b>r")
+        assert [tag for tag, _ in page.elements()].count("script") == 2
+        assert not {"img", "b0", "iframe"} & {tag for tag, _ in page.elements()}
+        assert not [known for _, known in page.elements() if any(name.startswith("on") for name in known)]
         for name in EVIL:
-            assert visible(name) in page.text
+            assert visible(name) in page.words()
             assert any(tip.startswith(visible(name)) for tip in page.tips())
         assert not re.search(
-            "[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069\u2028\u2029]", page.source
+            "[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069\u2028\u2029]", page.text
         )
-        assert {bar["label"] for bar in page.data["charts"]["released"]["bars"]} == set(EVIL)
+        assert {bar["label"] for bar in page.charts["released"]["bars"]} == set(EVIL)
         assert fedhist("figure", "<b>r", "released", "--out", "f.svg").code == 0
         drawn = Path("f.svg").read_text()
         assert "&lt;script&gt;" in drawn
         assert "<script" not in drawn
 
-    def test_half_of_a_surrogate_pair_is_written_out_and_a_long_name_cut(self) -> None:
-        assert text("x" * 5000, 20) == "x" * 19 + "…"
+    def test_half_of_a_surrogate_pair_is_written_out(self) -> None:
         assert text("a\ud800b") == "a⟨U+D800⟩b"
         assert json.loads(script_json({"\ud800": "</script>"})) == {"\ud800": "</script>"}
-        assert "<" not in script_json("</script><!--&")
 
 
 class TestBadInput:
@@ -287,18 +239,12 @@ class TestBadInput:
         assert fedhist("report", "r", "--force").code == 0
         assert (folder / "report.html").read_text() != "mine"
 
-    @pytest.mark.parametrize("target", ["r", "missing/new.html"])
-    def test_a_file_that_cant_be_made(self, fedhist: Fedhist, folder: Path, target: str) -> None:
-        outcome = fedhist("report", "r", "--out", target)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-
 
 class TestFigures:
     def test_every_chart_can_be_drawn_twice_the_same_and_says_if_it_is_from_the_truth(
         self, fedhist: Fedhist, folder: Path
     ) -> None:
-        for name, chart in Page(folder / "report.html").data["charts"].items():
+        for name, chart in page_in(folder).charts.items():
             for kind, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
                 files = [Path(f"{name}-{number}.{kind}") for number in range(2)]
                 for file in files:

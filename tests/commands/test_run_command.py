@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +13,11 @@ import click
 import numpy as np
 import pytest
 
-from fedhist.commands import cli, run_options
+from fedhist.commands import cli
 from fedhist.commands import run as run_command
-from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.plan import Plan
 from fedhist.server import recorded_run
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.server.selection import SELECTORS
 from fedhist.simulations.datasets.loading import Wanted, load
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
@@ -70,14 +64,6 @@ class TestJson:
 
 
 class TestFlags:
-    def test_all_names_that_other_programs_call_are_there(self) -> None:
-        names = {name for option in run_options.run.params for name in option.opts}
-        assert names >= {
-            "--data", "--users", "--items", "--top-items", "--seed", "--domain", "--mechanism", "--selector",
-            "--threshold", "--epsilon", "--delta", "--epsilon-select", "--delta-select", "--neighbours",
-            "--max-threshold", "--sparsity", "--trials", "--out", "--json", "--ledger",
-        }  # fmt: skip
-
     def test_the_population_without_flags_has_50_000_users(self) -> None:
         population = load(Wanted(), 0).population
         assert (population.users, population.domain_size) == (50_000, 1_000)
@@ -124,11 +110,6 @@ class TestFlags:
         assert document["total"] == {"epsilon": 1, "delta": 1e-6}
         assert document["bytes_per_user"]["select"] == 0
 
-    def test_replacement_needs_more_noise(self, fedhist: Fedhist) -> None:
-        added = fedhist(*FIXED, 8).document()["standard_error"]
-        replaced = fedhist(*FIXED, 8, "--neighbours", "replace").document()["standard_error"]
-        assert replaced == pytest.approx(2**0.5 * added, rel=1e-3)
-
     def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
         data = write_npz(tmp_path / "d.npz", np.tile([[1, 5, 0, 9]], (50, 1)))
         outcome = fedhist(
@@ -140,9 +121,6 @@ class TestFlags:
         assert [round(float(row["value"])) for row in rows] == pytest.approx([450, 250], abs=2)
         assert "not private" in outcome.out
 
-    def test_top_items_of_the_synthetic_population(self, fedhist: Fedhist) -> None:
-        assert fedhist(*SMALL, "--json", "--top-items", 3).document()["released_items"] == 3
-
     def test_an_items_file_fixes_the_domain_and_its_order(self, fedhist: Fedhist, tmp_path: Path) -> None:
         rows = [("u1", "pear", 1), ("u2", "apple", 1), ("u3", "apple", 1)] * 20
         data = write_records(tmp_path / "d.csv", rows)
@@ -151,11 +129,6 @@ class TestFlags:
         assert outcome.code == 0
         assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == ["apple", "plum", "pear"]
         assert "read off the data" not in outcome.out
-
-    def test_help_names_every_selector_every_release_and_the_defaults(self, fedhist: Fedhist) -> None:
-        text = re.sub(r"-\s+", "-", fedhist("run", "--help").out)
-        for name in (*SELECTORS, *KeptItems.releases, "50000"):
-            assert name in text
 
     def test_the_list_of_commands_says_what_the_commands_say(self, fedhist: Fedhist) -> None:
         text = " ".join(fedhist("--help").out.split())
@@ -186,13 +159,11 @@ class TestSeedsAndTrials:
         assert written[0] == written[1]
         assert len(set(written)) == 4
 
-    def test_trials_run_the_seeds_from_s_on_and_the_top_is_their_mean(self, fedhist: Fedhist) -> None:
+    def test_trials_run_the_seeds_from_s_on(self, fedhist: Fedhist) -> None:
         document = fedhist(*SMALL, "--json", "--seed", 7, "--trials", 4).document()
         trials = document["trials"]
         assert [set(trial) for trial in trials] == [{"seed", "threshold", "relative_loss"}] * 4
         assert [trial["seed"] for trial in trials] == [7, 8, 9, 10]
-        for name in ("threshold", "relative_loss"):
-            assert document[name] == pytest.approx(np.mean([trial[name] for trial in trials]))
         for trial in trials[:2]:
             single = fedhist(*SMALL, "--json", "--seed", trial["seed"]).document()
             assert single["relative_loss"] == trial["relative_loss"]
@@ -299,14 +270,6 @@ class TestLedger:
         assert len(run.charges) == 4
         assert run.charged.epsilon == pytest.approx(2.2)
 
-    def test_other_neighbours_are_refused_before_a_run_begins(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        assert fedhist(*SMALL, "--json", "--ledger", "l.db").code == 0
-        outcome = fedhist(*SMALL, "--ledger", "l.db", "--neighbours", "replace", "--out", "r")
-        assert outcome.code == 2
-        assert "neighbours" in outcome.err
-        assert len(runs_in("l.db")) == 1
-        assert files_in(tmp_path) == ["l.db"]
-
     def test_a_round_that_fails_is_charged_for_what_it_looked_at(
         self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -321,15 +284,6 @@ class TestLedger:
         assert (run.status, run.reason) == ("failed", "NotWritten")
         assert run.charged.epsilon == pytest.approx(1.1)
         assert files_in(tmp_path) == ["l.db"]
-
-    @pytest.mark.parametrize("content", [b"", b"SQLite format 3\x00 and then rubbish", b"user,item\n"])
-    def test_a_file_that_is_no_ledger_is_refused_and_kept(
-        self, fedhist: Fedhist, tmp_path: Path, content: bytes
-    ) -> None:
-        (tmp_path / "l.db").write_bytes(content)
-        outcome = fedhist(*SMALL, "--json", "--ledger", "l.db")
-        assert outcome.code == (2 if content else 0)
-        assert not content or (tmp_path / "l.db").read_bytes() == content
 
 
 class TestResultFolder:
@@ -346,23 +300,6 @@ class TestResultFolder:
         assert [row["item"] for row in rows] == [str(item) for item in range(20)]
         assert {float(row["standard_error"]) for row in rows} == {document["standard_error"]}
         assert len({float(row["value"]) for row in rows}) > 1
-
-    def test_labels_come_back_as_the_file_wrote_them(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        labels = ["007", "a, b", 'say "so"', "naïve", " spaced", "1e3"]
-        pairs = [(user, place) for user in range(30) for place in range(len(labels))]
-        write_records(tmp_path / "d.csv", [(f"u{user}", labels[place], 9 - place) for user, place in pairs])
-        outcome = fedhist("run", "--data", "d.csv", "--out", "r", "--epsilon", 100)
-        assert outcome.code == 0
-        assert [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")] == labels
-        assert "--items-file" in outcome.out
-
-    def test_the_default_folder_is_new_every_time(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        for _ in range(3):
-            assert fedhist(*SMALL, "--selector", "fixed", "--threshold", 5).code == 0
-        folders = list(tmp_path.iterdir())
-        assert len(folders) == 3
-        assert all(folder.name.startswith("fedhist-run-") for folder in folders)
-        assert all((folder / "result.json").is_file() for folder in folders)
 
     def test_a_default_name_taken_during_the_run_is_not_a_lost_release(
         self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -385,107 +322,51 @@ class TestResultFolder:
 SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
 
 
-def write_text(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def lying(path: Path) -> Path:
-    path.write_bytes(b"PK\x03\x04 this is no archive")
-    return path
-
-
-BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "negative npz": (lambda f: write_npz(f / "d.npz", [[1, -2]]), "row 0, column 1 .* is negative"),
-    "nan npz": (lambda f: write_npz(f / "d.npz", [[np.nan]]), "not finite"),
-    "no rows npz": (lambda f: write_npz(f / "d.npz", np.zeros((0, 3))), "no users"),
-    "no columns npz": (lambda f: write_npz(f / "d.npz", np.zeros((3, 0))), "0 items"),
-    "nobody has anything": (lambda f: write_npz(f / "d.npz", np.zeros((4, 2))), "no user has any item"),
-    "lying npz": (lambda f: lying(f / "d.npz"), "damaged"),
-    "text as npz": (lambda f: write_text(f / "d.npz", SIMPLE), "does not hold what its suffix .npz says"),
-    "negative csv": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,-1\n"), "row 3 .* is negative"),
-    "words as counts": (lambda f: write_text(f / "d.csv", SIMPLE + "u3,a,many\n"), "row 3 .*not a number"),
-    "missing item": (lambda f: write_text(f / "d.csv", "user,count\nu1,3\n"), "one column item"),
-    "only zeros csv": (lambda f: write_text(f / "d.csv", "user,item,count\nu,a,0\n"), "no user has any item"),
-    "empty csv": (lambda f: write_text(f / "d.csv", ""), "is empty"),
-    "binary csv": (lambda f: lying(f / "d.csv"), "does not hold what its suffix .csv says"),
-    "lying parquet": (lambda f: write_text(f / "d.parquet", "PAR1 and no more"), "damaged"),
-    "unknown suffix": (lambda f: write_text(f / "d.xlsx", SIMPLE), "suffix that is not known"),
-    "no such file": (lambda f: f / "absent.csv", "there is no file"),
-    "a folder": (lambda f: f, "suffix that is not known"),
+# One fault of each kind; the readers' own tests have the others.
+BAD_FILES = {
+    "matrix": ("d.npz", b"PK\x03\x04 this is no archive", "damaged"),
+    "table": ("d.csv", f"{SIMPLE}u3,a,-918273\n".encode(), "row 3 .* is negative"),
+    "nothing": ("d.csv", b"user,item,count\nu,a,0\n", "no user has any item"),
+    "suffix": ("d.xlsx", SIMPLE.encode(), "suffix that is not known"),
 }
 
 BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--users", "0"], "--users is 0; allowed"),
     (["--users", "many"], "not a valid integer"),
-    (["--users", "9999999999999"], "users"),
-    (["--items", "0"], "--items is 0; allowed"),
     (["--top-items", "0"], "--top-items is 0; allowed"),
     (["--trials", "0"], "--trials is 0; allowed"),
     (["--trials", "1000000000"], "allowed: a whole number from 1 to"),
-    (["--seed", "one"], "not a valid integer"),
     (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
-    (["--mechanism", "cauchy"], "'gaussian', 'laplace'"),
-    (["--neighbours", "swap"], "'add-remove', 'replace'"),
-    (["--calibration", "loose"], "'analytic', 'classic'"),
-    (["--calibration", "classic", "--epsilon", "3"], "epsilon of at most 1"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
-    (["--epsilon", "1e-12"], "raise epsilon"),
-    (["--epsilon-select", "0"], "epsilon-select is 0.0; allowed"),
-    (["--delta", "0.5"], "delta is 0.5; allowed: a number strictly between 0 and 1/2"),
     (["--delta", "nan"], "delta is nan; allowed"),
-    (["--delta", "0", "--mechanism", "gaussian"], "delta is 0.0; allowed"),
-    (["--delta-select", "0.5"], "delta-select is 0.5; allowed"),
     (["--delta-select", "0", "--selector", "dpsgd"], "delta-select"),
-    (["--candidates", "100000"], "candidates is 100000; allowed: a whole number from 2 to"),
-    (["--sparsity", "0"], "sparsity is 0; allowed"),
-    (["--sparsity", "1000000"], "sparsity is 1000000; allowed"),
-    (["--minimum-cohort", "0"], "minimum cohort is 0; allowed"),
-    (["--selector", "best"], "unknown selector 'best'; allowed: weighted-quantile"),
     (["--selector", "quantile"], "does not go with the gaussian mechanism over closed domains; allowed"),
-    (
-        ["--selector", "dpsgd", "--mechanism", "laplace"],
-        "does not go with the laplace mechanism over closed domains; allowed",
-    ),
     (["--selector", "fixed"], "has no threshold; allowed: a threshold from 1 to 1500"),
-    (["--selector", "fixed", "--threshold", "1501"], "outside the public range; allowed: 1 to 1500"),
-    (["--threshold", "5"], "allowed: a threshold with the selector fixed only"),
-    (["--max-threshold", "0"], "max threshold is 0.0; allowed"),
-    (["--max-threshold", "inf"], "max threshold is inf; allowed"),
-    (["--min-threshold", "9", "--max-threshold", "3"], "allowed: min threshold <= max threshold"),
     (["--items-file", "items.txt"], "--items-file with --data"),
     (["--domain", "open", "--mechanism", "gaussian"], "an open domain with the gaussian mechanism"),
     (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
     (["--domain", "open", "--sparsity", "5"], "an open domain with a number of items or a sparsity"),
     (["--domain", "open", "--delta", "0"], "delta is 0.0; allowed: a number strictly between 0 and 1/2"),
-    (["--domain", "open", "--delta", "0.5"], "delta is 0.5; allowed"),
     (
         ["--domain", "open", "--min-threshold", "2.2", "--max-threshold", "2.8"],
         "a range with a whole number in it",
     ),
     (["--domain", "open", "--selector", "weighted-quantile"], "allowed: exponential-v, exponential-sharp"),
-    (["--domain", "open", "--selector", "fixed"], "has no threshold; allowed"),
     (["--domain", "open", "--buckets", "0"], "buckets is 0; allowed"),
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
-    (["--domain", "open", "--release", "gaussian"], "'truncated-laplace', 'laplace-threshold'"),
+    (["--domain", "open", "--release", "gaussian"], "allowed: truncated-laplace, laplace-threshold"),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
-    (["--release", "truncated-laplace"], "a release mechanism or a bucketed statistic for a closed domain"),
+    (["--release", "truncated-laplace"], "the mechanism says how the release is noised"),
     (["--statistic", "bucketed"], "add --domain open or leave it out"),
-    (["--selector", "exponential-v"], "does not go with the gaussian mechanism"),
-    (["--debias", "binomial"], "'poisson'"),
     (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
     (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),
-    (["--debias", "poisson", "--release", "truncated-laplace"], "a release mechanism"),
     (["--dropout", "0.1"], "--dropout without masking"),
     (["--masking", "secagg", "--dropout", "1"], "--dropout is 1"),
-    (["--masking", "secagg", "--nodes", "2"], "2 participants"),
-    (["--masking", "secagg", "--domain", "open", "--statistic", "plain"], "plain statistic under masking"),
-    (["--noise-from", "devices"], "without masking sets noise_from"),
     (["--nodes", "5"], "has no nodes"),
     (["--selector", "oracle"], "is not private and can't be charged"),
-    (["--users", "300", "--minimum-cohort", "301"], "minimum cohort is 301"),
     (["--data", "d.csv", "--users", "5"], "one or the other"),
-    (["--data", "d.csv", "--items", "5"], "one or the other"),
+    (["--data", "synthetic:rates", "--items", "6"], "has no parameter 'items'"),
+    (["--data", "synthetic:zipf", "--items-file", "x"], "--items-file names the domain of a data file"),
     (["--budget", "3"], "No such option"),
     (["surplus"], "unexpected extra argument"),
     (["--users"], "requires an argument"),
@@ -512,37 +393,30 @@ class TestBadInput:
 
     @pytest.mark.parametrize("case", BAD_FILES)
     def test_a_bad_file(self, fedhist: Fedhist, tmp_path: Path, case: str) -> None:
-        make, words = BAD_FILES[case]
-        data = make(tmp_path)
-        before = files_in(tmp_path)
-        self.check(
-            fedhist("run", "--data", data, "--domain", "open", "--out", "r", "--ledger", "l.db"), words
-        )
-        assert files_in(tmp_path) == before
+        name, content, words = BAD_FILES[case]
+        (tmp_path / name).write_bytes(content)
+        outcome = fedhist("run", "--data", name, "--domain", "open", "--out", "r", "--ledger", "l.db")
+        self.check(outcome, words)
+        assert "918273" not in outcome.err
+        assert files_in(tmp_path) == [name]
 
     @pytest.mark.parametrize("text", ["", "a\nb\na\n", "\xff"])
     def test_a_bad_items_file(self, fedhist: Fedhist, tmp_path: Path, text: str) -> None:
-        write_text(tmp_path / "d.csv", SIMPLE)
+        (tmp_path / "d.csv").write_text(SIMPLE)
         (tmp_path / "items.txt").write_bytes(text.encode("latin-1"))
         self.check(fedhist("run", "--data", "d.csv", "--items-file", "items.txt", "--out", "r"), "items")
         self.check(fedhist("run", "--data", "d.csv", "--items-file", "absent", "--out", "r"), "items")
         assert files_in(tmp_path) == ["d.csv", "items.txt"]
 
-    @pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
+    @pytest.mark.parametrize("kind", ["folder", "file", "link"])
     def test_an_existing_target_is_never_overwritten(
         self, fedhist: Fedhist, tmp_path: Path, kind: str
     ) -> None:
         target = tmp_path / "r"
-        if kind == "folder":
-            target.mkdir()
-            (target / "mine.txt").write_text("precious")
-        elif kind == "file":
-            target.write_text("precious")
-        else:
-            target.symlink_to("nowhere")
-        before = files_in(tmp_path)
+        make = {"folder": target.mkdir, "file": target.touch, "link": lambda: target.symlink_to("nowhere")}
+        make[kind]()
         self.check(fedhist(*SMALL, "--out", "r", "--ledger", "l.db"), "exists already")
-        assert files_in(tmp_path) == before
+        assert files_in(tmp_path) == ["r"]
 
     @pytest.mark.parametrize("target", ["missing/r", "x" * 300, "file.txt/r"])
     def test_a_target_that_cannot_be_made(self, fedhist: Fedhist, tmp_path: Path, target: str) -> None:
@@ -550,16 +424,8 @@ class TestBadInput:
         self.check(fedhist(*SMALL, "--out", target, "--ledger", "l.db"), "can't")
         assert files_in(tmp_path) == ["file.txt"]
 
-    def test_a_ledger_in_a_folder_that_is_missing(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        self.check(fedhist(*SMALL, "--out", "r", "--ledger", "missing/l.db"), "does not exist")
-        assert files_in(tmp_path) == []
-
     def test_an_unknown_command(self, fedhist: Fedhist) -> None:
         self.check(fedhist("runn"), "No such command")
-
-    def test_no_error_quotes_a_count_of_the_data(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        write_text(tmp_path / "d.csv", SIMPLE + "u3,a,-918273\n")
-        assert "918273" not in fedhist("run", "--data", "d.csv").err
 
 
 class TestProcess:
@@ -570,14 +436,6 @@ class TestProcess:
         command = [sys.executable, "-m", "fedhist", *map(str, arguments)]
         return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, **options)
 
-    def test_a_pipe_gets_one_document_and_stderr_stays_empty(self, tmp_path: Path) -> None:
-        with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:
-            out, err = process.communicate()
-        assert process.returncode == 0
-        assert err == b""
-        assert json.loads(out)["released_items"] == 20
-        assert files_in(tmp_path) == []
-
     def test_a_mistake_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
         with self.start("run", "--epsilon", 0, cwd=tmp_path, stderr=subprocess.PIPE) as process:
             out, err = process.communicate()
@@ -585,24 +443,6 @@ class TestProcess:
         assert out == b""
         assert err.count(b"\n") == 1
         assert files_in(tmp_path) == []
-
-    def test_a_terminal_sees_the_phases_and_the_bar_is_gone_at_the_end(self, tmp_path: Path) -> None:
-        ours, theirs = pty.openpty()
-        terminal = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
-        with self.start(
-            *SMALL, "--json", "--trials", 2, cwd=tmp_path, stderr=theirs, env=terminal
-        ) as process:
-            os.close(theirs)
-            shown = read_all(ours)
-            assert process.stdout is not None
-            out = process.stdout.read()
-        os.close(ours)
-        assert process.returncode == 0
-        for words in (b"reading the population", b"trial 1 of 2, round 1", b"trial 2 of 2, round 2"):
-            assert words in shown
-        # The last thing a bar does is to erase its line.
-        assert shown.rstrip().endswith(b"\x1b[2K")
-        json.loads(out)
 
     def test_a_reader_that_leaves_early_sees_no_traceback(self, tmp_path: Path) -> None:
         with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:
@@ -612,12 +452,3 @@ class TestProcess:
             err = process.stderr.read()
         assert process.returncode == 1
         assert err == b""
-
-
-def read_all(terminal: int) -> bytes:
-    """All that is written to the other end of a terminal until it is closed there, which is an error on Linux."""
-    parts = []
-    with contextlib.suppress(OSError):
-        while part := os.read(terminal, 65536):
-            parts.append(part)
-    return b"".join(parts)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedhist.protocol.clips.poisson import clipped_mean, debias_poisson
+from fedhist.protocol.clips.poisson import debias_poisson
 from tests.builders import Fedhist, rows_of, write_npz
 
 DEBIASED = ("run", "--debias", "poisson", "--seed", 1, "--json")
@@ -20,36 +19,6 @@ def poisson_file(tmp_path: Path) -> Path:
     """20,000 users with one item, which each of them has Poisson(2) times."""
     counts = np.random.default_rng(1).poisson(2.0, size=(20_000, 1))
     return write_npz(tmp_path / "poisson.npz", counts)
-
-
-mechanisms = pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
-
-
-@mechanisms
-def test_one_poisson_count_is_nearer_to_the_truth_after_debiasing(
-    fedhist: Fedhist, poisson_file: Path, mechanism: str
-) -> None:
-    document = fedhist(*FIXED, 2, "--data", poisson_file, "--mechanism", mechanism).document()
-    kept = float(clipped_mean(np.array([2.0]), 2.0)[0]) / 2
-    assert document["relative_loss_clipped"] == pytest.approx(1 - kept, abs=0.02)
-    assert document["relative_loss"] < 0.02
-    assert document["released_items"] == 1
-    assert document["threshold"] == 2
-    assert document["plan"]["debias"] == "poisson"
-    assert {"relative_loss", "relative_loss_clipped"} <= set(document["not_private"])
-    assert [charge["round"] for charge in document["ledger"]] == ["release"]
-
-
-@mechanisms
-def test_a_privately_chosen_threshold(fedhist: Fedhist, poisson_file: Path, mechanism: str) -> None:
-    flags = ("--mechanism", mechanism, "--trials", 5, "--max-threshold", 50)
-    document = fedhist(*DEBIASED, "--data", poisson_file, *flags).document()
-    assert document["plan"]["selector"] == "quantile"
-    assert document["private"] is True
-    assert 2 < document["threshold"] < 12
-    assert document["relative_loss"] < document["relative_loss_clipped"]
-    assert document["total"]["epsilon"] == pytest.approx(1.1)
-    assert document["total"]["delta"] == (1e-6 if mechanism == "gaussian" else 0)
 
 
 def test_both_values_of_every_item_are_written(fedhist: Fedhist, tmp_path: Path) -> None:
@@ -77,26 +46,9 @@ def test_both_values_of_every_item_are_written(fedhist: Fedhist, tmp_path: Path)
     assert document["standard_error"] == before[0]
 
 
-@mechanisms
-def test_items_share_the_budget(fedhist: Fedhist, mechanism: str) -> None:
-    errors = {}
-    for items in (1, 9):
-        flags = ("--users", 500, "--items", items, "--mechanism", mechanism, "--no-truth")
-        document = fedhist(*FIXED, 5, *flags).document()
-        errors[items] = document["standard_error"]
-        assert document["total"]["epsilon"] == 1
-    share = 3 if mechanism == "gaussian" else 9
-    assert errors[9] / errors[1] == pytest.approx(share, rel=1e-3)
-
-
-def test_each_item_is_charged_for_its_choice(fedhist: Fedhist) -> None:
-    document = fedhist("run", "--users", 500, "--items", 5, "--debias", "poisson", "--json").document()
-    *choices, release = document["ledger"]
-    assert [choice["epsilon"] for choice in choices] == pytest.approx([0.02] * 5)
-    assert release["parameters"]["clipped"] == "item by item"
-    assert release["sensitivity"] == pytest.approx(math.sqrt(5))
-    assert document["total"]["epsilon"] == pytest.approx(1.1)
+def test_a_person_reads_one_line_for_the_choices_of_all_items(fedhist: Fedhist) -> None:
     text = fedhist("run", "--users", 500, "--items", 5, "--debias", "poisson").out
+    assert "chosen by quantile" in text
     assert "exponential-mechanism x 5" in text
 
 
@@ -111,15 +63,6 @@ def test_the_warning_is_always_there_and_counts_doubtful_items(fedhist: Fedhist,
     closed = fedhist("run", "--users", 100, "--items", 3, "--json").document()
     assert not any("debiasing" in note for note in closed["notes"])
     assert "relative_loss_clipped" not in closed
-
-
-def test_where_it_hurts_the_user_can_see_it(fedhist: Fedhist, tmp_path: Path) -> None:
-    """Counts that vary less than Poisson: nine of ten users have the item once, and nobody twice."""
-    counts = (np.arange(5000) % 10 > 0).astype(int)[:, np.newaxis]
-    document = fedhist(*FIXED, 1, "--data", write_npz(tmp_path / "d.npz", counts)).document()
-    assert document["relative_loss_clipped"] < 0.01
-    assert document["relative_loss"] > 1
-    assert any("overshoots where counts vary less than Poisson" in note for note in document["notes"])
 
 
 def test_a_person_reads_both_losses(fedhist: Fedhist, poisson_file: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from fedhist.protocol.plan import Plan
 from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
-from tests.builders import Fedhist, files_in, population_of, rows_of, runs_in, write_records
+from tests.builders import Fedhist, files_in, population_of, rows_of
 
 SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
 FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
@@ -67,22 +65,6 @@ class TestPrivacy:
             assert choice["sensitivity"] == expected
             assert choice["epsilon"] == 0.1
 
-    @pytest.mark.parametrize("selector", ["oracle", "median", "p90"])
-    def test_baselines_are_marked_as_not_private(
-        self, fedhist: Fedhist, tmp_path: Path, selector: str
-    ) -> None:
-        document = fedhist(*SMALL, "--json", "--selector", selector, "--out", "r").document()
-        assert document["private"] is False
-        assert document["total"]["epsilon"] is None
-        assert any(f"the selector {selector} read the exact statistic" in note for note in document["notes"])
-        assert (tmp_path / "r/NOT-PRIVATE.txt").exists()
-
-    def test_a_ledger_holds_the_exact_delta_and_no_more_than_was_planned(self, fedhist: Fedhist) -> None:
-        document = fedhist(*SMALL, "--json", "--ledger", "l.db").document()
-        (run,) = runs_in("l.db")
-        assert run.charges[-1].delta == document["ledger"][-1]["delta"] < 1e-6
-        assert fedhist("ledger", "show", "l.db").code == 0
-
 
 class TestBuckets:
     def test_errors_against_the_items_are_told(self, fedhist: Fedhist) -> None:
@@ -102,37 +84,7 @@ class TestBuckets:
         assert "bucketed_v_error" not in fedhist(*FIXED, 9, "--statistic", "bucketed").document()
 
 
-STRANGE = [
-    "été", "e\u0301te\u0301", "語", "🙂", "007", "7", "a,b", 'say "hi"', " space ", "line\nbreak", "", "NULL", "nan",
-]  # fmt: skip
-
-
 class TestStrings:
-    FLAGS = ("--epsilon", 100, "--selector", "fixed", "--threshold", 110, "--seed", 4)
-
-    def test_strings_come_back_as_they_were_written(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        """Everybody has every label, the i-th of them 2 + i times."""
-        rows = [(f"u{user}", label, 2 + place) for user in range(300) for place, label in enumerate(STRANGE)]
-        write_records(tmp_path / "d.csv", rows, quoting=csv.QUOTE_ALL)
-        document = fedhist(
-            "run", "--domain", "open", "--data", "d.csv", *self.FLAGS, "--json", "--out", "r"
-        ).document()
-        shown = released_in(tmp_path / "r")
-        assert set(shown) == set(STRANGE)
-        for place, label in enumerate(STRANGE):
-            assert shown[label] == pytest.approx(300 * (2 + place), abs=20)
-        assert document["precision_recall"] == {"precision": 1, "recall": 1}
-
-    def test_integers_of_a_parquet_file_come_back_as_integers(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        numbers = [7, -12, 2**40]
-        pl.DataFrame(
-            {"user": np.repeat(np.arange(200), 3), "item": numbers * 200, "count": [3] * 600}
-        ).write_parquet(tmp_path / "d.parquet")
-        assert fedhist(
-            "run", "--domain", "open", "--data", "d.parquet", *self.FLAGS, "--out", "r"
-        ).code == 0  # fmt: skip
-        assert set(released_in(tmp_path / "r")) == {str(number) for number in numbers}
-
     @pytest.mark.parametrize("place", [0, 450])
     def test_a_name_that_is_too_long_is_refused_wherever_it_stands(
         self, fedhist: Fedhist, tmp_path: Path, place: int

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedhist.protocol.events import Charged, DroppedOut, MessageSent, RoundEnded, Scored, StateEntered, Viewed
 from fedhist.server.trace_file import TRACE_FILE, read_trace
+from tests.builders import Fedhist
 
-Fedhist = Callable[..., Any]
 SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
 
 
@@ -67,7 +66,7 @@ class TestTheTrace:
         assert fedhist(*SMALL, "--no-report", "--out", "plain").code == 0
         assert Path("plain/histogram.csv").read_bytes() == (traced / "histogram.csv").read_bytes()
 
-    def test_a_run_that_fails_leaves_it_beside(self, fedhist: Fedhist, tmp_path: Path) -> None:
+    def test_a_run_that_never_began_leaves_none(self, fedhist: Fedhist, tmp_path: Path) -> None:
         assert fedhist(*SMALL, "--trace", "--out", "r", "--ledger", "missing/l.db").code != 0
         assert list(tmp_path.iterdir()) == []
 
@@ -196,7 +195,10 @@ class TestWords:
 
 
 def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tuple[int, str]:
-    """The exit code, and what the command shows on stderr when that is a terminal 160 characters wide."""
+    """The exit code, and what the command shows on stderr when that is a terminal 160 characters wide.
+
+    The last thing that a bar does is to erase its line.
+    """
     ours, theirs = pty.openpty()
     environment = os.environ | {"COLUMNS": "160", "TERM": "xterm", "FLWR_HOME": str(folder)}
     with subprocess.Popen(
@@ -208,21 +210,22 @@ def in_a_terminal(folder: Path, *arguments: object, seconds: float = 60) -> tupl
     ) as process:
         os.close(theirs)
         shown = b""
-        try:
+        with contextlib.suppress(OSError):  # the other end is closed
             while block := os.read(ours, 65_536):
                 shown += block
-        except OSError:
-            pass  # the other end is closed
         code = process.wait(seconds)
     os.close(ours)
+    assert not shown or shown.rstrip().endswith(b"\x1b[2K")
     return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
 
 
 class TestProgress:
     def test_phases_have_a_rate_and_the_time_left_but_not_with_quiet(self, tmp_path: Path) -> None:
-        code, shown = in_a_terminal(tmp_path, "run", "--users", 60_000, "--items", 200, "--out", "r")
+        size = ("--users", 60_000, "--items", 200, "--trials", 2)
+        code, shown = in_a_terminal(tmp_path, "run", *size, "--out", "r")
         assert code == 0
-        assert "round 1: statistics" in shown
+        for words in ("reading the population", "trial 1 of 2, round 1: statistics", "trial 2 of 2, round 2"):
+            assert words in shown
         assert re.search(r"60000/60000 users [\d,.e+]+/s +\d:\d\d:\d\d", shown)
         assert in_a_terminal(tmp_path, *SMALL, "--quiet", "--out", "quiet") == (0, "")
 

@@ -254,7 +254,7 @@ def test_costs_are_the_ledger_s(population: SparsePopulation, predictor: Predict
 def test_what_cannot_be_predicted_is_refused(predictor: Predictor) -> None:
     with pytest.raises(InvalidInput, match="debiased"):
         predictor.predict(plan_of("gaussian", 1.0, debias="poisson"))
-    with pytest.raises(InvalidInput, match="the plan 7"):
+    with pytest.raises(InvalidInput, match="the plan is for 7"):
         predictor.predict(Plan(users=7, items=ITEMS))
     with pytest.raises(InvalidPlan, match="unknown selector 'nope'"):
         predictor.predict(plan_of("gaussian", 1.0, selector="nope"))
