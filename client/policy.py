@@ -21,9 +21,6 @@ from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
-# Relative tolerance for float sums that meet a limit exactly.
-_DUST = 1e-12
-
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -168,7 +165,7 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     ahead = round_cost(plan, Round.RELEASE)
     if round_ is Round.SELECT:
         ahead += round_cost(plan, Round.SELECT)
-    if not _fits(memory.spent + ahead, policy):
+    if not (memory.spent + ahead).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
         raise Refused(Refusal.OVER_BUDGET)
     return replace(
         memory,
@@ -229,7 +226,3 @@ def _digest(document: Mapping[str, object]) -> str:
     """One damaged digit of what was spent would still be a number."""
     text = json.dumps(document, sort_keys=True)
     return hashlib.sha256(b"fedhist/1/memory\x00" + text.encode()).hexdigest()
-
-
-def _fits(cost: Cost, policy: Policy) -> bool:
-    return cost.epsilon <= policy.max_epsilon * (1 + _DUST) and cost.delta <= policy.max_delta * (1 + _DUST)

@@ -18,6 +18,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.masking.identities import parse_directory, read_keys
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
@@ -46,7 +48,7 @@ from fedhist.server.collection import (
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
+from fedhist.server.grid_settings import GridSettings, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
@@ -107,16 +109,11 @@ class GridTransport:
         if request.plan.is_masked:
             return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
-        watch = RoundWatch(self.observe, envelope, names_of(nodes))
+        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-
-        def drop(fault: Fault, node: int | None) -> None:
-            collector.drop(fault)
-            watch.dropped(node, fault)
-
-        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
             watch.answered(node, reply.data, fault, refusal_in(reply.fields))
         self._report(
@@ -126,7 +123,10 @@ class GridTransport:
                 answered=collector.answered,
                 users=collector.users,
                 faults=dict(collector.faults),
-                size=collector.size if self._tells_size(request) else None,
+                # How large the answers are can depend on users' data.
+                size=None
+                if length_tells(request.plan, request.round.value) and not self.simulated
+                else collector.size,
                 seconds=monotonic() - started,
             )
         )
@@ -173,10 +173,6 @@ class GridTransport:
                 )
             )
         return total
-
-    def _tells_size(self, request: Request) -> bool:
-        """Whether a report may say how large the answers are, which can depend on users' data."""
-        return self.simulated or not length_tells(request.plan, request.round.value)
 
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
@@ -232,23 +228,19 @@ class _GridExchange:
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
         asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
-        watch = RoundWatch(self.transport.observe, self.envelope, names_of(self.nodes), stage=stage)
+        watch = RoundWatch(
+            self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
+        )
         watch.asked({node: len(payload or b"") for node, payload in payloads})
-
-        def drop(fault: Fault, node: int | None) -> None:
-            self.drop(fault)
-            watch.dropped(node, fault)
-
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), watch.dropped):
             fields, data = reply.fields, reply.data
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
             watch.answered(node, data, fault, refusal_in(fields))
             if fault is not None:
-                self.drop(fault)
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
             self.size += len(data)
@@ -261,7 +253,7 @@ class _GridExchange:
 
     def refused(self, sender: int) -> None:
         """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.drop(Fault.MALFORMED)
+        self.faults[Fault.MALFORMED] += 1
         if not self.stages:
             self.node_of.pop(sender, None)
 
@@ -274,10 +266,6 @@ class _GridExchange:
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
         signed = self.envelope.request.plan.is_signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
-
-    def drop(self, fault: Fault) -> None:
-        """Count a reply or a node that adds nothing to the sum."""
-        self.faults[fault] += 1
 
 
 def run_on_grid(
@@ -334,8 +322,9 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     """Run what the settings say, charge their ledger, and write the result folder once all went well."""
     check_runnable(settings.plan, simulated=False)
     check_target(settings.out)
-    labels = listed_items(settings)
-    directory = listed_keys(settings)
+    labels = None if settings.items_file is None else read_items(settings.items_file)
+    keys = settings.directory
+    directory = None if keys is None else parse_directory(read_keys(keys), name=str(keys))
     for note in table_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}

@@ -152,6 +152,7 @@ class Collector:
     Args:
         envelope: what was asked.
         table: numbers of an open domain's labels.
+        faults: what was dropped, for the error if nothing is left.
     """
 
     envelope: Envelope
@@ -166,12 +167,8 @@ class Collector:
         self._values = np.zeros(shape.length, dtype=np.int64)
         self._keyed = KeyedSum(shape.columns) if shape.columns else None
 
-    def drop(self, fault: Fault) -> None:
-        """Count a reply or a node that adds nothing to the sum."""
-        self.faults[fault] += 1
-
     def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
-        """Add an answer, or drop and count it; why it was dropped."""
+        """Add an answer, or drop it; why it was dropped."""
         fault = header_fault(self.envelope, fields)
         if fault is None:
             try:
@@ -180,8 +177,6 @@ class Collector:
                 fault = Fault.OUT_OF_BOUNDS
             except DecodeError:
                 fault = Fault.MALFORMED
-        if fault is not None:
-            self.drop(fault)
         return fault
 
     def total(self) -> Total:

@@ -167,16 +167,6 @@ def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def failed_trace(folder: Path) -> Path:
-    """Where the trace of a run goes whose folder is not written: a new name beside it."""
-    base = folder.with_name(f"{folder.name}.failed-{TRACE_FILE}")
-    path, number = base, 1
-    while path.exists() or path.is_symlink():
-        number += 1
-        path = base.with_name(f"{folder.name}.failed-{number}-{TRACE_FILE}")
-    return path
-
-
 def read_trace(path: Path) -> Trace:
     """The trace in this file, read strictly.
 

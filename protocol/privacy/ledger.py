@@ -13,6 +13,8 @@ from fedhist.protocol.errors import InvalidFile, InvalidPlan
 from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
+# Relative tolerance for float sums that meet a limit exactly.
+_DUST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.epsilon + other.epsilon, self.delta + other.delta)
+
+    def fits(self, *, epsilon: float, delta: float) -> bool:
+        """Whether it stays within a limit. A sum that meets the limit exactly does."""
+        return self.epsilon <= epsilon * (1 + _DUST) and self.delta <= delta * (1 + _DUST)
 
     def to_json(self) -> dict[str, float | None]:
         """A dictionary for JSON, which has no infinity: an infinite epsilon is null."""

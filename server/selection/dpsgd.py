@@ -14,7 +14,7 @@ from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_weight
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, tail_weight
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
     NoisySelector,
@@ -81,20 +81,15 @@ class DpSgd(NoisySelector):
 
 
 def _noise(plan: Plan) -> tuple[Noise, int]:
-    """The noise of one step, and how many low bits of the weights are dropped for it."""
+    """The noise of one step, and how many low bits of the weights to drop so that it stays in the sampler's range.
+
+    Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart.
+    """
     multiplier = whole_multiplier(plan) * math.sqrt(STEPS)
-    shift = _coarsening(plan, multiplier)
-    return gaussian_noise(_coarse_sensitivity(plan, shift), multiplier), shift
-
-
-def _coarsening(plan: Plan, multiplier: float) -> int:
-    """How many low bits of the weights to drop so that the noise stays inside the sampler's range."""
-    return max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
-
-
-def _coarse_sensitivity(plan: Plan, shift: int) -> Sensitivity:
-    """Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart."""
-    return tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours)
+    shift = max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
+    return gaussian_noise(
+        tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours), multiplier
+    ), shift
 
 
 def descend(plan: Plan, answer: Callable[[int, int], float], deviation: float) -> float:

@@ -16,9 +16,10 @@ from fedhist.server.selection.contract import (
     ScoringSelector,
     Statistic,
     WeightedChoice,
+    exponential_charge,
     reading_as,
 )
-from fedhist.server.selection.exponential_v import added_up, choice_by_range, range_charge, shares_of
+from fedhist.server.selection.exponential_v import added_up, choice_by_range, shares_of
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -55,8 +56,8 @@ class ExponentialSharp(ScoringSelector):
     reads = (("expected-counts", ANY_NORM),)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """One exponential mechanism."""
-        return (range_charge(plan, sharp_range(plan), score="S"),)
+        """One exponential mechanism; its sensitivity is half of the range."""
+        return (exponential_charge(plan, sharp_range(plan) / 2, score="S", statistic=str(plan.statistic)),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""

@@ -102,17 +102,12 @@ class ExponentialV(ScoringSelector):
     reads = (("expected-counts", ANY_NORM),)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """One exponential mechanism."""
-        return (range_charge(plan, score_range(plan), score="V"),)
+        """One exponential mechanism; its sensitivity is half of the range."""
+        return (exponential_charge(plan, score_range(plan) / 2, score="V", statistic=str(plan.statistic)),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""
         return choice_by_range(plan, -error_bound(plan, reading_as(OpenTail, statistic)), score_range(plan))
-
-
-def range_charge(plan: Plan, change: float, *, score: str) -> Charge:
-    """The charge of an exponential mechanism whose score's change has this range: a sensitivity of half of it."""
-    return exponential_charge(plan, change / 2, score=score, statistic=str(plan.statistic))
 
 
 def choice_by_range(plan: Plan, scores: Integers, change: float) -> WeightedChoice:

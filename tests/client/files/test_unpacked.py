@@ -226,12 +226,11 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 class TestEndlessFiles:
     def test_a_list_of_items_is_read_up_to_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from fedhist.client.files import records
         from fedhist.protocol.labels import item_list
 
         monkeypatch.setattr(item_list, "MAX_ITEMS_BYTES", 1 << 20)
         with pytest.raises(InvalidFile, match="too large"):
-            records.read_items(Path("/dev/zero"))
+            item_list.read_items(Path("/dev/zero"))
 
     def test_so_are_keys(self) -> None:
         from flwr.app import Context, RecordDict
