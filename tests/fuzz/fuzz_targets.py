@@ -39,6 +39,7 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.protocol.wire.keyed_codec import decode_keyed
 from fedhist.server.coordinator import run_rounds
 from tests.asking import release_at, select_request
+from tests.builders import population_of
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = bytes(range(32))
@@ -94,10 +95,9 @@ def plans() -> dict[str, Plan]:
 @lru_cache
 def population() -> SparsePopulation:
     """Ten users of four items with odd names."""
-    from scipy.sparse import csr_array
 
     counts = np.random.default_rng(1).poisson(2.0, (10, 4)) * 3
-    return SparsePopulation.from_scipy(csr_array(counts), labels=["a", "\ud800é", 7, ""])
+    return population_of(counts, labels=["a", "\ud800é", 7, ""])
 
 
 def requests(plan: Plan) -> list[Request]:

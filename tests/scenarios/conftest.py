@@ -14,6 +14,7 @@ from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from tests.builders import population_of
 
 UNLIMITED = Policy()
 
@@ -42,10 +43,9 @@ class Lab:
     ) -> SparsePopulation:
         random = np.random.default_rng(seed)
         table = random.poisson(2.0, (users, items)) * random.integers(1, 9, (users, 1))
-        from scipy.sparse import csr_array
 
         labels = [f"item-{i}" for i in range(items)] if named else None
-        return SparsePopulation.from_scipy(csr_array(table), labels=labels)
+        return population_of(table, labels=labels)
 
     def part(self, whole: SparsePopulation, number: int, parts: int) -> SparsePopulation:
         start, stop = number * whole.users // parts, (number + 1) * whole.users // parts

@@ -9,32 +9,22 @@ import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
 from local_grid import message_of, outcome
-from scipy.sparse import csr_array
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from tests.asking import release_at
+from tests.builders import population_of
 
 ROW = [3, 1, 4, 1, 5, 9]
 VICTIM = 100
 IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(100)])
-
-
-def population_of(row: list[int]) -> SparsePopulation:
-    return SparsePopulation.from_scipy(csr_array(np.array([row])))
 
 
 def node_of(
@@ -43,7 +33,7 @@ def node_of(
     """A real node: it has a memory file."""
     app = mount(
         ClientApp(),
-        lambda context: population_of(row),
+        lambda context: population_of([row]),
         policy=policy,
         memory=lambda context: folder / f"{number}.memory",
         identity=lambda context: identity,
@@ -155,20 +145,6 @@ class TestASmallCohort:
         plan = plan_of(masking="none", participants=None)
         assert_refused(victim(lab, tmp_path, policy), plan, "not-masked")
 
-    @pytest.mark.parametrize(("fewest", "gives_up"), [(4, False), (5, True)])
-    def test_the_roster_is_counted_too(self, fewest: int, gives_up: bool) -> None:
-        """The plan's word is not enough: the device looks at who is there."""
-        terms, source = MaskingTerms(session=bytes(32), length=1, width=32), SystemSource()
-        server = CollectingAdvertisements(terms, source=source)
-        state, message = start(terms, 0, source=source, fewest=fewest)
-        server.add(0, message)
-        for device in (1, 2, 3):
-            server.add(device, start(terms, device, source=source)[1])
-        rosters = dict(server.close()[1])
-        after, _ = advance(state, rosters[0], source=source)
-        assert isinstance(after, Aborted) is gives_up
-        assert not gives_up or after.reason is AbortReason.TOO_FEW  # type: ignore[union-attr] # is Aborted then
-
 
 class TestNoise:
     def test_a_corrupt_share_below_the_nodes_own(self, lab: Any, tmp_path: Path) -> None:
@@ -205,6 +181,6 @@ class TestNoise:
 
 
 def test_masks_without_a_memory_file_are_refused(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
-    app = mount(ClientApp(), lambda context: population_of(ROW))
+    app = mount(ClientApp(), lambda context: population_of([ROW]))
     assert_refused(lab.Node(app, VICTIM), plan_of(), "no-memory")
     assert "memory-path" in caplog.text

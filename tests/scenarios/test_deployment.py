@@ -125,9 +125,6 @@ class TestProcesses:
             done.append("all of it")
         assert done == ["all of it"]
 
-    def test_free_ports_differ(self) -> None:
-        assert len(set(free_ports(10))) == 10
-
 
 class Pipe:
     """A list of items that a node begins to read and does not come to the end of."""

@@ -14,7 +14,7 @@ from flwr.app import Message, RecordDict
 from local_grid import Reports, at, run_server_app, silent
 
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import InvalidPlan, RoundFailed
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -84,26 +84,6 @@ class TestAGoodCohort:
             "round release: asking 6 nodes",
             "round release: 6 of 6 nodes",
         ]
-
-    def test_the_oracle_is_refused(self, lab: Any) -> None:
-        grid = lab.grid(lab.population())
-        with pytest.raises(InvalidPlan, match="not private"):
-            run_on_grid(grid, plan_of(selector="oracle"))
-        assert grid.asked == []
-
-    def test_text_and_integers_that_are_written_alike_are_one_item(self, lab: Any) -> None:
-        from fedhist.client.populations import SparsePopulation
-
-        whole = lab.population(items=4)
-        halves = [lab.part(whole, place, 2) for place in range(2)]
-        texts = SparsePopulation(halves[1].histograms, labels=["0", "1", "2", "3"])
-        grid = lab.LocalGrid(
-            {n: lab.Node(lab.app(p, seed=5), n) for n, p in ((100, halves[0]), (101, texts))}
-        )
-        there = run_on_grid(grid, plan_of("open"), source=SeededSource(5))
-        here = simulate(whole, plan_of("open"), seed=5).release
-        assert np.array_equal(there.histogram, here.histogram)
-        assert [str(label) for label in there.labels or ()] == [str(label) for label in here.labels or ()]
 
 
 Change = Callable[[Any, Message, Any], list[Message]]
@@ -198,11 +178,6 @@ class TestOneBadNode:
         release = run_on_grid(grid, plan_of(), source=SeededSource(5), on_report=reports)
         assert np.array_equal(release.histogram, simulate(whole, plan_of(), seed=5).release.histogram)
         assert reports.faults(Round.SELECT) == reports.faults(Round.RELEASE) == {"duplicate": 1}
-
-    def test_one_that_dies_between_the_rounds_is_missing_from_the_second(self, lab: Any) -> None:
-        killed, reports = at("release", lambda message, node: [lab.error(message)]), Reports()
-        run_on_grid(lab.grid(lab.population(), faults={0: killed}), plan_of(), on_report=reports)
-        assert [(r.answered, dict(r.faults)) for r in reports.values()] == [(6, {}), (5, {"error": 1})]
 
     def test_one_that_declares_more_users_than_the_plan_has(self, lab: Any) -> None:
         reports = Reports()

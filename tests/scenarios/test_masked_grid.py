@@ -29,7 +29,6 @@ from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
-from fedhist.simulations.simulation import simulate
 from tests.asking import select_request
 
 STAGES = tuple(stage for stage in MASKED_STAGES if stage != "confirming")
@@ -66,22 +65,6 @@ SIGNED = plan_of(masking="secagg-signed")
 
 
 class TestAGoodCohort:
-    @pytest.mark.parametrize("named", [False, True])
-    @pytest.mark.parametrize("domain", ["closed", "open"])
-    def test_it_releases_what_the_in_process_engine_does(self, lab: Any, domain: str, named: bool) -> None:
-        whole = lab.population(named=named)
-        settings = {} if domain == "closed" else {"domain": "open", "items": None, "table_capacity": 9}
-        plan = plan_of(epsilon=8.0, max_threshold=60, candidates=8, buckets=16, **settings)
-        there = run_on_grid(
-            lab.grid(whole, 12, seed=5), plan, source=SeededSource(5), labels=whole.labels if named else None
-        )
-        here = simulate(whole, plan, seed=5, truth=False).release
-        assert there.threshold == here.threshold
-        assert there.histogram.tolist() == here.histogram.tolist()
-        assert (there.labels is None) == (here.labels is None)
-        if there.labels is not None:
-            assert list(map(str, there.labels)) == list(map(str, here.labels or ()))
-
     @pytest.mark.parametrize(("masking", "length"), [("none", 1025), ("secagg", 33)])
     def test_one_user_s_long_name_does_not_take_its_node_out_of_the_sum(
         self, lab: Any, masking: str, length: int
@@ -123,9 +106,6 @@ class TestSigned:
         reports = Reports()
         run_on_grid(grid, SIGNED, directory=directory, on_report=reports)
         return reports
-
-    def test_it_releases(self, lab: Any) -> None:
-        assert self.reports(signed_grid(lab, IDENTITIES))[Round.RELEASE].answered == 12
 
     def test_a_node_that_nobody_registered_is_left_out(self, lab: Any) -> None:
         """It has a key, and the others' directory does not list it."""
@@ -214,13 +194,6 @@ class TestWhatADeviceRefuses:
         for reply in map(grid.nodes[103].answer, again):
             assert outcome(reply)[0] == "refused"
             assert "fedhist-answer" not in reply.content.array_records
-
-    def test_no_masking_where_it_demands_it(self, lab: Any) -> None:
-        grid = lab.grid(lab.population(), 12, policy=Policy(minimum_masking="secagg"))
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, Plan(users=60, items=6))
-        assert self.reasons(grid) == {"not-masked"}
-        run_on_grid(grid, plan_of())
 
     def test_a_plan_over_its_budget_before_any_key_is_made(self, lab: Any) -> None:
         grid = lab.grid(lab.population(), 12, policy=Policy(max_epsilon=0.5))

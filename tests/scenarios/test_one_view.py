@@ -16,7 +16,6 @@ import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from local_grid import at, context_of, message_of, outcome
-from scipy.sparse import csr_array
 
 from fedhist.client import app as client_app
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
@@ -28,6 +27,7 @@ from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
 from tests.asking import release_at
+from tests.builders import population_of
 
 OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
 REAL = 3
@@ -41,7 +41,7 @@ def release(run: str = "one") -> Envelope:
 class TestAskedAgain:
     """One user with sixty items, of which clipping keeps five."""
 
-    WHOLE = SparsePopulation.from_scipy(csr_array(np.ones((1, 60), dtype=np.int64)))
+    WHOLE = population_of(np.ones((1, 60), dtype=np.int64))
 
     def app(self, file: Path | None = None, load: Any = lambda context: TestAskedAgain.WHOLE) -> ClientApp:
         return client_app.mount(ClientApp(), load, memory=lambda context: file)
@@ -74,7 +74,7 @@ class TestAskedAgain:
         context, people = context_of(), [1]
 
         def load(context: Context) -> SparsePopulation:
-            return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
+            return population_of(np.ones((people[0], 4), dtype=np.int64))
 
         app = self.app(file, load)
         first = app(message_of(release()), context)

@@ -99,11 +99,6 @@ def test_their_handlers_answer_as_they_did_without_ours(example: dict[str, Any],
     assert before.content == after.content
 
 
-def test_without_the_first_call_there_are_no_handlers_of_ours() -> None:
-    with pytest.raises(ValueError, match="No query function"):
-        ask(run_blocks(1)["client_app"], "query.select")
-
-
 @pytest.mark.parametrize("name", ["select", "release"])
 def test_a_name_that_is_taken_is_refused_when_the_app_is_loaded(example: dict[str, Any], name: str) -> None:
     theirs = ClientApp()
@@ -120,20 +115,6 @@ def test_the_nodes_policy_holds_on_the_page_too(
         example["server_app"](grid, context_of(node=1))
     with pytest.raises(RoundFailed):
         example["server_app"](grid, context_of(node=1))
-
-
-def test_too_few_users_release_nothing(
-    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(RoundFailed):
-        example["server_app"](grid_of(example, range(100, 101)), context_of(node=1))
-    assert capsys.readouterr().out == ""
-
-
-def test_other_items_are_refused_by_the_nodes(example: dict[str, Any], grid_of: Callable[..., Any]) -> None:
-    plan = example["fedhist"].Plan(users=1_000, items=4, minimum_cohort=100)
-    with pytest.raises(RoundFailed):
-        example["run_on_grid"](grid_of(example), plan, labels=example["PAGES"][::-1])
 
 
 def test_the_ledger_file_counts_and_refuses(

@@ -130,23 +130,6 @@ class TestOutsideOfSimulations:
         with pytest.raises(InvalidFile, match=r"line 2 .* a time in the trace of a deployment"):
             read_trace(path)
 
-    @pytest.mark.parametrize(
-        ("statistic", "round_", "withheld"),
-        [
-            ("plain", "select", True),
-            ("plain", "release", True),
-            ("bucketed", "select", False),
-            ("bucketed", "release", True),
-        ],
-    )
-    def test_sizes_that_tell_of_items_are_withheld(
-        self, tmp_path: Path, statistic: str, round_: str, withheld: bool
-    ) -> None:
-        plan = Plan(users=10, domain="open", statistic=statistic)
-        path = written(tmp_path, answer(1, 100, round_), round_end(round_), END, simulated=False, plan=plan)
-        sizes = [getattr(event, "size", "none") for event in read_trace(path).events]
-        assert sizes == ([None, None, "none"] if withheld else [100, 7, "none"])
-
     def test_a_trace_that_claims_to_be_one_and_holds_secrets_is_refused(self, tmp_path: Path) -> None:
         path = written(tmp_path, SCORES, END)
         text = path.read_text().replace('"simulated": true', '"simulated": false')

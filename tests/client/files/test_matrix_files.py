@@ -164,16 +164,10 @@ class TestJsonLines:
         assert words in str(caught.value)
         assert "secret" not in str(caught.value)
 
-    @pytest.mark.parametrize("count", ['"two"', "true", "-2", "0.5", "4000000000"])
+    @pytest.mark.parametrize("count", ['"two"', '""', "true", "[2]", "-2", "0.5", "4000000000"])
     def test_a_node_leaves_an_odd_count_out_and_keeps_its_user(self, tmp_path: Path, count: str) -> None:
         path = tmp_path / "v.jsonl"
         path.write_text(self.LINES + f'{{"user": "eve", "item": "park", "count": {count}}}\n')
         found, left_out = read_node_population(path)
         assert (found.users, left_out) == (3, 1)
         assert np.diff(found.histograms.offsets).tolist() == [2, 1, 0]
-
-    def test_a_truncated_gzip_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "v.jsonl.gz"
-        path.write_bytes(gzip.compress(self.LINES.encode() * 5_000)[:-30])
-        with pytest.raises(InvalidFile, match="damaged"):
-            read_population(path)

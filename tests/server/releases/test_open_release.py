@@ -268,18 +268,6 @@ def test_the_figures_of_the_reading():
     assert noise.bar == pytest.approx(1366, abs=1)
 
 
-@pytest.mark.parametrize("statistic", ["plain", "bucketed"])
-@pytest.mark.parametrize("selector", ["exponential-v", "exponential-sharp", "oracle", "median", "p90"])
-def test_every_selector_runs_both_rounds(zipf, selector, statistic):
-    plan = plan_of(zipf, selector=selector, statistic=statistic, buckets=64, max_threshold=40, epsilon=4.0)
-    ledger = Ledger()
-    result = run(plan, zipf, ledger=ledger)
-    assert result.threshold in plan.candidate_steps
-    assert [charge.round for charge in ledger.entries] == ["select", "release"]
-    assert result.private == (selector in ("exponential-v", "exponential-sharp"))
-    assert result.private == ledger.private
-
-
 @pytest.mark.parametrize(("selector", "share"), [("median", 0.5), ("p90", 0.9)])
 def test_the_baselines_are_quantiles_of_the_totals(zipf, selector, share):
     """The least candidate that at most so many users are above."""
