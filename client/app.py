@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -83,28 +82,9 @@ def mount(
     return app
 
 
-class _Memory(Protocol):
-    """Where a node remembers requests, answers and sessions: a MemoryFile, or its Context."""
-
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        """Remember the request, or refuse it; the node's secret."""
-
-    def given(self, envelope: Envelope) -> bytes | None:
-        """The answer in the clear to this request, None if there was none; Refused if it is no longer kept."""
-
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        """Remember an answer in the clear, before it leaves; Refused if another one was given before."""
-
-    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
-        """Remove the masking session of a run from the memory, once `resume` accepts its state, and return it."""
-
-    def keep(self, run: str, state: bytes) -> None:
-        """Keep the next state of the masking session of a run."""
-
-
 @dataclass(frozen=True)
 class _InContext:
-    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run.
+    """What a MemoryFile does, in the node's Context, which Flower stores after the answer has left, for one Flower run.
 
     A virtual node computes its answers anew: many such nodes share one machine, and their data does not change.
     """
@@ -148,6 +128,9 @@ class _InContext:
 
     def keep(self, run: str, state: bytes) -> None:
         self.context.state.config_records[MASKING] = ConfigRecord({"state": state})
+
+
+_Memory = MemoryFile | _InContext
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist.client import populations
 from fedhist.client.populations import SHARD_USERS, SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms
@@ -211,7 +213,8 @@ class TestShards:
     @given(dense_counts(), st.integers(1, 20))
     def test_shards_concatenate_to_the_whole(self, table: Dense, shard_nonzeros: int) -> None:
         population = population_of(table)
-        shards = list(population.shards(shard_nonzeros=shard_nonzeros))
+        with mock.patch.object(populations, "SHARD_NONZEROS", shard_nonzeros):
+            shards = list(population.shards())
         assert (np.concatenate([dense(shard) for shard in shards]) == table).all()
         numbers = np.concatenate([shard.user_numbers() for shard in shards])
         assert numbers.tolist() == list(range(len(table)))
@@ -223,10 +226,6 @@ class TestShards:
         sizes = [shard.users for shard in population.shards()]
         assert sum(sizes) == 1_000_000
         assert max(sizes) == SHARD_USERS
-
-    def test_a_shard_size_below_one_is_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="1 or more"):
-            population_of([[1]]).shards(shard_nonzeros=0)
 
 
 class TestItems:

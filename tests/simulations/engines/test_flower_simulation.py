@@ -147,14 +147,3 @@ class TestTelemetry:
         assert LOOPBACK not in os.environ
         with pytest.raises(InvalidInput, match=f"{LOOPBACK}=0"):
             quieten()
-
-
-class TestTheCommand:
-    def test_nodes_need_an_engine_with_nodes(self) -> None:
-        from click.testing import CliRunner
-
-        from fedhist.commands.run_options import run
-
-        result = CliRunner().invoke(run, ["--nodes", "5", "--json"])
-        assert isinstance(result.exception, InvalidInput)
-        assert "in-process has no nodes" in str(result.exception)
