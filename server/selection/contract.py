@@ -159,7 +159,7 @@ def reading_as(kind: type[Kind], statistic: Statistic | None) -> Kind:
     return statistic
 
 
-def at_steps(plan: Plan, steps: Integers) -> Selection:
+def item_selection(plan: Plan, steps: Integers) -> Selection:
     """A bound for each item, in steps."""
     return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
@@ -192,14 +192,15 @@ def best_candidate(plan: Plan, tail: Tail) -> Threshold:
     return first_inside(plan, tail.weights <= price_in_weights(plan))
 
 
-def check_delta_select(plan: Plan, name: str) -> None:
-    """For selectors whose noise is Gaussian."""
+def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> None:
+    """Gaussian noise needs a delta, and must be one that can be drawn."""
     if not plan.delta_select:
         raise InvalidPlan(
             f"the selector {name} adds Gaussian noise and delta-select is 0",
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use weighted-quantile, which needs none",
         )
+    check_drawable(make_noise, name)
 
 
 def check_drawable(make_noise: Callable[[], object], name: str) -> None:

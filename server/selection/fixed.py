@@ -5,11 +5,7 @@ from __future__ import annotations
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import (
-    Selection,
-    Selector,
-    Statistic,
-)
+from fedhist.server.selection.contract import Selection, Selector, Statistic
 
 
 class Fixed(Selector):

@@ -17,8 +17,7 @@ from fedhist.server.selection.contract import (
     NoisySelector,
     Selection,
     Statistic,
-    check_delta_select,
-    check_drawable,
+    check_gaussian,
     gaussian_charge,
     reading_as,
     whole_multiplier,
@@ -44,8 +43,7 @@ class MQuantile(NoisySelector):
 
     def check(self, plan: Plan) -> None:
         """Gaussian noise needs a delta."""
-        check_delta_select(plan, self.name)
-        check_drawable(lambda: _noise(plan), self.name)
+        check_gaussian(plan, lambda: _noise(plan), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """All updates as the one Gaussian that they compose to."""

@@ -15,8 +15,8 @@ from fedhist.server.selection.contract import (
     Baseline,
     Selection,
     Statistic,
-    at_steps,
     best_candidate,
+    item_selection,
     reading_as,
 )
 
@@ -36,7 +36,7 @@ class Oracle(Baseline):
             case ItemTail(counts=counts):
                 inside = counts <= plan.noise_price
                 chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
-                return at_steps(plan, plan.candidate_steps[chosen])
+                return item_selection(plan, plan.candidate_steps[chosen])
             case OpenTail():
                 best = int(expected_loss(plan, statistic).argmin())
                 return Selection(plan.at_steps(int(plan.candidate_steps[best])))

@@ -16,13 +16,7 @@ from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import (
-    NoisySelector,
-    Selection,
-    Statistic,
-    check_drawable,
-    reading_as,
-)
+from fedhist.server.selection.contract import NoisySelector, Selection, Statistic, check_drawable, reading_as
 from fedhist.server.selection.crossing import falling
 
 

@@ -20,8 +20,8 @@ from fedhist.server.selection.contract import (
     Selection,
     Statistic,
     WeightedChoice,
-    at_steps,
     exponential_charge,
+    item_selection,
     nearness_scores,
     reading_as,
 )
@@ -67,7 +67,7 @@ class Quantile(ScoringSelector, NoisySelector):
         if isinstance(statistic, ItemTail):
             choices = enumerate(self.item_choices(plan, statistic))
             drawn = [choice.draw(source=source.fork(item)) for item, choice in choices]
-            return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
+            return item_selection(plan, np.array([one.threshold.steps for one in drawn]))
         return super().select(plan, statistic, source=source)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, Fault, LocalGrid, Node, data_of, error_reply, with_data, with_field
+from local_grid import RUN_ID, Fault, LocalGrid
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
@@ -30,13 +29,6 @@ def _task() -> Iterator[None]:
 
 class Lab:
     """Builders for the scenarios."""
-
-    Node = Node
-    LocalGrid = LocalGrid
-    data = staticmethod(data_of)
-    with_data = staticmethod(with_data)
-    with_field = staticmethod(with_field)
-    error = staticmethod(error_reply)
 
     def population(
         self, users: int = 60, items: int = 6, seed: int = 3, named: bool = False
@@ -76,15 +68,6 @@ class Lab:
         """The population over nodes numbered 100, 101, ...; faults by place."""
         parts = (self.part(whole, place, nodes) for place in range(nodes))
         return LocalGrid.of((self.app(part, seed=seed, policy=policy) for part in parts), faults)
-
-    def changed(self, change: Callable[[bytes], bytes]) -> Fault:
-        """A node whose answers have other bytes in them."""
-
-        def fault(message: Message, node: Node) -> list[Message]:
-            reply = node.answer(message)
-            return [with_data(reply, change(data_of(reply) or b""))]
-
-        return fault
 
 
 @pytest.fixture

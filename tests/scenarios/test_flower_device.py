@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from local_grid import context_of, message_of, outcome
+from local_grid import context_of, data_of, message_of, outcome
 
 from fedhist.client import app as client_app
 from fedhist.client.policy import Policy
@@ -39,7 +39,7 @@ class TestAnswers:
         for envelope in (select(), release()):
             reply = app(message_of(envelope), context)
             assert outcome(reply) == ("answer", "")
-            contribution, _ = decode(lab.data(reply), envelope.request)
+            contribution, _ = decode(data_of(reply), envelope.request)
             assert contribution.users == 60
 
 
@@ -129,12 +129,12 @@ class TestTheNodesOwnFile:
     def ask(self, envelope: Envelope, **node_config: Any) -> Message:
         return client_app.app(message_of(envelope), context_of(**node_config))
 
-    def test_it_is_read_over_the_public_list(self, lab: Any, data: str, items: str) -> None:
+    def test_it_is_read_over_the_public_list(self, data: str, items: str) -> None:
         request = select_request(self.CLOSED)
         envelope = Envelope(run="r", request=request, items_digest=items_digest(["a", "b"]))
         reply = self.ask(envelope, data_path=data, items_path=items)
         assert outcome(reply) == ("answer", "")
-        assert decode(lab.data(reply), request)[0].users == 2
+        assert decode(data_of(reply), request)[0].users == 2
 
     @pytest.mark.parametrize("digest", [b"", items_digest(["b", "a"])], ids=["unknown", "guessed"])
     def test_items_read_off_the_data_are_refused_over_a_closed_domain(self, data: str, digest: bytes) -> None:
@@ -142,10 +142,10 @@ class TestTheNodesOwnFile:
         envelope = Envelope(run="r", request=select_request(self.CLOSED), items_digest=digest)
         assert outcome(self.ask(envelope, data_path=data)) == ("refused", "other-items")
 
-    def test_an_open_domain_needs_no_list(self, lab: Any, data: str) -> None:
+    def test_an_open_domain_needs_no_list(self, data: str) -> None:
         envelope = select(plan=self.OPEN)
         reply = self.ask(envelope, data_path=data)
-        assert sorted(decode(lab.data(reply), envelope.request)[1] or ()) == ["a", "b"]
+        assert sorted(decode(data_of(reply), envelope.request)[1] or ()) == ["a", "b"]
 
     def test_a_missing_file_does_not_show_its_path(self, tmp_path: Path) -> None:
         reply = self.ask(select(), data_path=str(tmp_path / f"{PRIVATE_TEXT}.csv"))
@@ -190,7 +190,7 @@ class TestOneUsersOddRow:
 
     PLAN = Plan(users=9, items=2, max_threshold=60)
 
-    def answer(self, lab: Any, folder: Path, rows: str) -> tuple[tuple[str, str], int | None]:
+    def answer(self, folder: Path, rows: str) -> tuple[tuple[str, str], int | None]:
         (folder / "d.csv").write_text("user,item,count\n" + rows)
         (folder / "items.txt").write_text("a\nb\n")
         envelope = Envelope(run="r", request=select_request(self.PLAN), items_digest=items_digest(["a", "b"]))
@@ -198,26 +198,22 @@ class TestOneUsersOddRow:
         reply = client_app.app(message_of(envelope), context_of(**config))
         if outcome(reply)[0] != "answer":
             return outcome(reply), None
-        return outcome(reply), decode(lab.data(reply), envelope.request)[0].users
+        return outcome(reply), decode(data_of(reply), envelope.request)[0].users
 
     @pytest.mark.parametrize(
         "odd",
         ["eve,a,many", "eve,a,-3", "eve,a,1.5", "eve,a,", "eve,,3", ",a,3", "eve,a,inf", "eve,a,4000000000",
          "eve,a,2000000000\neve,b,2000000000", "eve,unlisted,3", f"eve,{'x' * 5000},3"],
     )  # fmt: skip
-    def test_the_others_are_answered_for(self, lab: Any, tmp_path: Path, odd: str) -> None:
-        answered, users = self.answer(lab, tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
+    def test_the_others_are_answered_for(self, tmp_path: Path, odd: str) -> None:
+        answered, users = self.answer(tmp_path, f"ann,a,1\n{odd}\nbob,b,2\n")
         assert answered == ("answer", "")
         assert users == (3 if "eve" in odd else 2), "how many users there are must not tell what eve has"
 
-    def test_a_node_whose_only_user_is_odd_answers_like_that_of_an_empty_one(
-        self, lab: Any, tmp_path: Path
-    ) -> None:
-        answers = {
-            self.answer(lab, tmp_path, f"eve,a,{count}\n") for count in ("many", "0", "7", "3000000000")
-        }
+    def test_a_node_whose_only_user_is_odd_answers_like_that_of_an_empty_one(self, tmp_path: Path) -> None:
+        answers = {self.answer(tmp_path, f"eve,a,{count}\n") for count in ("many", "0", "7", "3000000000")}
         assert answers == {(("answer", ""), 1)}
 
-    def test_a_table_without_users_is_a_node_without_users(self, lab: Any, tmp_path: Path) -> None:
-        assert self.answer(lab, tmp_path, "") == (("refused", "no-users"), None)
-        assert self.answer(lab, tmp_path, ",a,1\n") == (("refused", "no-users"), None)
+    def test_a_table_without_users_is_a_node_without_users(self, tmp_path: Path) -> None:
+        assert self.answer(tmp_path, "") == (("refused", "no-users"), None)
+        assert self.answer(tmp_path, ",a,1\n") == (("refused", "no-users"), None)

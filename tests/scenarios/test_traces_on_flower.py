@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_grid import at, run_server_app, silent
+from local_grid import at, changed, dead, run_server_app, silent
 
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
@@ -129,8 +129,8 @@ class TestMasking:
 
 class TestDropOuts:
     def test_each_is_told_with_its_reason_and_its_place(self, lab: Any, tmp_path: Path) -> None:
-        garbled = lab.changed(lambda data: b"nonsense")
-        faults = {0: silent, 2: lambda message, node: [lab.error(message)], 3: garbled}
+        garbled = changed(lambda data: b"nonsense")
+        faults = {0: silent, 2: dead, 3: garbled}
         grid = lab.grid(lab.population(), faults=faults)
         grid.nodes[104].app = lab.app(lab.part(lab.population(), 4, 6), policy=Policy(max_epsilon=0.01))
         lines = trace_of(grid, tmp_path / "run")

@@ -12,14 +12,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, Total
-from fedhist.server.coordinator import (
-    Asking,
-    Begin,
-    Planned,
-    Released,
-    advance,
-    run_rounds,
-)
+from fedhist.server.coordinator import Asking, Begin, Planned, Released, advance, run_rounds
 from fedhist.server.steps import planned_charges
 from tests.asking import release_at, releasing, select_request, selecting
 from tests.builders import Cohort, Refused, Untouched, histograms_of, refusing
@@ -62,12 +55,6 @@ def test_a_fixed_threshold_asks_nothing_in_round_one(cohort, mode):
     assert mode is OPEN or [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
 
 
-def test_a_fixed_threshold_is_rounded_to_the_grid(cohort):
-    plan = plan_of(selector="fixed", threshold=7.3)
-    release = run_rounds(plan, cohort, ledger=Ledger(), source=SOURCE)
-    assert release.threshold == pytest.approx(7.3, abs=2.0**-10)
-
-
 @modes
 def test_charges_come_before_the_noise(cohort, mode):
     """A ledger that refuses leaves nothing drawn and nothing released."""
@@ -96,12 +83,6 @@ def test_baselines_are_refused_outside_a_simulation_before_anything_is_asked(mod
     nobody = Cohort(None, simulated=False)
     with pytest.raises(InvalidPlan, match=f"{selector} is not private"):
         run_rounds(Plan(**mode, selector=selector), nobody, ledger=Ledger(), source=SOURCE)
-
-
-def test_the_oracle_marks_the_release(cohort):
-    release = run_rounds(plan_of(selector="oracle"), cohort, ledger=Ledger(), source=SOURCE)
-    assert not release.private
-    assert not release.charges[0].private
 
 
 def test_illegal_steps_are_errors(cohort):

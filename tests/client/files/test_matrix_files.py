@@ -42,17 +42,6 @@ class TestRoundTrip:
         assert scipy.sparse.load_npz(path).toarray().tolist() == COUNTS.toarray().tolist()
         assert again.totals().tolist() == [3, 2, 1]
 
-    def test_nothing_in_the_file_is_a_python_object(self, tmp_path: Path) -> None:
-        write_matrix(population(["a", "b", "c"]), tmp_path / "p.npz")
-        assert all(array.dtype != object for array in arrays(tmp_path / "p.npz").values())
-
-    def test_a_public_list_of_names_fits_the_file(self, tmp_path: Path) -> None:
-        write_matrix(population(["tea", "milk", "rum"]), tmp_path / "p.npz")
-        chosen = read_population(tmp_path / "p.npz", items=["rum", "gin"])
-        assert chosen.totals().tolist() == [1, 0]
-        assert chosen.dropped_count == 5
-        assert read_population(tmp_path / "p.npz", top_items=1).labels == ("tea",)
-
 
 class TestDamage:
     @pytest.mark.parametrize(

@@ -249,25 +249,6 @@ def test_a_threshold_that_the_plan_names_costs_its_own_delta(zipf, release):
     assert ledger.basic().delta == exact.delta
 
 
-def test_a_lower_bar_for_the_same_privacy(zipf):
-    """Truncated noise needs the lowest bar, the tight threshold less than the printed one, at every C."""
-    for neighbours in Neighbours:
-        bars = {}
-        for release in KeysAboveBar.names:
-            plan = plan_of(zipf, release=release, neighbours=neighbours)
-            bars[release] = np.array([noise.bar for noise in plan.open_noises(plan.candidate_steps)])
-        truncated, tight, printed = (bars[release] for release in KeysAboveBar.names)
-        assert truncated[0] <= tight[0] <= printed[0]
-        assert (truncated < tight)[1:].all()
-        assert (tight < printed)[1:].all()
-
-
-def test_the_figures_of_the_reading():
-    plan = Plan(users=10, domain="open")
-    (noise,) = plan.open_noises(np.array([100]))
-    assert noise.bar == pytest.approx(1366, abs=1)
-
-
 @pytest.mark.parametrize(("selector", "share"), [("median", 0.5), ("p90", 0.9)])
 def test_the_baselines_are_quantiles_of_the_totals(zipf, selector, share):
     """The least candidate that at most so many users are above."""
