@@ -15,13 +15,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fedhist.client.files.records import read_node_population
+from fedhist.client.files.records import read_items, read_node_population
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL
-from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.masking.identities import parse_identity, read_keys
+from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS
 
@@ -128,7 +127,7 @@ class NodeSettings:
         if key is None or directory is None:
             return None
         return parse_identity(
-            read_keys(key), read_keys(directory), key_name=str(key), directory_name=str(directory)
+            _key_file(key), _key_file(directory), key_name=str(key), directory_name=str(directory)
         )
 
 
@@ -141,6 +140,14 @@ def read_node_config(config: Mapping[str, object]) -> NodeSettings:
     }
     limits = {key.field: given.pop(key.field) for key in POLICY_KEYS if key.field in given}
     return NodeSettings(**given, policy=Policy(**limits))
+
+
+def _key_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_FILE_BYTES + 1)
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 
 
 def _check_name(name: str) -> None:

@@ -18,8 +18,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.masking.identities import parse_directory, read_keys
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
@@ -48,7 +46,7 @@ from fedhist.server.collection import (
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.grid_settings import GridSettings, read_settings
+from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
@@ -322,9 +320,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     """Run what the settings say, charge their ledger, and write the result folder once all went well."""
     check_runnable(settings.plan, simulated=False)
     check_target(settings.out)
-    labels = None if settings.items_file is None else read_items(settings.items_file)
-    keys = settings.directory
-    directory = None if keys is None else parse_directory(read_keys(keys), name=str(keys))
+    labels = listed_items(settings)
+    directory = listed_keys(settings)
     for note in table_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}

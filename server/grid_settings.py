@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
 
@@ -87,6 +89,30 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in FIELDS}
     running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
     return GridSettings(plan=Plan(**chosen), **running)
+
+
+def listed_items(settings: GridSettings) -> list[str] | None:
+    """The items in the file that the settings name; None if they name none."""
+    path = settings.items_file
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return parse_items(read_list(file), name=str(path))
+    except OSError:
+        raise unreadable(str(path)) from None
+
+
+def listed_keys(settings: GridSettings) -> Mapping[int, bytes] | None:
+    """The public keys in the file that the settings name; None if they name none."""
+    path = settings.directory
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return parse_directory(file.read(MAX_KEY_FILE_BYTES + 1), name=str(path))
+    except OSError:
+        raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
 def _convert(name: str, value: Value) -> Path | int | float | bool:

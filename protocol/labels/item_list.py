@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import BinaryIO
 
 from fedhist.protocol.errors import InvalidFile
 
@@ -12,17 +12,12 @@ MAX_ITEMS_BYTES = 1 << 30
 _PIECE = 1 << 20
 
 
-def read_items(path: Path) -> list[str]:
-    """The list in a UTF-8 text file, one item a line."""
+def read_list(file: BinaryIO) -> bytes:
+    """The content of a list's file, up to a little beyond the limit: a device or pipe may never end."""
     content = bytearray()
-    try:
-        with path.open("rb") as file:
-            # No further than the limit: a device or pipe may never end.
-            while len(content) <= MAX_ITEMS_BYTES and (piece := file.read(_PIECE)):
-                content += piece
-    except OSError:
-        raise _unreadable(str(path)) from None
-    return parse_items(bytes(content), name=str(path))
+    while len(content) <= MAX_ITEMS_BYTES and (piece := file.read(_PIECE)):
+        content += piece
+    return bytes(content)
 
 
 def parse_items(data: bytes, *, name: str) -> list[str]:
@@ -38,7 +33,7 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
         # Some editors write a byte order mark before the first line. It is not part of an item.
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        raise _unreadable(name) from None
+        raise unreadable(name) from None
     items = [line for line in text.split("\n") if line]
     if not items or len(set(items)) != len(items):
         problem = "has an item twice" if items else "has no items"
@@ -46,5 +41,6 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
     return items
 
 
-def _unreadable(name: str) -> InvalidFile:
+def unreadable(name: str) -> InvalidFile:
+    """The error for a list that can't be read."""
     return InvalidFile(f"can't read the items in {name}", allowed="a UTF-8 text file, one item a line")

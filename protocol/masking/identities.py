@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidFile
@@ -25,15 +24,6 @@ MAX_KEY_FILE_BYTES = 1 << 20
 def participant_number(public: bytes) -> int:
     """A participant's id under signed masking: 64 bits of a digest of its public key, so the server can't choose it."""
     return int.from_bytes(hashlib.sha256(_TAG + public).digest()[:8], "little")
-
-
-def read_keys(path: Path) -> bytes:
-    """The content of a file of keys, and no more than a byte beyond what one may have."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_FILE_BYTES + 1)
-    except OSError:
-        raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 
 
 def parse_identity(key: bytes, directory: bytes, *, key_name: str, directory_name: str) -> Identity:

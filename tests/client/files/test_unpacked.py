@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.records import read_items, read_population
 from fedhist.client.files.unpacked import LIMIT_VARIABLE, unpacked_limit
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 
@@ -217,7 +217,7 @@ class TestEndlessFiles:
 
         monkeypatch.setattr(item_list, "MAX_ITEMS_BYTES", 1 << 20)
         with pytest.raises(InvalidFile, match="too large"):
-            item_list.read_items(Path("/dev/zero"))
+            read_items(Path("/dev/zero"))
 
     def test_so_are_keys(self) -> None:
         from flwr.app import Context, RecordDict
