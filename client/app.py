@@ -23,7 +23,7 @@ from fedhist.client.device import clear_answer
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
-from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
+from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
@@ -102,7 +102,7 @@ class _InContext:
         return secret
 
     def given(self, envelope: Envelope) -> bytes | None:
-        if self.virtual or not is_answered(recall(self.context), envelope):
+        if self.virtual or request_key(envelope) not in recall(self.context).answers:
             return None
         kept = self.context.state.config_records.get(ANSWER)
         answer = None if kept is None else kept.get(request_key(envelope))
@@ -222,18 +222,15 @@ class _Handler(_Answering):
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
         answer = memory.given(envelope)
         if answer is None:
-            answer = self._computed(envelope, context, secret)
+            population, source = self.node.population(envelope, context), self.node.source(context)
+            # A node without users keeps that as its answer, too.
+            answer = (
+                clear_answer(envelope, population, secret=secret, source=source) if population.users else b""
+            )
             memory.note(envelope, answer)
         if not answer:
             raise Refused(Refusal.NO_USERS)
         return answer
-
-    def _computed(self, envelope: Envelope, context: Context, secret: bytes) -> bytes:
-        """The answer; empty if there are no users."""
-        population = self.node.population(envelope, context)
-        if population.users == 0:
-            return b""
-        return clear_answer(envelope, population, secret=secret, source=self.node.source(context))
 
 
 @dataclass(frozen=True)

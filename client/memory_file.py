@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
+from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import InvalidFile, Refused
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import Envelope, Refusal
@@ -68,7 +68,7 @@ class MemoryFile:
         """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
         with _transaction(self.path) as database:
             memory = _read(database, self.path)
-            if not is_answered(memory, envelope):
+            if request_key(envelope) not in memory.answers:
                 return None
             row = database.execute(
                 "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)

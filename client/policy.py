@@ -103,7 +103,7 @@ class Memory:
         spent: the cost of all rounds that were admitted.
         plans: the plan's digest of each run.
         requests: the fingerprint of the request of each run and round.
-        answers: the digest of the answer to each, where it was sent in the clear.
+        answers: the digest of the answer to each, where one may have left the device in the clear.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
@@ -184,11 +184,6 @@ def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
     if memory.answers.get(key, digest) != digest:
         raise Refused(Refusal.SECOND_REQUEST)
     return replace(memory, answers={**memory.answers, key: digest})
-
-
-def is_answered(memory: Memory, envelope: Envelope) -> bool:
-    """Whether an answer to this round of this run may have left the device."""
-    return request_key(envelope) in memory.answers
 
 
 def request_key(envelope: Envelope) -> str:

@@ -65,20 +65,11 @@ _POLL_SECONDS = 0.1
 class GridTransport:
     """A transport over the nodes of a Flower Grid. Messages are `query.select` and `query.release`.
 
-    Args:
-        grid: where the nodes are.
-        timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
-        minimum_nodes: the number of nodes to wait for before the run's first round. Later rounds ask the nodes that are
-            connected, and the plan's minimum cohort decides.
-        node_timeout: seconds to wait for those nodes; after that the round fails.
-        labels: over a closed domain with names, the public list that the nodes must have too. Over an open domain,
-            labels whose numbers are known beforehand, in simulations.
+    Args, beside those that `run_on_grid` describes:
+        labels: over an open domain, labels whose numbers are known beforehand, in simulations.
         simulated: True only in a simulation, which has the whole population.
-        on_report: called with the report of each round, even one that fails.
-        observe: called with what happens in each round.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
-        directory: for signed masking, the participants' public keys by number.
     """
 
     grid: Grid
@@ -290,10 +281,11 @@ def run_on_grid(
         ledger: where each mechanism is charged before it draws noise; None uses one that ends with the call.
         source: where noise comes from. None is the operating system; anything else is for simulations.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
-        timeout: seconds that a round waits for answers.
-        minimum_nodes: the number of nodes to wait for before the first round.
+        timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
+        minimum_nodes: the number of nodes to wait for before the first round. Later rounds ask the nodes that are
+            connected, and the plan's minimum cohort decides.
         node_timeout: seconds to wait for those nodes; after that the round fails.
-        on_report: called with what happened in each round: cohort sizes, faults, timings.
+        on_report: called with what happened in each round, even one that fails: cohort sizes, faults, timings.
         observe: called with each event of the run, see `fedhist.protocol.events`; charges come from the ledger.
         directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
     """

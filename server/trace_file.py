@@ -88,8 +88,11 @@ class Recorder:
 
     def _keep(self, event: Event) -> None:
         if isinstance(event, MessageSent):
-            if not self._has_room((event.round, event.stage, event.to), MESSAGES_KEPT):
-                self._leave_out(event)
+            key = (event.round, event.stage, event.to)
+            if not self._has_room(key, MESSAGES_KEPT):
+                before = self._left_out.get(key, MessagesLeftOut(*key, messages=0, size=0))
+                size = None if before.size is None or event.size is None else before.size + event.size
+                self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
                 return
         elif isinstance(event, DroppedOut):
             if not self._has_room((event.round, event.stage, "drop-out"), _DROP_OUTS_KEPT):
@@ -111,12 +114,6 @@ class Recorder:
     def _has_room(self, key: Key, most: int) -> bool:
         self._kept[key] += 1
         return self._kept[key] <= most
-
-    def _leave_out(self, event: MessageSent) -> None:
-        key = (event.round, event.stage, event.to)
-        before = self._left_out.get(key, MessagesLeftOut(*key, messages=0, size=0))
-        size = None if before.size is None or event.size is None else before.size + event.size
-        self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
 
 
 def _place(participant: str) -> tuple[int, str]:
