@@ -262,12 +262,11 @@ class _MaskedHandler(_Answering):
             # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
             # late or sent again, does not end the session of this one.
             session = memory.take(envelope.run, partial(resume, envelope))
-            state, answer = proceed(
-                session,
-                _message_bytes(message),
-                vector=lambda: self._vector(envelope, context),
-                source=source,
-            )
+            sent = message.content.config_records[RECORD].get(MASKING)
+            if not isinstance(sent, bytes):
+                raise Refused(Refusal.MALFORMED)
+            vector = partial(self._vector, envelope, context)
+            state, answer = proceed(session, sent, vector=vector, source=source)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
@@ -297,13 +296,6 @@ class _MaskedHandler(_Answering):
         number = int(context.node_config.get("partition-id", context.node_id))
         own = source.fork("masking", envelope.request.round.value, "noise", number)
         return participant_vector(envelope.request, population, source=source, own=own)
-
-
-def _message_bytes(message: Message) -> bytes:
-    value = message.content.config_records[RECORD].get(MASKING)
-    if not isinstance(value, bytes):
-        raise Refused(Refusal.MALFORMED)
-    return value
 
 
 def recall(context: Context) -> Memory:

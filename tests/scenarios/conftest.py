@@ -35,7 +35,6 @@ class Lab:
     ) -> SparsePopulation:
         random = np.random.default_rng(seed)
         table = random.poisson(2.0, (users, items)) * random.integers(1, 9, (users, 1))
-
         labels = [f"item-{i}" for i in range(items)] if named else None
         return population_of(table, labels=labels)
 
