@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,19 @@ BOMBS: dict[str, Any] = {
 
 @pytest.mark.usefixtures("_low")
 class TestBombs:
+    @pytest.mark.parametrize("name", BOMBS)
+    def test_it_is_refused_before_memory_is_given_out(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / name
+        BOMBS[name](path)
+        assert path.stat().st_size < LIMIT // 16
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidFile, match=r"too large|claims|damaged"):
+                read_population(path)
+            assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT
+        finally:
+            tracemalloc.stop()
+
     def test_the_error_says_the_limit_and_how_to_raise_it(self, tmp_path: Path) -> None:
         zeros_archive(tmp_path / "z.npz", 2 * LIMIT)
         with pytest.raises(InvalidFile, match=rf"allowed: up to 16,777,216 bytes; .*{LIMIT_VARIABLE}"):
@@ -185,7 +199,6 @@ def test_small_inputs_that_claim_huge_sizes_need_no_memory(tmp_path: Path) -> No
     """In a process that has little: a library that asks for what a header claims would end there."""
     for name, write in BOMBS.items():
         write(tmp_path / name)
-        assert (tmp_path / name).stat().st_size < LIMIT // 16
     code = f"""
 import resource, sys
 from pathlib import Path
