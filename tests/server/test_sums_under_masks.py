@@ -205,6 +205,19 @@ def test_noisy_answers_depend_on_sum_plus_noise_alone(selector, column, shift, s
     assert choose(tail, 0) == choose(tail + shift, less)
 
 
+@pytest.mark.parametrize("selector", ["weighted-quantile", "dpsgd", "m-quantile"])
+def test_one_liar_does_not_decide_the_threshold(selector):
+    plan = masked_plan(selector=selector, users=8, epsilon_select=0.5, delta_select=0.01)
+    amount = 2 ** (select_request(plan).measurement.masked_width - 1) - 1
+    lie = liar(Round.SELECT, amount, len(plan.candidate_steps), -1)
+    highest = []
+    for others in ([[]] * 8, [[(3, 500)], *[[]] * 7]):
+        cohort = Replay(crafted(others, 4), SOURCE, lie=lie)
+        chosen = [release_of(plan, cohort, source=SOURCE.fork(number)).threshold for number in range(RUNS)]
+        highest.append(np.mean(np.array(chosen) > 8.0))
+    assert abs(highest[0] - highest[1]) < 0.5
+
+
 def test_output_perturbation_needs_noise_from_devices_under_masks():
     with pytest.raises(InvalidPlan, match="noise from devices"):
         selector_for(masked_plan(selector="output-perturbation"))
