@@ -42,10 +42,6 @@ def test_all_of_it() -> None:
     assert settings.policy == Policy(**{key.field: limits[key.name] for key in POLICY_KEYS})
 
 
-def test_nothing_is_the_default() -> None:
-    assert read_node_config({}) == NodeSettings()
-
-
 @pytest.mark.parametrize(
     ("config", "said"),
     [

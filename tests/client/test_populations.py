@@ -118,9 +118,6 @@ class TestChecking:
         with pytest.raises(InvalidPopulation, match=told):
             checked(offsets, items, counts, domain_size=domain_size)
 
-    def test_users_without_items_are_users(self) -> None:
-        assert checked([0, 0, 0], [], [], domain_size=3).users == 2
-
     @given(dense_counts(), st.randoms(use_true_random=False))
     def test_repeated_and_unsorted_items_mean_the_same_histogram(self, table: Dense, random: Any) -> None:
         offsets, items, counts = [0], [], []

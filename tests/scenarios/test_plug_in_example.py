@@ -13,7 +13,6 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, context_of
 
-from fedhist.client.app import mount
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.server.ledger.budget_file import BudgetFile
@@ -90,14 +89,6 @@ def test_their_handlers_answer_as_they_did_without_ours(example: dict[str, Any],
     before, after = ask(run_blocks(1)["client_app"], kind), ask(example["client_app"], kind)
     assert list(after.content) == ["weights" if kind == "train" else "health"]
     assert before.content == after.content
-
-
-@pytest.mark.parametrize("name", ["select", "release"])
-def test_a_name_that_is_taken_is_refused_when_the_app_is_loaded(example: dict[str, Any], name: str) -> None:
-    theirs = ClientApp()
-    theirs.query(name)(example["health"])
-    with pytest.raises(ValueError, match=f"'{name}' is already registered"):
-        mount(theirs, example["users_here"])
 
 
 def test_the_nodes_policy_holds_on_the_page_too(

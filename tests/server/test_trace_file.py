@@ -90,10 +90,6 @@ class TestWriting:
 
 
 class TestOutsideOfSimulations:
-    def test_secrets_are_not_kept(self, tmp_path: Path) -> None:
-        path = written(tmp_path, SCORES, END, simulated=False)
-        assert read_trace(path).events == [END]
-
     def test_sizes_are_kept_where_the_plan_fixes_them(self, tmp_path: Path) -> None:
         told = read_trace(written(tmp_path, answer(1), round_end(), END, simulated=False)).events
         assert told == [answer(1), replace(round_end(), seconds=None), END]
