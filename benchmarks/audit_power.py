@@ -144,16 +144,16 @@ BUGS = (
         "dpsgd: steps not composed",
         (
             "server.selection.dpsgd:_noise",
-            "_whole_multiplier(plan) * math.sqrt(STEPS)",
-            "_whole_multiplier(plan)",
+            "whole_multiplier(plan) * math.sqrt(STEPS)",
+            "whole_multiplier(plan)",
         ),
     ),
     bug(
         "m-quantile: updates not composed",
         (
             "server.selection.m_quantile:_noise",
-            "_whole_multiplier(plan) * math.sqrt(UPDATES)",
-            "_whole_multiplier(plan)",
+            "whole_multiplier(plan) * math.sqrt(UPDATES)",
+            "whole_multiplier(plan)",
         ),
     ),
     bug(

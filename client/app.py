@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -24,7 +23,7 @@ from fedhist.client.device import clear_answer
 from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
-from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
+from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
@@ -83,28 +82,9 @@ def mount(
     return app
 
 
-class _Memory(Protocol):
-    """Where a node remembers requests, answers and sessions: a MemoryFile, or its Context."""
-
-    def admit(self, policy: Policy, envelope: Envelope) -> bytes:
-        """Remember the request, or refuse it; the node's secret."""
-
-    def given(self, envelope: Envelope) -> bytes | None:
-        """The answer in the clear to this request, None if there was none; Refused if it is no longer kept."""
-
-    def note(self, envelope: Envelope, answer: bytes) -> None:
-        """Remember an answer in the clear, before it leaves; Refused if another one was given before."""
-
-    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
-        """Remove the masking session of a run from the memory, once `resume` accepts its state, and return it."""
-
-    def keep(self, run: str, state: bytes) -> None:
-        """Keep the next state of the masking session of a run."""
-
-
 @dataclass(frozen=True)
 class _InContext:
-    """In the node's Context, which Flower stores after the answer has left and keeps for one Flower run.
+    """What a MemoryFile does, in the node's Context, which Flower stores after the answer has left, for one Flower run.
 
     A virtual node computes its answers anew: many such nodes share one machine, and their data does not change.
     """
@@ -122,7 +102,7 @@ class _InContext:
         return secret
 
     def given(self, envelope: Envelope) -> bytes | None:
-        if self.virtual or not is_answered(recall(self.context), envelope):
+        if self.virtual or request_key(envelope) not in recall(self.context).answers:
             return None
         kept = self.context.state.config_records.get(ANSWER)
         answer = None if kept is None else kept.get(request_key(envelope))
@@ -148,6 +128,9 @@ class _InContext:
 
     def keep(self, run: str, state: bytes) -> None:
         self.context.state.config_records[MASKING] = ConfigRecord({"state": state})
+
+
+_Memory = MemoryFile | _InContext
 
 
 @dataclass(frozen=True)
@@ -239,18 +222,15 @@ class _Handler(_Answering):
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
         answer = memory.given(envelope)
         if answer is None:
-            answer = self._computed(envelope, context, secret)
+            population, source = self.node.population(envelope, context), self.node.source(context)
+            # A node without users keeps that as its answer, too.
+            answer = (
+                clear_answer(envelope, population, secret=secret, source=source) if population.users else b""
+            )
             memory.note(envelope, answer)
         if not answer:
             raise Refused(Refusal.NO_USERS)
         return answer
-
-    def _computed(self, envelope: Envelope, context: Context, secret: bytes) -> bytes:
-        """The answer; empty if there are no users."""
-        population = self.node.population(envelope, context)
-        if population.users == 0:
-            return b""
-        return clear_answer(envelope, population, secret=secret, source=self.node.source(context))
 
 
 @dataclass(frozen=True)
@@ -282,12 +262,11 @@ class _MaskedHandler(_Answering):
             # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
             # late or sent again, does not end the session of this one.
             session = memory.take(envelope.run, partial(resume, envelope))
-            state, answer = proceed(
-                session,
-                _message_bytes(message),
-                vector=lambda: self._vector(envelope, context),
-                source=source,
-            )
+            sent = message.content.config_records[RECORD].get(MASKING)
+            if not isinstance(sent, bytes):
+                raise Refused(Refusal.MALFORMED)
+            vector = partial(self._vector, envelope, context)
+            state, answer = proceed(session, sent, vector=vector, source=source)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
@@ -317,13 +296,6 @@ class _MaskedHandler(_Answering):
         number = int(context.node_config.get("partition-id", context.node_id))
         own = source.fork("masking", envelope.request.round.value, "noise", number)
         return participant_vector(envelope.request, population, source=source, own=own)
-
-
-def _message_bytes(message: Message) -> bytes:
-    value = message.content.config_records[RECORD].get(MASKING)
-    if not isinstance(value, bytes):
-        raise Refused(Refusal.MALFORMED)
-    return value
 
 
 def recall(context: Context) -> Memory:

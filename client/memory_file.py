@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhist.client.policy import Memory, Policy, admit, answered, is_answered, request_key
+from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import InvalidFile, Refused
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
 from fedhist.protocol.wire.envelope import Envelope, Refusal
@@ -68,7 +68,7 @@ class MemoryFile:
         """The answer that was given to an admitted request, None if there was none; Refused if it is no longer kept."""
         with _transaction(self.path) as database:
             memory = _read(database, self.path)
-            if not is_answered(memory, envelope):
+            if request_key(envelope) not in memory.answers:
                 return None
             row = database.execute(
                 "SELECT bytes FROM answer WHERE request = ?", (request_key(envelope),)
@@ -188,13 +188,11 @@ def _write(database: sqlite3.Connection, memory: Memory) -> None:
 
 _PUT = {
     "session": (
-        "DELETE FROM session WHERE run = ?",
-        "INSERT INTO session (run, state) VALUES (?, ?)",
+        "INSERT OR REPLACE INTO session (run, state) VALUES (?, ?)",
         "DELETE FROM session WHERE rowid NOT IN (SELECT rowid FROM session ORDER BY rowid DESC LIMIT ?)",
     ),
     "answer": (
-        "DELETE FROM answer WHERE request = ?",
-        "INSERT INTO answer (request, bytes) VALUES (?, ?)",
+        "INSERT OR REPLACE INTO answer (request, bytes) VALUES (?, ?)",
         "DELETE FROM answer WHERE rowid NOT IN (SELECT rowid FROM answer ORDER BY rowid DESC LIMIT ?)",
     ),
 }
@@ -202,8 +200,7 @@ _PUT = {
 
 def _put(database: sqlite3.Connection, table: str, name: str, value: bytes, *, most: int) -> None:
     """In place of any other of this name, and at the cost of the least recent one when there are too many."""
-    forget, insert, prune = _PUT[table]
-    database.execute(forget, (name,))
+    insert, prune = _PUT[table]
     database.execute(insert, (name, value))
     database.execute(prune, (most,))
 

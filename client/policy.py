@@ -21,9 +21,6 @@ from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal
 
-# Relative tolerance for float sums that meet a limit exactly.
-_DUST = 1e-12
-
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -106,7 +103,7 @@ class Memory:
         spent: the cost of all rounds that were admitted.
         plans: the plan's digest of each run.
         requests: the fingerprint of the request of each run and round.
-        answers: the digest of the answer to each, where it was sent in the clear.
+        answers: the digest of the answer to each, where one may have left the device in the clear.
     """
 
     spent: Cost = field(default_factory=lambda: Cost(0.0, 0.0))
@@ -168,7 +165,7 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
     ahead = round_cost(plan, Round.RELEASE)
     if round_ is Round.SELECT:
         ahead += round_cost(plan, Round.SELECT)
-    if not _fits(memory.spent + ahead, policy):
+    if not (memory.spent + ahead).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
         raise Refused(Refusal.OVER_BUDGET)
     return replace(
         memory,
@@ -187,11 +184,6 @@ def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
     if memory.answers.get(key, digest) != digest:
         raise Refused(Refusal.SECOND_REQUEST)
     return replace(memory, answers={**memory.answers, key: digest})
-
-
-def is_answered(memory: Memory, envelope: Envelope) -> bool:
-    """Whether an answer to this round of this run may have left the device."""
-    return request_key(envelope) in memory.answers
 
 
 def request_key(envelope: Envelope) -> str:
@@ -229,7 +221,3 @@ def _digest(document: Mapping[str, object]) -> str:
     """One damaged digit of what was spent would still be a number."""
     text = json.dumps(document, sort_keys=True)
     return hashlib.sha256(b"fedhist/1/memory\x00" + text.encode()).hexdigest()
-
-
-def _fits(cost: Cost, policy: Policy) -> bool:
-    return cost.epsilon <= policy.max_epsilon * (1 + _DUST) and cost.delta <= policy.max_delta * (1 + _DUST)

@@ -99,18 +99,12 @@ class SparsePopulation:
         """The number of (user, item) pairs that are stored."""
         return self.histograms.nonzeros
 
-    def shards(self, *, shard_nonzeros: int = SHARD_NONZEROS) -> Iterator[Histograms]:
-        """The users in order, as views of at most `shard_nonzeros` entries and SHARD_USERS users.
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, as views of at most SHARD_NONZEROS entries and SHARD_USERS users.
 
         A user with more entries than that is a shard alone.
         """
-        if shard_nonzeros < 1:
-            raise InvalidInput(
-                f"shard_nonzeros is {shard_nonzeros}",
-                allowed="1 or more",
-                advice="leave it out for the default",
-            )
-        blocks = user_blocks(self.histograms.offsets, nonzeros=shard_nonzeros, users=SHARD_USERS)
+        blocks = user_blocks(self.histograms.offsets, nonzeros=SHARD_NONZEROS, users=SHARD_USERS)
         return (self.histograms.rows(start, stop) for start, stop in blocks)
 
     def totals(self) -> Integers:
@@ -215,7 +209,7 @@ def _renumbered(
 
 def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int]:
     """The offsets, items and counts of a sparse matrix, and the number of its columns."""
-    from scipy.sparse import issparse
+    from scipy.sparse import coo_array, issparse
 
     sparse: bool = issparse(matrix)
     if not sparse or matrix.ndim != 2:
@@ -236,20 +230,14 @@ def _rows_of(matrix: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArr
                 raise ValueError("offsets fall")
             matrix.check_format(full_check=True)
         entries = matrix.tocoo()
-    return *_summed_rows(entries), domain_size
-
-
-def _summed_rows(entries: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """The compressed rows of a list of entries. Conversion sums repeats, so each is checked before."""
-    from scipy.sparse import coo_array
-
+    # Conversion to rows sums repeats, so each is checked before.
     rows, columns = entries.row, entries.col
     counts = whole_counts(
         entries.data, lambda entry: f"row {rows[entry]}, column {columns[entry]} (counted from 0)"
     )
     with _refusing_contradictions("coo"):
         compressed = coo_array((counts.astype(np.int64), (rows, columns)), shape=entries.shape).tocsr()
-    return compressed.indptr, compressed.indices, compressed.data
+    return compressed.indptr, compressed.indices, compressed.data, domain_size
 
 
 @contextmanager

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_on_grid"]
 
-_HOME_OF = {"run_on_grid": "app"}
-
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.app"), name)

@@ -65,20 +65,11 @@ _POLL_SECONDS = 0.1
 class GridTransport:
     """A transport over the nodes of a Flower Grid. Messages are `query.select` and `query.release`.
 
-    Args:
-        grid: where the nodes are.
-        timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
-        minimum_nodes: the number of nodes to wait for before the run's first round. Later rounds ask the nodes that are
-            connected, and the plan's minimum cohort decides.
-        node_timeout: seconds to wait for those nodes; after that the round fails.
-        labels: over a closed domain with names, the public list that the nodes must have too. Over an open domain,
-            labels whose numbers are known beforehand, in simulations.
+    Args, beside those that `run_on_grid` describes:
+        labels: over an open domain, labels whose numbers are known beforehand, in simulations.
         simulated: True only in a simulation, which has the whole population.
-        on_report: called with the report of each round, even one that fails.
-        observe: called with what happens in each round.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
-        directory: for signed masking, the participants' public keys by number.
     """
 
     grid: Grid
@@ -107,16 +98,11 @@ class GridTransport:
         if request.plan.is_masked:
             return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
-        watch = RoundWatch(self.observe, envelope, names_of(nodes))
+        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
         replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-
-        def drop(fault: Fault, node: int | None) -> None:
-            collector.drop(fault)
-            watch.dropped(node, fault)
-
-        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
             watch.answered(node, reply.data, fault, refusal_in(reply.fields))
         self._report(
@@ -126,7 +112,10 @@ class GridTransport:
                 answered=collector.answered,
                 users=collector.users,
                 faults=dict(collector.faults),
-                size=collector.size if self._tells_size(request) else None,
+                # How large the answers are can depend on users' data.
+                size=None
+                if length_tells(request.plan, request.round.value) and not self.simulated
+                else collector.size,
                 seconds=monotonic() - started,
             )
         )
@@ -173,10 +162,6 @@ class GridTransport:
                 )
             )
         return total
-
-    def _tells_size(self, request: Request) -> bool:
-        """Whether a report may say how large the answers are, which can depend on users' data."""
-        return self.simulated or not length_tells(request.plan, request.round.value)
 
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
@@ -232,23 +217,19 @@ class _GridExchange:
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
         asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
-        watch = RoundWatch(self.transport.observe, self.envelope, names_of(self.nodes), stage=stage)
+        watch = RoundWatch(
+            self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
+        )
         watch.asked({node: len(payload or b"") for node, payload in payloads})
-
-        def drop(fault: Fault, node: int | None) -> None:
-            self.drop(fault)
-            watch.dropped(node, fault)
-
         participant_of = {node: participant for participant, node in self.node_of.items()}
         replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), drop):
+        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), watch.dropped):
             fields, data = reply.fields, reply.data
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
             watch.answered(node, data, fault, refusal_in(fields))
             if fault is not None:
-                self.drop(fault)
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
             self.size += len(data)
@@ -261,7 +242,7 @@ class _GridExchange:
 
     def refused(self, sender: int) -> None:
         """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.drop(Fault.MALFORMED)
+        self.faults[Fault.MALFORMED] += 1
         if not self.stages:
             self.node_of.pop(sender, None)
 
@@ -274,10 +255,6 @@ class _GridExchange:
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
         signed = self.envelope.request.plan.is_signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
-
-    def drop(self, fault: Fault) -> None:
-        """Count a reply or a node that adds nothing to the sum."""
-        self.faults[fault] += 1
 
 
 def run_on_grid(
@@ -304,10 +281,11 @@ def run_on_grid(
         ledger: where each mechanism is charged before it draws noise; None uses one that ends with the call.
         source: where noise comes from. None is the operating system; anything else is for simulations.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
-        timeout: seconds that a round waits for answers.
-        minimum_nodes: the number of nodes to wait for before the first round.
+        timeout: seconds that a round waits for answers; a node that has not answered by then is left out.
+        minimum_nodes: the number of nodes to wait for before the first round. Later rounds ask the nodes that are
+            connected, and the plan's minimum cohort decides.
         node_timeout: seconds to wait for those nodes; after that the round fails.
-        on_report: called with what happened in each round: cohort sizes, faults, timings.
+        on_report: called with what happened in each round, even one that fails: cohort sizes, faults, timings.
         observe: called with each event of the run, see `fedhist.protocol.events`; charges come from the ledger.
         directory: for signed masking, the participants' public keys, see `fedhist.protocol.masking.identities`.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -119,28 +119,23 @@ class LabelTable:
     """Numbers for labels as they turn up. Text and integers that are written alike are one item.
 
     A label that was not known beforehand is a text from then on: its form must not tell which of two users wrote it
-    as a number. Of known ones that are written alike the text stands for both.
+    as a number. Of known ones that are written alike the text stands for both. `labels` are in the order of numbers.
     """
 
     def __init__(self, known: Labels = ()) -> None:
-        self._labels: list[str | int] = list(known)
+        self.labels: list[str | int] = list(known)
         self._numbers: dict[bytes, int] = {}
-        for number, label in enumerate(self._labels):
+        for number, label in enumerate(self.labels):
             if isinstance(label, str) or item_bytes(label) not in self._numbers:
                 self._numbers[item_bytes(label)] = number
-
-    @property
-    def labels(self) -> Sequence[str | int]:
-        """All labels so far, in the order of their numbers."""
-        return self._labels
 
     def numbers(self, labels: Labels) -> Integers:
         """The number of each label; a new label gets the next one."""
         numbers = np.empty(len(labels), dtype=np.int64)
         for place, label in enumerate(labels):
-            number = self._numbers.setdefault(item_bytes(label), len(self._labels))
-            if number == len(self._labels):
-                self._labels.append(str(label))
+            number = self._numbers.setdefault(item_bytes(label), len(self.labels))
+            if number == len(self.labels):
+                self.labels.append(str(label))
             numbers[place] = number
         return numbers
 
@@ -152,6 +147,7 @@ class Collector:
     Args:
         envelope: what was asked.
         table: numbers of an open domain's labels.
+        faults: what was dropped, for the error if nothing is left.
     """
 
     envelope: Envelope
@@ -166,12 +162,8 @@ class Collector:
         self._values = np.zeros(shape.length, dtype=np.int64)
         self._keyed = KeyedSum(shape.columns) if shape.columns else None
 
-    def drop(self, fault: Fault) -> None:
-        """Count a reply or a node that adds nothing to the sum."""
-        self.faults[fault] += 1
-
     def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
-        """Add an answer, or drop and count it; why it was dropped."""
+        """Add an answer, or drop it; why it was dropped."""
         fault = header_fault(self.envelope, fields)
         if fault is None:
             try:
@@ -180,8 +172,6 @@ class Collector:
                 fault = Fault.OUT_OF_BOUNDS
             except DecodeError:
                 fault = Fault.MALFORMED
-        if fault is not None:
-            self.drop(fault)
         return fault
 
     def total(self) -> Total:

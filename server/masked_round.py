@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
@@ -12,16 +11,12 @@ from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 
+Exchange = Callable[[MaskingStage, Messages | None], Iterable[tuple[int, bytes]]]
+"""Sends each participant its message of a stage, and yields (participant, answer) as the answers come.
 
-class Exchange(Protocol):
-    """One exchange of messages with the cohort."""
-
-    def __call__(self, stage: MaskingStage, messages: Messages | None) -> Iterable[tuple[int, bytes]]:
-        """Send each participant its message, and yield (participant, answer) as the answers come.
-
-        A participant that does not answer is left out. In the first stage `messages` is None: all participants are
-        asked to advertise keys.
-        """
+A participant that does not answer is left out. In the first stage the messages are None: all participants are asked to
+advertise keys.
+"""
 
 
 def masked_sum(

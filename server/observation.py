@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.protocol.events import Charged, Event, Observer, Scored, StateEntered
-from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.coordinator import Asking, Planned, Released, State
 from fedhist.server.selection import Selection
@@ -22,7 +21,12 @@ def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None
                 observe(StateEntered(state="planned", threshold=None))
             case Asking(request=request, handed=Selection() as selection):
                 if simulated and request.plan.threshold is None:
-                    observe(_scored(request.plan, selection))
+                    steps = request.plan.candidate_steps.astype(np.float64)
+                    scores = (
+                        None if selection.scores is None else selection.scores.astype(np.float64).tolist()
+                    )
+                    candidates = np.ldexp(steps, -request.plan.grid_bits).tolist()
+                    observe(Scored(candidates, scores, chosen=selection.threshold.value))
                 observe(StateEntered(state=request.round.under_way, threshold=selection.threshold.value))
             case Asking(request=request):
                 observe(StateEntered(state=request.round.under_way, threshold=None))
@@ -51,9 +55,3 @@ def to_all(*observers: Observer) -> Observer:
             observe(event)
 
     return pass_on
-
-
-def _scored(plan: Plan, selection: Selection) -> Scored:
-    candidates = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)
-    scores = None if selection.scores is None else selection.scores.astype(np.float64).tolist()
-    return Scored(candidates=candidates.tolist(), scores=scores, chosen=selection.threshold.value)

@@ -23,8 +23,8 @@ from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.rounds import Labels
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.releases.contract import Release
-from fedhist.server.result_folder import check_room, new_folder, undisturbed, write_results
-from fedhist.server.trace_file import TRACE_FILE, Recorder, failed_trace, write_trace
+from fedhist.server.result_folder import check_room, first_free, new_folder, undisturbed, write_results
+from fedhist.server.trace_file import TRACE_FILE, Recorder, write_trace
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ def recorded_run(
                 recorder.lines.pop()
             recorder(RunEnded(outcome="failed", reason=type(error).__name__))
             with undisturbed(), suppress(OSError):
-                path = failed_trace(target)
+                path = first_free(
+                    lambda number: target.with_name(f"{target.name}.failed{number}-{TRACE_FILE}")
+                )
                 write_trace(path, recorder, engine=engine)
                 tell(f"the trace of the failed run: {path}")
         raise

@@ -10,9 +10,10 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,13 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 def default_folder(now: datetime) -> Path:
     """A new name in the current folder: fedhist-run-20260131-235959, or that and a number if it is taken."""
-    base = Path(f"fedhist-run-{now:%Y%m%d-%H%M%S}")
-    folder, number = base, 1
-    while folder.exists() or folder.is_symlink():
-        number += 1
-        folder = base.with_name(f"{base.name}-{number}")
-    return folder
+    return first_free(lambda number: Path(f"fedhist-run-{now:%Y%m%d-%H%M%S}{number}"))
+
+
+def first_free(named: Callable[[str], Path]) -> Path:
+    """The first of named(""), named("-2"), named("-3") and so on where nothing lies."""
+    numbers = chain([""], (f"-{number}" for number in count(2)))
+    return next(path for path in map(named, numbers) if not (path.exists() or path.is_symlink()))
 
 
 def check_target(target: Path | None) -> None:
@@ -163,12 +165,12 @@ def write_results(
 
 def _columns(release: Release, labels: Sequence[str | int] | None) -> dict[str, Sequence[str | int | float]]:
     """The columns of histogram.csv. Floats are written so that they read back as they were."""
-    count = len(release.histogram)
+    items = len(release.histogram)
     named = labels if release.labels is None else release.labels
     columns: dict[str, Sequence[str | int | float]] = {
-        "item": range(count) if named is None else named,
+        "item": range(items) if named is None else named,
         "value": release.histogram.tolist(),
-        "standard_error": [release.standard_error] * count,
+        "standard_error": [release.standard_error] * items,
     }
     if release.item_release is not None:
         before = release.item_release

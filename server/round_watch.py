@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
@@ -31,6 +32,7 @@ class RoundWatch:
         observe: called with each event.
         envelope: what is asked.
         names: what each node is called, see `names_of`.
+        faults: counts what adds nothing to the sum.
         stage: which stage of a round that has several.
     """
 
@@ -39,10 +41,12 @@ class RoundWatch:
         observe: Observer,
         envelope: Envelope,
         names: Mapping[int, str],
+        faults: Counter[Fault],
         *,
         stage: str = WHOLE_ROUND,
     ) -> None:
         self._observe, self._envelope, self._names, self._stage = observe, envelope, names, stage
+        self._faults = faults
         self._round = envelope.request.round.value
         self._plan = plan_name(envelope.request.plan)
         self._began = monotonic()
@@ -63,13 +67,14 @@ class RoundWatch:
         if data is not None:
             self._sent(TO_SERVER, node, len(data))
         if fault is not None:
-            self.dropped(node, fault, refusal)
+            self.dropped(fault, node, refusal)
         else:
             self._answered += 1
             self._size += len(data or b"")
 
-    def dropped(self, node: int | None, fault: Fault, refusal: str | None = None) -> None:
-        """Report a node that adds nothing to the sum; None stands for a message of no node that was asked."""
+    def dropped(self, fault: Fault, node: int | None, refusal: str | None = None) -> None:
+        """Count and report a node that adds nothing to the sum; None for a message of no node that was asked."""
+        self._faults[fault] += 1
         if node is not None:
             self._observe(DroppedOut(self._round, self._stage, self._names[node], fault.value, refusal))
 

@@ -13,6 +13,7 @@ and no time: every `at` and every `seconds` in it is null.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._began = self.clock()
-        self._kept: dict[Key, int] = {}
+        self._kept: Counter[Key] = Counter()
         self._left_out: dict[Key, MessagesLeftOut] = {}
         self._answers: list[MessageSent | DroppedOut] = []
 
@@ -79,25 +80,27 @@ class Recorder:
         if isinstance(public, DroppedOut) or (isinstance(public, MessageSent) and public.to == TO_SERVER):
             self._answers.append(public)
         elif public is not None:
-            self._keep_answers()
+            # In the order of participants: the order in which answers came is a time, too.
+            for answer in sorted(self._answers, key=lambda answer: _place(answer.participant)):
+                self._keep(answer)
+            self._answers.clear()
             self._keep(public)
-
-    def _keep_answers(self) -> None:
-        """Keep a stage's answers in the order of participants: the order in which they came is a time, too."""
-        for answer in sorted(self._answers, key=lambda answer: _place(answer.participant)):
-            self._keep(answer)
-        self._answers.clear()
 
     def _keep(self, event: Event) -> None:
         if isinstance(event, MessageSent):
-            if not self._has_room((event.round, event.stage, event.to), MESSAGES_KEPT):
-                self._leave_out(event)
+            key = (event.round, event.stage, event.to)
+            if not self._has_room(key, MESSAGES_KEPT):
+                before = self._left_out.get(key, MessagesLeftOut(*key, messages=0, size=0))
+                size = None if before.size is None or event.size is None else before.size + event.size
+                self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
                 return
         elif isinstance(event, DroppedOut):
             if not self._has_room((event.round, event.stage, "drop-out"), _DROP_OUTS_KEPT):
                 return
         elif isinstance(event, RoundEnded):
-            self._tell_left_out()
+            now = self._now()
+            self.lines += [(now, left) for left in self._left_out.values()]
+            self._left_out.clear()
         self.lines.append((self._now(), event))
 
     @property
@@ -109,19 +112,8 @@ class Recorder:
         return shared_time(round(self.clock() - self._began, 6), truth=self.simulated)
 
     def _has_room(self, key: Key, most: int) -> bool:
-        self._kept[key] = self._kept.get(key, 0) + 1
+        self._kept[key] += 1
         return self._kept[key] <= most
-
-    def _leave_out(self, event: MessageSent) -> None:
-        key = (event.round, event.stage, event.to)
-        before = self._left_out.get(key, MessagesLeftOut(*key, messages=0, size=0))
-        size = None if before.size is None or event.size is None else before.size + event.size
-        self._left_out[key] = replace(before, messages=before.messages + 1, size=size)
-
-    def _tell_left_out(self) -> None:
-        now = self._now()
-        self.lines += [(now, left) for left in self._left_out.values()]
-        self._left_out.clear()
 
 
 def _place(participant: str) -> tuple[int, str]:
@@ -165,16 +157,6 @@ def write_trace(path: Path, recorder: Recorder, *, engine: str) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for line in (header, *({"at": at} | event.to_json() for at, event in recorder.lines)):
             file.write(json.dumps(line, allow_nan=False) + "\n")
-
-
-def failed_trace(folder: Path) -> Path:
-    """Where the trace of a run goes whose folder is not written: a new name beside it."""
-    base = folder.with_name(f"{folder.name}.failed-{TRACE_FILE}")
-    path, number = base, 1
-    while path.exists() or path.is_symlink():
-        number += 1
-        path = base.with_name(f"{folder.name}.failed-{number}-{TRACE_FILE}")
-    return path
 
 
 def read_trace(path: Path) -> Trace:

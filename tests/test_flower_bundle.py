@@ -16,9 +16,8 @@ import pytest
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.quiet import ENVIRONMENT
+from tests.builders import ROOT, sources
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("client", "fedhist", "protocol", "server", "simulations")
 MAY_IMPORT_FLOWER = {
     "client/app.py",
     "fedhist/client_app.py",
@@ -30,17 +29,14 @@ APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool
 
 
 def flower_imports() -> Iterator[tuple[str, str]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                names: list[str] = []
-                if isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                    names = [node.module]
-                yield from (
-                    (str(path.relative_to(ROOT)), name) for name in names if name.split(".")[0] == "flwr"
-                )
+    for path, text in sources().items():
+        for node in ast.walk(ast.parse(text)):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = [node.module]
+            yield from ((path, name) for name in names if name.split(".")[0] == "flwr")
 
 
 def test_only_the_apps_and_the_flower_engines_import_flower() -> None:
@@ -89,9 +85,8 @@ def test_the_bundle_holds_what_both_apps_need_and_nothing_else(bundle: Path) -> 
     """Not simulations/ and the command line: every deployed node gets a copy of the bundle."""
     with zipfile.ZipFile(bundle) as archive:
         names = set(archive.namelist())
-    whole = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     left_out = ("simulations/", "fedhist/commands/", "fedhist/testing/")
-    ours = {name for name in whole if not name.startswith(left_out)}
+    ours = {name for name in sources() if not name.startswith(left_out)}
     assert names == ours | {"LICENSE", "pyproject.toml", ".info/CONTENT"}
     assert bundle.stat().st_size < 1_000_000
 

@@ -24,7 +24,7 @@ BYTES_A_VALUE = 16
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 _DEEPEST = 16
-_HEADER_BYTES = (1 << 10, 1 << 14, 1 << 20)
+_LARGEST_HEADER = 1 << 20
 
 
 def unpacked_size(file: BinaryIO, columns: frozenset[str]) -> int:
@@ -52,8 +52,7 @@ def _footer(file: BinaryIO, length: int) -> dict[int, Any]:
     size = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or size > length - _TAIL_BYTES - len(_MAGIC):
         raise DecodeError("a Parquet file without its end")
-    file.seek(length - _TAIL_BYTES - size)
-    return _Reader(file.read(size)).structure()
+    return _Reader(file, length - _TAIL_BYTES - size, size).structure()
 
 
 def _chunk_size(file: BinaryIO, metadata: dict[int, Any], length: int) -> int:
@@ -67,7 +66,8 @@ def _chunk_size(file: BinaryIO, metadata: dict[int, Any], length: int) -> int:
         raise DecodeError("a column beyond the end of the file")
     unpacked, counted = 0, 0
     while place < end and counted < max(values, 1):
-        header, size = _page_header(file, place)
+        reader = _Reader(file, place, _LARGEST_HEADER)
+        header = reader.structure()
         unpacked_page = _whole(header, 2)
         if unpacked_page > LARGEST_PAGE:
             raise DecodeError("a page that is too large")
@@ -75,21 +75,8 @@ def _chunk_size(file: BinaryIO, metadata: dict[int, Any], length: int) -> int:
         for kind in (5, 8):
             if isinstance(header.get(kind), dict):
                 counted += _whole(header[kind], 1)
-        place += size + _whole(header, 3)
+        place += reader.taken + _whole(header, 3)
     return max(unpacked, BYTES_A_VALUE * max(values, counted))
-
-
-def _page_header(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
-    """The header at this place and its length, which only reading it tells."""
-    for size in _HEADER_BYTES:
-        file.seek(place)
-        reader = _Reader(file.read(size))
-        try:
-            return reader.structure(), reader.place
-        except DecodeError:
-            if size == _HEADER_BYTES[-1]:
-                raise
-    raise AssertionError("the last size returns or raises")
 
 
 def _structures(structure: dict[int, Any], number: int) -> Iterator[dict[int, Any]]:
@@ -107,12 +94,13 @@ def _whole(structure: dict[int, Any], number: int) -> int:
 
 
 class _Reader:
-    """Thrift's compact protocol, from the front of some bytes; DecodeError where they are none of it."""
+    """Thrift's compact protocol, from a place in a file and no further than `most` bytes; else a DecodeError."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, file: BinaryIO, place: int, most: int) -> None:
+        file.seek(place)
+        self._file, self._most = file, most
         self._depth = 0
-        self.place = 0
+        self.taken = 0
         self._readers: dict[int, Callable[[], Any]] = {
             3: lambda: self._take(1)[0],
             4: self._zigzag,
@@ -176,8 +164,7 @@ class _Reader:
         raise DecodeError("a number that does not end")
 
     def _take(self, count: int) -> bytes:
-        taken = self._data[self.place : self.place + count]
-        if len(taken) != count:
+        self.taken += count
+        if self.taken > self._most or len(taken := self._file.read(count)) != count:
             raise DecodeError("a structure that is cut short")
-        self.place += count
         return taken

@@ -104,10 +104,9 @@ def read_items(path: Path) -> list[str]:
     """A public list of items from a UTF-8 text file, one item a line."""
     try:
         with path.open("rb") as file:
-            data = read_list(file)
+            return parse_items(read_list(file), name=str(path))
     except OSError:
         raise unreadable(str(path)) from None
-    return parse_items(data, name=str(path))
 
 
 def _table(path: Path, suffix: str) -> pl.DataFrame:

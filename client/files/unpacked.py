@@ -43,14 +43,6 @@ def text_source(path: Path) -> Path | bytes:
     """What polars reads a text file from: its path, or its content if it was packed and is within the limit."""
     if not path.name.lower().endswith(".gz"):
         return path.resolve()
-    content = _unpack_gzip(path)
-    if content.startswith(PACKED):
-        raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
-    return content
-
-
-def _unpack_gzip(path: Path) -> bytes:
-    """The content of a .gz file, given up as soon as it is larger than the limit."""
     limit, content = unpacked_limit(), io.BytesIO()
     try:
         with gzip.open(path) as file:
@@ -62,6 +54,8 @@ def _unpack_gzip(path: Path) -> bytes:
         raise InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete .gz file"
         ) from None
+    if content.getvalue().startswith(PACKED):
+        raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
     return content.getvalue()
 
 

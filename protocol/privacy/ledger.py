@@ -14,6 +14,8 @@ from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
 _T = TypeVar("_T")
+# Relative tolerance for float sums that meet a limit exactly.
+_DUST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.epsilon + other.epsilon, self.delta + other.delta)
+
+    def fits(self, *, epsilon: float, delta: float) -> bool:
+        """Whether it stays within a limit. A sum that meets the limit exactly does."""
+        return self.epsilon <= epsilon * (1 + _DUST) and self.delta <= delta * (1 + _DUST)
 
     def to_json(self) -> dict[str, float | None]:
         """A dictionary for JSON, which has no infinity: an infinite epsilon is null."""

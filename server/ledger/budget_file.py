@@ -28,9 +28,6 @@ from fedhist.server.ledger.ledger_database import VERSION, check_place, create_i
 
 RunStatus = Literal["open", "released", "failed", "closed"]
 
-# Relative tolerance for float sums that meet a limit exactly.
-_DUST = 1e-12
-
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -88,7 +85,8 @@ class OpenRun:
             charges = _read_charges(database)
             check_same_neighbours(charge, [entry for _, entry in charges[:1]])
             earlier = [entry for run_id, entry in charges if run_id == self.id]
-            if not _fits(basic_total([*earlier, charge]), self.reserved):
+            asked = basic_total([*earlier, charge])
+            if not asked.fits(epsilon=self.reserved.epsilon, delta=self.reserved.delta):
                 raise BudgetExceeded(
                     f"run {self.id} reserved {_text(self.reserved)} and has charged "
                     f"{_text(basic_total(earlier))}; {charge.name} asks for another "
@@ -271,7 +269,8 @@ class BudgetFile:
     def _check_limit(self, database: sqlite3.Connection, cost: Cost) -> None:
         limit, runs = _read_limit(database), _read_runs(database)
         spent, reserved = _spent(runs), _reserved(runs)
-        if limit is None or _fits(spent + reserved + cost, limit):
+        after = spent + reserved + cost
+        if limit is None or after.fits(epsilon=limit.epsilon, delta=limit.delta):
             return
         held = ", ".join(str(run.id) for run in runs if run.status == "open")
         advice = f" Open runs: {held}. Close one whose process is gone, and only what it charged counts."
@@ -336,10 +335,6 @@ def _spent(runs: list[RunRecord]) -> Cost:
 def _reserved(runs: list[RunRecord]) -> Cost:
     held = [run.reserved for run in runs if run.status == "open"]
     return Cost(exact_sum(cost.epsilon for cost in held), exact_sum(cost.delta for cost in held))
-
-
-def _fits(cost: Cost, bound: Cost) -> bool:
-    return cost.epsilon <= bound.epsilon * (1 + _DUST) and cost.delta <= bound.delta * (1 + _DUST)
 
 
 def _plan_text(plan: Mapping[str, Any]) -> str:

@@ -46,7 +46,11 @@ def charged(
         yield entry.record
     except BaseException as error:
         with undisturbed():
-            _note_failure(entry, error)
+            try:
+                entry.failed(type(error).__name__)
+            except FedhistError:
+                # The error is still the run's own.
+                error.add_note(f"The ledger could not note the failure. {_still_open(entry)}")
         raise
     with undisturbed():
         try:
@@ -54,14 +58,6 @@ def charged(
         except FedhistError as problem:
             problem.add_note(f"The run itself went well, and a result folder is whole. {_still_open(entry)}")
             raise
-
-
-def _note_failure(entry: OpenRun, error: BaseException) -> None:
-    """Note the failure in the ledger. If that fails too, the error is still the run's own."""
-    try:
-        entry.failed(type(error).__name__)
-    except FedhistError:
-        error.add_note(f"The ledger could not note the failure. {_still_open(entry)}")
 
 
 def _still_open(entry: OpenRun) -> str:

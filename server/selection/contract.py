@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TypeVar
 
 from fedhist.protocol.circle import nearness
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, UnexpectedMessage
@@ -16,12 +17,15 @@ from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_probabilities
-from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge
+from fedhist.protocol.privacy.ledger import ApproximateLoss, BoundedRangeLoss, Charge, GaussianLoss
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.selection.crossing import first_crossing, first_inside
 
 Statistic = Tail | OpenTail | ItemTail | NoisyTail
+Kind = TypeVar("Kind", Tail, OpenTail, ItemTail, NoisyTail)
 Reads = tuple[tuple[str, frozenset[Norm]], ...]
 ANY_NORM = frozenset({Norm.L1, Norm.L2})
 
@@ -63,8 +67,7 @@ class WeightedChoice:
             log_base_measure=None if self.log_base_measure is None else self.log_base_measure.tolist(),
             source=source,
         )
-        steps = int(self.plan.candidate_steps[chosen])
-        return Selection(threshold=Threshold(steps=steps, bits=self.plan.grid_bits), scores=self.scores)
+        return Selection(self.plan.at_steps(int(self.plan.candidate_steps[chosen])), scores=self.scores)
 
     def probabilities(self) -> Floats:
         """The chance of each candidate. Not private: for public data only."""
@@ -76,76 +79,87 @@ class WeightedChoice:
         )
 
 
-class Selector(Protocol):
+class Selector(ABC):
     """One way to choose the threshold. One file here, one line in the registry, and the contract suite runs it."""
 
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
+    name: str
+    """The name on the command line."""
 
-    @property
-    def reads(self) -> Reads:
-        """What it can choose from, as measurements offer it (`Measurement.offers`), and for which norms of the clip.
+    reads: Reads = ()
+    """What it can choose from, as measurements offer it (`Measurement.offers`), and for which norms of the clip.
 
-        Empty for one that needs no round of its own.
-        """
+    Empty for one that needs no round of its own.
+    """
 
-    @property
-    def reads_noise(self) -> bool:
-        """Whether what it reads is noisy already, and so is charged before it is asked for."""
+    reads_noise: bool = False
+    """Whether what it reads is noisy already, and so is charged before it is asked for."""
 
-    @property
-    def private(self) -> bool:
-        """False for a baseline that looks at the exact statistic: simulations only."""
+    private: bool = True
+    """False for a baseline that looks at the exact statistic: simulations only."""
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: Plan) -> None:  # noqa: B027 - most selectors need nothing more of a plan
         """Raise InvalidPlan if the plan lacks something this selector needs."""
 
+    @abstractmethod
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """What the choice costs. Charged before `select` is called."""
 
+    @abstractmethod
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Choose. The only step that touches the exact statistic; None when none is needed."""
 
 
-@runtime_checkable
-class NoisySelector(Protocol):
+class ScoringSelector(Selector):
+    """A selector that draws one candidate by score, so that the chances of its outputs can be computed."""
+
+    @abstractmethod
+    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
+        """What `select` draws from."""
+
+    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
+        """Draw a candidate."""
+        return self.choice(plan, statistic).draw(source=source)
+
+
+class NoisySelector(Selector):
     """A selector that can also do with a tail that the devices noised. The others are refused with such noise."""
 
     def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
         """The threshold, read off a noisy tail: a post-processing, which costs nothing more."""
+        return first_crossing(plan, tail)
 
 
-@runtime_checkable
-class ScoringSelector(Protocol):
-    """A selector that draws one candidate by score, so that the chances of its outputs can be computed."""
+class Baseline(Selector):
+    """A selector that looks at the exact statistic, and so is not private."""
 
-    def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
-        """What `select` draws from."""
+    private = False
+
+    def charges(self, plan: Plan) -> tuple[Charge, ...]:
+        """An entry that says that the run is not private."""
+        return (
+            Charge(
+                round="select",
+                name=self.name,
+                parameters={},
+                sensitivity=math.inf,
+                norm="score",
+                neighbours=plan.neighbours.value,
+                epsilon=math.inf,
+                delta=0.0,
+                loss=ApproximateLoss(),
+                private=False,
+            ),
+        )
 
 
-def closed_tail(statistic: Statistic | None) -> Tail:
-    """The statistic of a closed domain; anything else is a mistake of ours."""
-    if not isinstance(statistic, Tail):
-        raise UnexpectedMessage(state="a selector of the closed domain", message=statistic)
+def reading_as(kind: type[Kind], statistic: Statistic | None) -> Kind:
+    """The statistic, which must be of this kind; anything else is a mistake of ours."""
+    if not isinstance(statistic, kind):
+        raise UnexpectedMessage(state=f"a selector that reads a {kind.__name__}", message=statistic)
     return statistic
 
 
-def open_tail(statistic: Statistic | None) -> OpenTail:
-    """The statistic of an open domain; anything else is a mistake of ours."""
-    if not isinstance(statistic, OpenTail):
-        raise UnexpectedMessage(state="a selector of an open domain", message=statistic)
-    return statistic
-
-
-def item_tail(statistic: Statistic | None) -> ItemTail:
-    """The statistic of items clipped one by one; anything else is a mistake of ours."""
-    if not isinstance(statistic, ItemTail):
-        raise UnexpectedMessage(state="a selector of single items", message=statistic)
-    return statistic
-
-
-def at_steps(plan: Plan, steps: Integers) -> Selection:
+def item_selection(plan: Plan, steps: Integers) -> Selection:
     """A bound for each item, in steps."""
     return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
@@ -175,19 +189,18 @@ def best_candidate(plan: Plan, tail: Tail) -> Threshold:
 
     Liu et al., theorem 4.2 and lemma 4.1 (under l1 the weights are 1 and M is d/eps). Not private.
     """
-    inside = tail.weights <= price_in_weights(plan)
-    index = int(inside.argmax()) if inside.any() else len(inside) - 1
-    return Threshold(steps=int(plan.candidate_steps[index]), bits=plan.grid_bits)
+    return first_inside(plan, tail.weights <= price_in_weights(plan))
 
 
-def check_delta_select(plan: Plan, name: str) -> None:
-    """For selectors whose noise is Gaussian."""
+def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> None:
+    """Gaussian noise needs a delta, and must be one that can be drawn."""
     if not plan.delta_select:
         raise InvalidPlan(
             f"the selector {name} adds Gaussian noise and delta-select is 0",
             allowed="0 < delta-select < 1/2",
             advice="set --delta-select, or use weighted-quantile, which needs none",
         )
+    check_drawable(make_noise, name)
 
 
 def check_drawable(make_noise: Callable[[], object], name: str) -> None:
@@ -202,17 +215,37 @@ def check_drawable(make_noise: Callable[[], object], name: str) -> None:
         ) from None
 
 
-def not_private_charge(name: str, plan: Plan) -> Charge:
-    """The entry of a baseline that looked at the exact statistic: it says that the run is not private."""
+def exponential_charge(plan: Plan, sensitivity: float, **parameters: float | str) -> Charge:
+    """What an exponential mechanism over the candidates costs: eps', or its share where each item has a bound."""
     return Charge(
         round="select",
-        name=name,
-        parameters={},
-        sensitivity=math.inf,
+        name="exponential-mechanism",
+        parameters={"candidates": len(plan.candidate_steps), **parameters},
+        sensitivity=sensitivity,
         norm="score",
         neighbours=plan.neighbours.value,
-        epsilon=math.inf,
+        epsilon=plan.epsilon_select / plan.thresholds,
         delta=0.0,
-        loss=ApproximateLoss(),
-        private=False,
+        loss=BoundedRangeLoss(),
     )
+
+
+def gaussian_charge(plan: Plan, sensitivity: float, *, steps: int) -> Charge:
+    """What adaptive steps of Gaussian noise cost: as much as the one that they compose to."""
+    whole = whole_multiplier(plan)
+    return Charge(
+        round="select",
+        name="discrete-gaussian",
+        parameters={"steps": steps, "step_multiplier": whole * math.sqrt(steps)},
+        sensitivity=sensitivity,
+        norm="l2",
+        neighbours=plan.neighbours.value,
+        epsilon=plan.epsilon_select,
+        delta=plan.delta_select,
+        loss=GaussianLoss(multiplier=whole),
+    )
+
+
+def whole_multiplier(plan: Plan) -> float:
+    """The noise multiplier of a single Gaussian mechanism that costs (eps', delta')."""
+    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")

@@ -1,8 +1,9 @@
-"""Where a tail that the devices noised has fallen far enough: a post-processing, which costs nothing more."""
+"""Where a tail has fallen far enough. On one that the devices noised this costs nothing more: a post-processing."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats
@@ -35,6 +36,10 @@ def first_crossing(plan: Plan, tail: NoisyTail) -> Threshold:
     sigma can be told from nothing.
     """
     caution = CAUTION[plan.norm] * tail.deviations
-    inside = falling(tail) <= np.hypot(plan.noise_price, caution)
+    return first_inside(plan, falling(tail) <= np.hypot(plan.noise_price, caution))
+
+
+def first_inside(plan: Plan, inside: npt.NDArray[np.bool_]) -> Threshold:
+    """The smallest candidate that is marked, or the largest candidate if none is."""
     index = int(inside.argmax()) if inside.any() else len(inside) - 1
-    return Threshold(steps=int(plan.candidate_steps[index]), bits=plan.grid_bits)
+    return plan.at_steps(int(plan.candidate_steps[index]))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedhist.protocol.circle import signed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_weight
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, tail_weight
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    Reads,
+    NoisySelector,
     Selection,
     Statistic,
-    check_delta_select,
-    check_drawable,
-    closed_tail,
+    check_gaussian,
+    gaussian_charge,
+    reading_as,
+    whole_multiplier,
 )
 from fedhist.server.selection.crossing import falling
 
@@ -34,8 +34,7 @@ STEPS = 400
 _MAX_DEVIATION = 2.0**25
 
 
-@dataclass(frozen=True)
-class DpSgd:
+class DpSgd(NoisySelector):
     """Full-batch noisy gradient descent with exact Gaussian accounting.
 
     Deviation from the paper: Algorithm 1 of Bassily et al. takes n^2 single-user steps. The gradient M - W(C) is one
@@ -48,36 +47,21 @@ class DpSgd:
     2^(width - bits); it is read as a number only with the noise in it, so this holds for whatever the others send.
     """
 
-    name: str = "dpsgd"
-    reads: Reads = (("weights", frozenset({Norm.L2})),)
-    reads_noise: bool = False
-    private: bool = True
+    name = "dpsgd"
+    reads = (("weights", frozenset({Norm.L2})),)
 
     def check(self, plan: Plan) -> None:
         """Gaussian noise needs a delta."""
-        check_delta_select(plan, self.name)
-        check_drawable(lambda: _noise(plan), self.name)
+        check_gaussian(plan, lambda: _noise(plan), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """T Gaussian steps as the one that they compose to."""
-        whole = _whole_multiplier(plan)
-        return (
-            Charge(
-                round="select",
-                name="discrete-gaussian",
-                parameters={"steps": STEPS, "step_multiplier": whole * math.sqrt(STEPS)},
-                sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS),
-                norm="l2",
-                neighbours=plan.neighbours.value,
-                epsilon=plan.epsilon_select,
-                delta=plan.delta_select,
-                loss=GaussianLoss(multiplier=whole),
-            ),
-        )
+        sensitivity = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
+        return (gaussian_charge(plan, sensitivity, steps=STEPS),)
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Descend from C_min."""
-        tail = closed_tail(statistic)
+        tail = reading_as(Tail, statistic)
         noise, shift = _noise(plan)
         drawn, coarse = noise.draw(STEPS, source=source), tail.weights >> shift
 
@@ -95,24 +79,15 @@ class DpSgd:
 
 
 def _noise(plan: Plan) -> tuple[Noise, int]:
-    """The noise of one step, and how many low bits of the weights are dropped for it."""
-    multiplier = _whole_multiplier(plan) * math.sqrt(STEPS)
-    shift = _coarsening(plan, multiplier)
-    return gaussian_noise(_coarse_sensitivity(plan, shift), multiplier), shift
+    """The noise of one step, and how many low bits of the weights to drop so that it stays in the sampler's range.
 
-
-def _whole_multiplier(plan: Plan) -> float:
-    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
-
-
-def _coarsening(plan: Plan, multiplier: float) -> int:
-    """How many low bits of the weights to drop so that the noise stays inside the sampler's range."""
-    return max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
-
-
-def _coarse_sensitivity(plan: Plan, shift: int) -> Sensitivity:
-    """Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart."""
-    return tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours)
+    Dropping bits of two whole numbers that differ by cap leaves them at most ceil(cap / 2^shift) apart.
+    """
+    multiplier = whole_multiplier(plan) * math.sqrt(STEPS)
+    shift = max(0, math.ceil(math.log2(multiplier * (plan.tail_cap + 1) / _MAX_DEVIATION)))
+    return gaussian_noise(
+        tail_weight(-(-plan.tail_cap >> shift), neighbours=plan.neighbours), multiplier
+    ), shift
 
 
 def descend(plan: Plan, answer: Callable[[int, int], float], deviation: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,9 +11,15 @@ from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import ANY_NORM, Reads, Selection, Statistic, WeightedChoice, open_tail
-from fedhist.server.selection.exponential_v import added_up, choice_by_range, range_charge, shares_of
+from fedhist.server.selection.contract import (
+    ANY_NORM,
+    ScoringSelector,
+    Statistic,
+    WeightedChoice,
+    exponential_charge,
+    reading_as,
+)
+from fedhist.server.selection.exponential_v import added_up, choice_by_range, shares_of
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -44,26 +49,16 @@ def sharp_range(plan: Plan) -> float:
     return times * float(plan.candidate_steps[-1])
 
 
-@dataclass(frozen=True)
-class ExponentialSharp:
+class ExponentialSharp(ScoringSelector):
     """P(C) proportional to exp(-eps' S(C) / R), R the range of one user's change of S. Pure epsilon'."""
 
-    name: str = "exponential-sharp"
-    reads: Reads = (("expected-counts", ANY_NORM),)
-    reads_noise: bool = False
-    private: bool = True
-
-    def check(self, plan: Plan) -> None:
-        """Nothing beyond the plan's own checks."""
+    name = "exponential-sharp"
+    reads = (("expected-counts", ANY_NORM),)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """One exponential mechanism."""
-        return (range_charge(plan, sharp_range(plan), score="S"),)
-
-    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
-        """Draw a candidate."""
-        return self.choice(plan, statistic).draw(source=source)
+        """One exponential mechanism; its sensitivity is half of the range."""
+        return (exponential_charge(plan, sharp_range(plan) / 2, score="S", statistic=str(plan.statistic)),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""
-        return choice_by_range(plan, -sharp_error(plan, open_tail(statistic)), sharp_range(plan))
+        return choice_by_range(plan, -sharp_error(plan, reading_as(OpenTail, statistic)), sharp_range(plan))

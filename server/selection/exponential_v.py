@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import ANY_NORM, Reads, Selection, Statistic, WeightedChoice, open_tail
+from fedhist.server.selection.contract import (
+    ANY_NORM,
+    ScoringSelector,
+    Statistic,
+    WeightedChoice,
+    exponential_charge,
+    reading_as,
+)
 
 MOST = 1 << 61
 """What the counts of all users of any plan add up to at most, in multiples of 2^-SHARE_BITS."""
@@ -86,52 +91,23 @@ def score_range(plan: Plan) -> float:
     return 2 * one_way if plan.is_masked else one_way
 
 
-@dataclass(frozen=True)
-class ExponentialV:
+class ExponentialV(ScoringSelector):
     """P(C) proportional to exp(-eps' V(C) / R), R the range of one user's change of V. Pure epsilon'.
 
     Deviation from the paper: R instead of twice a sensitivity of 5 C_m/2, because only differences between candidates
     matter; the paper's is selectable. The score is -V, and delta' is not used.
     """
 
-    name: str = "exponential-v"
-    reads: Reads = (("expected-counts", ANY_NORM),)
-    reads_noise: bool = False
-    private: bool = True
-
-    def check(self, plan: Plan) -> None:
-        """Nothing beyond the plan's own checks."""
+    name = "exponential-v"
+    reads = (("expected-counts", ANY_NORM),)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """One exponential mechanism."""
-        return (range_charge(plan, score_range(plan), score="V"),)
-
-    def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
-        """Draw a candidate."""
-        return self.choice(plan, statistic).draw(source=source)
+        """One exponential mechanism; its sensitivity is half of the range."""
+        return (exponential_charge(plan, score_range(plan) / 2, score="V", statistic=str(plan.statistic)),)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""
-        return choice_by_range(plan, -error_bound(plan, open_tail(statistic)), score_range(plan))
-
-
-def range_charge(plan: Plan, change: float, *, score: str) -> Charge:
-    """The charge of an exponential mechanism whose score's change has this range: a sensitivity of half of it."""
-    return Charge(
-        round="select",
-        name="exponential-mechanism",
-        parameters={
-            "candidates": len(plan.candidate_steps),
-            "score": score,
-            "statistic": str(plan.statistic),
-        },
-        sensitivity=change / 2,
-        norm="score",
-        neighbours=plan.neighbours.value,
-        epsilon=plan.epsilon_select,
-        delta=0.0,
-        loss=BoundedRangeLoss(),
-    )
+        return choice_by_range(plan, -error_bound(plan, reading_as(OpenTail, statistic)), score_range(plan))
 
 
 def choice_by_range(plan: Plan, scores: Integers, change: float) -> WeightedChoice:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import (
-    Reads,
-    Selection,
-    Statistic,
-)
+from fedhist.server.selection.contract import Selection, Selector, Statistic
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """The public threshold of the plan, on the grid."""
+class Fixed(Selector):
+    """The public threshold of the plan, on the grid. The plan checks that it is there and in range."""
 
-    name: str = "fixed"
-    reads: Reads = ()
-    reads_noise: bool = False
-    private: bool = True
-
-    def check(self, plan: Plan) -> None:
-        """Plan checks that the threshold is there and in range."""
+    name = "fixed"
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """Nothing: no data was looked at."""

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedhist.protocol.circle import signed
-from fedhist.protocol.grid import Threshold
-from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.ledger import Charge, GaussianLoss
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import Norm, tail_count
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
-    Reads,
+    NoisySelector,
     Selection,
     Statistic,
-    check_delta_select,
-    check_drawable,
-    closed_tail,
+    check_gaussian,
+    gaussian_charge,
+    reading_as,
+    whole_multiplier,
 )
-from fedhist.server.selection.crossing import first_crossing
 
 UPDATES = 100
 LEARNING_RATE = 0.2
 
 
-@dataclass(frozen=True)
-class MQuantile:
+class MQuantile(NoisySelector):
     """C <- C exp(-eta (b - gamma)), b the noisy share of users at or below C, gamma = 1 - M/n.
 
     From C_min, eta = 0.2, 100 updates, as the paper runs it; to a far quantile it has not converged by then. It is
@@ -42,36 +38,21 @@ class MQuantile:
     send.
     """
 
-    name: str = "m-quantile"
-    reads: Reads = (("counts", frozenset({Norm.L2})),)
-    reads_noise: bool = False
-    private: bool = True
+    name = "m-quantile"
+    reads = (("counts", frozenset({Norm.L2})),)
 
     def check(self, plan: Plan) -> None:
         """Gaussian noise needs a delta."""
-        check_delta_select(plan, self.name)
-        check_drawable(lambda: _noise(plan), self.name)
+        check_gaussian(plan, lambda: _noise(plan), self.name)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """All updates as the one Gaussian that they compose to."""
-        whole = _whole_multiplier(plan)
-        return (
-            Charge(
-                round="select",
-                name="discrete-gaussian",
-                parameters={"steps": UPDATES, "step_multiplier": whole * math.sqrt(UPDATES)},
-                sensitivity=tail_count(neighbours=plan.neighbours).value,
-                norm="l2",
-                neighbours=plan.neighbours.value,
-                epsilon=plan.epsilon_select,
-                delta=plan.delta_select,
-                loss=GaussianLoss(multiplier=whole),
-            ),
-        )
+        sensitivity = tail_count(neighbours=plan.neighbours).value
+        return (gaussian_charge(plan, sensitivity, steps=UPDATES),)
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Update from C_min, inside [C_min, C_m]."""
-        tail = closed_tail(statistic)
+        tail = reading_as(Tail, statistic)
         noise = _noise(plan).draw(UPDATES, source=source)
         share = 1 - min(plan.noise_price / plan.users, 1.0)
         places = plan.candidate_steps
@@ -85,16 +66,6 @@ class MQuantile:
             place = min(max(place, lowest), highest)
         return Selection(threshold=plan.at_steps(math.exp(place)))
 
-    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
-        """Where the number of users has fallen to the rank."""
-        return first_crossing(plan, tail)
-
 
 def _noise(plan: Plan) -> Noise:
-    return gaussian_noise(
-        tail_count(neighbours=plan.neighbours), _whole_multiplier(plan) * math.sqrt(UPDATES)
-    )
-
-
-def _whole_multiplier(plan: Plan) -> float:
-    return noise_multiplier(plan.epsilon_select, plan.delta_select, calibration="analytic")
+    return gaussian_noise(tail_count(neighbours=plan.neighbours), whole_multiplier(plan) * math.sqrt(UPDATES))

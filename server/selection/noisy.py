@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
 from fedhist.protocol.measurements.noisy_tail import NoisyTail, tail_design
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import NoisySelector, Reads, Selection, Selector, Statistic
+from fedhist.server.selection.contract import NoisySelector, Selection, Selector, Statistic
 from fedhist.server.share_charges import select_shares_charge
 
 
-@dataclass(frozen=True)
-class FromNoisyTail:
+class FromNoisyTail(Selector):
     """A selector's counterpart for noise from devices.
 
     Args:
@@ -22,20 +19,11 @@ class FromNoisyTail:
         column: the part of the tail that it reads.
     """
 
-    original: Selector
-    column: str
-    reads_noise: bool = True
-    private: bool = True
+    reads_noise = True
 
-    @property
-    def name(self) -> str:
-        """The original's."""
-        return self.original.name
-
-    @property
-    def reads(self) -> Reads:
-        """The original's."""
-        return self.original.reads
+    def __init__(self, original: Selector, column: str) -> None:
+        self.name, self.reads = original.name, original.reads
+        self.original, self.column = original, column
 
     def check(self, plan: Plan) -> None:
         """The selector must be one that can do with noise, and the noise one that can be drawn in shares."""

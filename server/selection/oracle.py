@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS, OpenTail
 from fedhist.protocol.measurements.item_tail import ItemTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
     ANY_NORM,
-    Reads,
+    Baseline,
     Selection,
     Statistic,
-    at_steps,
     best_candidate,
-    closed_tail,
-    not_private_charge,
+    item_selection,
+    reading_as,
 )
 
 
-@dataclass(frozen=True)
-class Oracle:
+class Oracle(Baseline):
     """C* of the closed domain: the smallest candidate C with W(C) <= M (Liu et al., theorem 4.2 and lemma 4.1).
 
     Over an open domain, the candidate with the least expected l1 error (`expected_loss`).
     """
 
-    name: str = "oracle"
-    reads: Reads = (("weights", ANY_NORM), ("item-counts", ANY_NORM), ("expected-counts", ANY_NORM))
-    reads_noise: bool = False
-    private: bool = False
-
-    def check(self, plan: Plan) -> None:
-        """Nothing beyond the plan's own checks."""
-
-    def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """An entry that says that the run is not private."""
-        return (not_private_charge(self.name, plan),)
+    name = "oracle"
+    reads = (("weights", ANY_NORM), ("item-counts", ANY_NORM), ("expected-counts", ANY_NORM))
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Read the best candidate off the exact statistic."""
@@ -50,12 +36,12 @@ class Oracle:
             case ItemTail(counts=counts):
                 inside = counts <= plan.noise_price
                 chosen = np.where(inside.any(axis=1), inside.argmax(axis=1), inside.shape[1] - 1)
-                return at_steps(plan, plan.candidate_steps[chosen])
+                return item_selection(plan, plan.candidate_steps[chosen])
             case OpenTail():
                 best = int(expected_loss(plan, statistic).argmin())
-                return Selection(Threshold(steps=int(plan.candidate_steps[best]), bits=plan.grid_bits))
+                return Selection(plan.at_steps(int(plan.candidate_steps[best])))
             case _:
-                return Selection(threshold=best_candidate(plan, closed_tail(statistic)))
+                return Selection(threshold=best_candidate(plan, reading_as(Tail, statistic)))
 
 
 def expected_loss(plan: Plan, tail: OpenTail) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,18 +10,13 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import (
-    Reads,
-    Selection,
-    Statistic,
-    check_drawable,
-    closed_tail,
-)
+from fedhist.server.selection.contract import NoisySelector, Selection, Statistic, check_drawable, reading_as
 from fedhist.server.selection.crossing import falling
 
 
@@ -44,8 +38,7 @@ def minimiser_sensitivity(plan: Plan) -> Sensitivity:
     return Sensitivity(square=steps**2, norm=Norm.L1, neighbours=plan.neighbours)
 
 
-@dataclass(frozen=True)
-class OutputPerturbation:
+class OutputPerturbation(NoisySelector):
     """C' + Lap(sqrt(s)/(lambda n eps')), clamped to [C_min, C_m]. Pure epsilon'.
 
     The proof of `minimiser_sensitivity` needs a W(C) that falls, as any sum of users' tails does. Without masks the
@@ -53,10 +46,8 @@ class OutputPerturbation:
     from devices.
     """
 
-    name: str = "output-perturbation"
-    reads: Reads = (("weights", frozenset({Norm.L2})),)
-    reads_noise: bool = False
-    private: bool = True
+    name = "output-perturbation"
+    reads = (("weights", frozenset({Norm.L2})),)
 
     def check(self, plan: Plan) -> None:
         """The noise must be one that can be drawn, and what is minimised a sum of what users have."""
@@ -88,7 +79,7 @@ class OutputPerturbation:
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Minimise over the tail's step function, add the noise, clamp."""
-        tail = closed_tail(statistic)
+        tail = reading_as(Tail, statistic)
         weights = np.ldexp(tail.weights.astype(np.float64), -WEIGHT_BITS)
         exact = plan.at_steps(math.ldexp(minimiser(plan, weights), plan.grid_bits)).steps
         noise = laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select).draw(1, source=source)

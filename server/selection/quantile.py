@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.measurements.item_tail import ItemTail
-from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Charge
+from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.neighbours import Norm, tail_count
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import (
     ANY_NORM,
-    Reads,
+    NoisySelector,
+    ScoringSelector,
     Selection,
     Statistic,
     WeightedChoice,
-    at_steps,
-    closed_tail,
-    item_tail,
+    exponential_charge,
+    item_selection,
     nearness_scores,
+    reading_as,
 )
-from fedhist.server.selection.crossing import first_crossing
 
 _LARGEST_RANK = 2.0**40
 FAILURE_PROBABILITY = 1e-3
@@ -48,8 +46,7 @@ def _epsilon_each(plan: Plan) -> float:
     return plan.epsilon_select / plan.thresholds
 
 
-@dataclass(frozen=True)
-class Quantile:
+class Quantile(ScoringSelector, NoisySelector):
     """Exponential mechanism with score -|#{users above C} - rank|, sensitivity 1. Pure epsilon'.
 
     Privacy: a user changes the number of users above C by at most 1 at every C, for either neighbours, and the
@@ -57,49 +54,30 @@ class Quantile:
     each item has a bound of its own, d such choices cost eps'/d each and eps' together.
     """
 
-    name: str = "quantile"
-    reads: Reads = (("counts", frozenset({Norm.L1})), ("item-counts", ANY_NORM))
-    reads_noise: bool = False
-    private: bool = True
-
-    def check(self, plan: Plan) -> None:
-        """Nothing beyond the plan's own checks."""
+    name = "quantile"
+    reads = (("counts", frozenset({Norm.L1})), ("item-counts", ANY_NORM))
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
-        """One exponential mechanism."""
-        each = Charge(
-            round="select",
-            name="exponential-mechanism",
-            parameters={"candidates": len(plan.candidate_steps), "rank": target_rank(plan)},
-            sensitivity=tail_count(neighbours=plan.neighbours).value,
-            norm="score",
-            neighbours=plan.neighbours.value,
-            epsilon=_epsilon_each(plan),
-            delta=0.0,
-            loss=BoundedRangeLoss(),
-        )
-        return (each,) * plan.thresholds
+        """One exponential mechanism a threshold."""
+        sensitivity = tail_count(neighbours=plan.neighbours).value
+        return (exponential_charge(plan, sensitivity, rank=target_rank(plan)),) * plan.thresholds
 
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if isinstance(statistic, ItemTail):
             choices = enumerate(self.item_choices(plan, statistic))
             drawn = [choice.draw(source=source.fork(item)) for item, choice in choices]
-            return at_steps(plan, np.array([one.threshold.steps for one in drawn]))
-        return self.choice(plan, statistic).draw(source=source)
-
-    def from_noisy(self, plan: Plan, tail: NoisyTail) -> Threshold:
-        """Where the number of users has fallen to the rank."""
-        return first_crossing(plan, tail)
+            return item_selection(plan, np.array([one.threshold.steps for one in drawn]))
+        return super().select(plan, statistic, source=source)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores of the one bound for all items."""
-        tail = closed_tail(statistic)
+        tail = reading_as(Tail, statistic)
         return _choice(plan, tail.counts, tail.width)
 
     def item_choices(self, plan: Plan, statistic: Statistic | None) -> list[WeightedChoice]:
         """The scores of each item's own bound."""
-        tail = item_tail(statistic)
+        tail = reading_as(ItemTail, statistic)
         return [_choice(plan, counts, tail.width) for counts in tail.counts]
 
 

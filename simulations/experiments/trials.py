@@ -26,7 +26,6 @@ from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
-from fedhist.server.selection.contract import open_tail
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
@@ -214,7 +213,7 @@ def _half_penalty(plan: Plan, transport: SharedRoundOne, source: Source) -> Plan
     """The plan at a threshold that exponential-v chose by V(C) with t(C)/2 for t(C)."""
     statistic = read_statistic(plan, transport.total(select_request(plan)))
     caps = [noise.bar // 2 for noise in plan.open_noises(plan.candidate_steps)]
-    choice = choice_by_range(plan, -capped_error(open_tail(statistic), caps), score_range(plan))
+    choice = choice_by_range(plan, -capped_error(statistic, caps), score_range(plan))
     chosen = choice.draw(source=source.fork("server", "select", "half penalty")).threshold
     return type(plan).from_json(plan.to_json() | {"selector": "fixed", "threshold": chosen.value})
 

@@ -197,9 +197,3 @@ class TestSessions:
         memory.keep("one", b"newer secrets")
         assert memory.path.stat().st_mode & 0o777 == 0o600
         assert not (memory.path.with_name("m.db-wal")).exists()
-
-    def test_what_is_forgotten_is_not_in_the_file(self, memory: MemoryFile) -> None:
-        memory.keep("one", b"a very secret state")
-        assert b"a very secret state" in memory.path.read_bytes()
-        memory.take("one", bytes)
-        assert b"a very secret state" not in memory.path.read_bytes()

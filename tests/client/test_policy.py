@@ -103,14 +103,6 @@ class TestMemory:
         memory = admit(Policy(), Memory(), select())
         assert refusal(Policy(), memory, release(plan=dataclasses.replace(PLAN, epsilon=9.0))) == "other-plan"
 
-    @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=4))
-    def test_it_survives_as_text(self, runs: list[str]) -> None:
-        memory = Memory()
-        for run in runs:
-            memory = admit(Policy(), memory, select(run))
-        again = Memory.from_text(memory.to_text())
-        assert again == memory
-
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"spent": 1, "plans": {}, "requests": {}}', "null"])
     def test_a_damaged_one_is_no_empty_one(self, text: str) -> None:
         with pytest.raises(DecodeError):

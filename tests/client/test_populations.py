@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +10,12 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist.client import populations
 from fedhist.client.populations import SHARD_USERS, SparsePopulation
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms
 from fedhist.protocol.validation import checked, user_blocks
+from tests.builders import population_of
 
 Dense = npt.NDArray[np.int64]
 
@@ -30,10 +33,6 @@ def dense(histograms: Histograms) -> Dense:
         for entry in range(histograms.offsets[row], histograms.offsets[row + 1]):
             table[row, histograms.items[entry]] += histograms.counts[entry]
     return table
-
-
-def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
-    return SparsePopulation.from_scipy(scipy.sparse.csr_array(np.asarray(table)), **options)
 
 
 class TestChecking:
@@ -118,9 +117,6 @@ class TestChecking:
     ) -> None:
         with pytest.raises(InvalidPopulation, match=told):
             checked(offsets, items, counts, domain_size=domain_size)
-
-    def test_users_without_items_are_users(self) -> None:
-        assert checked([0, 0, 0], [], [], domain_size=3).users == 2
 
     @given(dense_counts(), st.randoms(use_true_random=False))
     def test_repeated_and_unsorted_items_mean_the_same_histogram(self, table: Dense, random: Any) -> None:
@@ -209,47 +205,24 @@ class TestScipy:
         with pytest.raises(InvalidPopulation, match="ndarray"):
             SparsePopulation.from_scipy(np.ones((2, 2)))  # type: ignore[arg-type]  # the mistake under test
 
-    def test_complex_counts_are_refused(self) -> None:
-        for kind in ("csr", "csc"):
-            with pytest.raises(InvalidPopulation, match="complex"):
-                SparsePopulation.from_scipy(scipy.sparse.coo_array(np.eye(2) * 1j).asformat(kind))
-
 
 class TestShards:
     @given(dense_counts(), st.integers(1, 20))
     def test_shards_concatenate_to_the_whole(self, table: Dense, shard_nonzeros: int) -> None:
         population = population_of(table)
-        shards = list(population.shards(shard_nonzeros=shard_nonzeros))
+        with mock.patch.object(populations, "SHARD_NONZEROS", shard_nonzeros):
+            shards = list(population.shards())
         assert (np.concatenate([dense(shard) for shard in shards]) == table).all()
         numbers = np.concatenate([shard.user_numbers() for shard in shards])
         assert numbers.tolist() == list(range(len(table)))
         assert all(shard.nonzeros <= shard_nonzeros or shard.users == 1 for shard in shards)
         assert all(np.shares_memory(s.counts, population.histograms.counts) for s in shards if s.counts.size)
 
-    def test_ten_thousand_shards(self) -> None:
-        lengths = np.tile([3, 0, 5, 2], 10_000)
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        items = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        population = SparsePopulation.from_arrays(offsets, items, items + 1, domain_size=5)
-        shards = list(population.shards(shard_nonzeros=10))
-        assert len(shards) == 10_000
-        assert all(shard.users == 4 and shard.nonzeros == 10 for shard in shards)
-        assert [shard.first_user for shard in shards] == list(range(0, 40_000, 4))
-
     def test_a_million_users_without_items_do_not_make_one_huge_shard(self) -> None:
         population = SparsePopulation.from_arrays(np.zeros(1_000_001, dtype=int), [], [], domain_size=2)
         sizes = [shard.users for shard in population.shards()]
         assert sum(sizes) == 1_000_000
         assert max(sizes) == SHARD_USERS
-
-    def test_shards_can_be_read_again_and_side_by_side(self) -> None:
-        population = population_of(np.arange(12).reshape(6, 2))
-        pairs = zip(population.shards(shard_nonzeros=3), population.shards(shard_nonzeros=3), strict=True)
-        assert all((dense(left) == dense(right)).all() for left, right in pairs)
-
-    def test_a_shard_size_below_one_is_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="1 or more"):
-            population_of([[1]]).shards(shard_nonzeros=0)
 
 
 class TestItems:
@@ -264,11 +237,6 @@ class TestItems:
         assert top.totals().tolist() == totals[ranked].tolist()
         assert top.dropped_items == table.shape[1] - len(ranked)
         assert top.dropped_count == totals.sum() - totals[ranked].sum()
-
-    def test_users_who_lose_everything_stay(self) -> None:
-        top = population_of([[9, 0], [0, 1], [0, 2]]).keep_top_items(1)
-        assert (top.users, top.domain_size) == (3, 1)
-        assert dense(top.histograms).tolist() == [[9], [0], [0]]
 
     def test_a_selection_over_many_shards(self) -> None:
         users = 2 * SHARD_USERS + 5

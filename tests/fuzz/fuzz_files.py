@@ -20,7 +20,6 @@ from fedhist.client.files.matrix_files import write_matrix
 from fedhist.client.files.records import read_items, read_population
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import (
     BudgetExceeded,
     DecodeError,
@@ -36,6 +35,7 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.steps import planned_charges
 from tests.asking import select_request
+from tests.builders import population_of
 
 Parts = tuple[str, Callable[[Random], Any], Callable[[Any], object], tuple[type[FedhistError], ...]]
 PLAN = Plan(users=40, items=4, candidates=8, max_threshold=60)
@@ -110,7 +110,7 @@ def _matrices() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         for labels in ([7, 8, 9], ["a", "\u00e9", 3]):
             path = Path(folder) / "labelled.npz"
-            write_matrix(SparsePopulation.from_scipy(csr_array(dense), labels=labels), path, force=True)
+            write_matrix(population_of(dense, labels=labels), path, force=True)
             found.append(path.read_bytes())
     return found
 

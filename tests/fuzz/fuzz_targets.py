@@ -29,7 +29,6 @@ from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.terms import TERMS_BYTES, MaskingTerms
 from fedhist.protocol.masking.wire import Kind
-from fedhist.protocol.measurements.bounds import check_contribution
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -40,6 +39,7 @@ from fedhist.protocol.wire.envelope import Envelope
 from fedhist.protocol.wire.keyed_codec import decode_keyed
 from fedhist.server.coordinator import run_rounds
 from tests.asking import release_at, select_request
+from tests.builders import population_of
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
 SALT = bytes(range(32))
@@ -95,10 +95,9 @@ def plans() -> dict[str, Plan]:
 @lru_cache
 def population() -> SparsePopulation:
     """Ten users of four items with odd names."""
-    from scipy.sparse import csr_array
 
     counts = np.random.default_rng(1).poisson(2.0, (10, 4)) * 3
-    return SparsePopulation.from_scipy(csr_array(counts), labels=["a", "\ud800é", 7, ""])
+    return population_of(counts, labels=["a", "\ud800é", 7, ""])
 
 
 def requests(plan: Plan) -> list[Request]:
@@ -106,7 +105,7 @@ def requests(plan: Plan) -> list[Request]:
     steps = plan.at_steps(9 << plan.grid_bits).steps
     bounds = np.full(plan.items or 0, steps) if plan.per_item else None
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
-    salt = SALT if plan.has_table else b""
+    salt = SALT if plan.has_table else None
     release = release_at(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
     return [select_request(plan), release]
 
@@ -120,7 +119,7 @@ def _codec_targets() -> Iterator[Target]:
 
             def read(data: bytes, request: Request = request) -> object:
                 contribution, _ = decode(data, request)
-                check_contribution(contribution, request)
+                request.measurement.check(contribution.summed, contribution.users)
                 return contribution
 
             yield Target(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, Fault, LocalGrid, Node, data_of, error_reply, with_data, with_field
+from local_grid import RUN_ID, Fault, LocalGrid
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from tests.builders import population_of
 
 UNLIMITED = Policy()
 
@@ -30,22 +30,13 @@ def _task() -> Iterator[None]:
 class Lab:
     """Builders for the scenarios."""
 
-    Node = Node
-    LocalGrid = LocalGrid
-    data = staticmethod(data_of)
-    with_data = staticmethod(with_data)
-    with_field = staticmethod(with_field)
-    error = staticmethod(error_reply)
-
     def population(
         self, users: int = 60, items: int = 6, seed: int = 3, named: bool = False
     ) -> SparsePopulation:
         random = np.random.default_rng(seed)
         table = random.poisson(2.0, (users, items)) * random.integers(1, 9, (users, 1))
-        from scipy.sparse import csr_array
-
         labels = [f"item-{i}" for i in range(items)] if named else None
-        return SparsePopulation.from_scipy(csr_array(table), labels=labels)
+        return population_of(table, labels=labels)
 
     def part(self, whole: SparsePopulation, number: int, parts: int) -> SparsePopulation:
         start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
@@ -76,15 +67,6 @@ class Lab:
         """The population over nodes numbered 100, 101, ...; faults by place."""
         parts = (self.part(whole, place, nodes) for place in range(nodes))
         return LocalGrid.of((self.app(part, seed=seed, policy=policy) for part in parts), faults)
-
-    def changed(self, change: Callable[[bytes], bytes]) -> Fault:
-        """A node whose answers have other bytes in them."""
-
-        def fault(message: Message, node: Node) -> list[Message]:
-            reply = node.answer(message)
-            return [with_data(reply, change(data_of(reply) or b""))]
-
-        return fault
 
 
 @pytest.fixture

@@ -95,6 +95,21 @@ def silent(message: Message, node: Node) -> list[Message]:
     return []
 
 
+def changed(change: Callable[[bytes], bytes]) -> Fault:
+    """A node whose answers have other bytes in them."""
+
+    def fault(message: Message, node: Node) -> list[Message]:
+        reply = node.answer(message)
+        return [with_data(reply, change(data_of(reply) or b""))]
+
+    return fault
+
+
+def dead(message: Message, node: Node) -> list[Message]:
+    """A node of which the SuperLink says that it is gone."""
+    return [error_reply(message)]
+
+
 def at(stage: str, wrong: Fault) -> Fault:
     """A node that is as it should be but for one kind of message."""
 

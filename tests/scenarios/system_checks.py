@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +12,7 @@ from system_data import FIRST, LABELS, PLANS, SEED, USERS_EACH, part
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import participant_vector
+from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Memory, round_cost
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.keyed import Keyed, KeyedSum
@@ -112,7 +110,7 @@ def check_device(device: Device) -> None:
             stages[*key, kind] = stages.get((*key, kind), 0) + 1
     assert all(len(asked) == 1 for asked in fingerprints.values())
     assert all(count == 1 for count in stages.values())
-    memory = remembered(device.memory)
+    memory = MemoryFile(device.memory).read() if device.memory.exists() else Memory()
     plans = {plan.digest.hex(): plan for plan in PLANS.values()}
     costs = []
     for key in memory.requests:
@@ -121,14 +119,6 @@ def check_device(device: Device) -> None:
     assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
     assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
     assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()
-
-
-def remembered(path: Path) -> Memory:
-    """What a device's file says."""
-    if not path.exists() or path.stat().st_size == 0:
-        return Memory()
-    with closing(sqlite3.connect(path)) as database:
-        return Memory.from_text(database.execute("SELECT text FROM memory").fetchone()[0])
 
 
 def error_texts(error: BaseException | None) -> Iterable[str]:

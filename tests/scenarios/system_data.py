@@ -7,6 +7,7 @@ import numpy as np
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
+from tests.builders import population_of
 
 NODES = 7
 USERS_EACH = 4
@@ -36,11 +37,10 @@ PLANS = {
 
 def whole() -> SparsePopulation:
     """Users whose items and one of whose counts can be recognised wherever they turn up."""
-    from scipy.sparse import csr_array
 
     counts = np.random.default_rng(3).poisson(2.0, (NODES * USERS_EACH, 4)) * 3
     counts[2, 1] = COUNT
-    return SparsePopulation.from_scipy(csr_array(counts), labels=LABELS)
+    return population_of(counts, labels=LABELS)
 
 
 _WHOLE = whole()

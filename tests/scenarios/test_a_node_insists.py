@@ -8,56 +8,43 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
-from local_grid import message_of, outcome
-from scipy.sparse import csr_array
+from local_grid import LocalGrid, Node, message_of, outcome
 
 from fedhist.client.app import mount
 from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, AbortReason
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.server_session import CollectingAdvertisements
-from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import GridTransport, run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from tests.asking import release_at
+from tests.builders import population_of
 
 ROW = [3, 1, 4, 1, 5, 9]
 VICTIM = 100
 IDENTITIES = numbered_identities([bytes([number]) * 32 for number in range(100)])
 
 
-def population_of(row: list[int]) -> SparsePopulation:
-    return SparsePopulation.from_scipy(csr_array(np.array([row])))
-
-
-def node_of(
-    lab: Any, number: int, row: list[int], *, folder: Path, policy: Policy, identity: Identity | None
-) -> Any:
+def node_of(number: int, row: list[int], *, folder: Path, policy: Policy, identity: Identity | None) -> Any:
     """A real node: it has a memory file."""
     app = mount(
         ClientApp(),
-        lambda context: population_of(row),
+        lambda context: population_of([row]),
         policy=policy,
         memory=lambda context: folder / f"{number}.memory",
         identity=lambda context: identity,
     )
-    return lab.Node(app, number)
+    return Node(app, number)
 
 
-def surrounded(lab: Any, folder: Path, policy: Policy) -> Any:
+def surrounded(folder: Path, policy: Policy) -> Any:
     """The node under attack, with a key of its own in a directory of 100, and two that are the server's."""
     identities = dict(zip(range(VICTIM, VICTIM + 3), IDENTITIES, strict=False))
-    return lab.LocalGrid(
+    return LocalGrid(
         {
             number: node_of(
-                lab,
                 number,
                 ROW if number == VICTIM else [0] * len(ROW),
                 folder=folder,
@@ -69,9 +56,9 @@ def surrounded(lab: Any, folder: Path, policy: Policy) -> Any:
     )
 
 
-def victim(lab: Any, folder: Path, policy: Policy) -> Any:
+def victim(folder: Path, policy: Policy) -> Any:
     """The node under attack alone."""
-    return surrounded(lab, folder, policy).nodes[VICTIM]
+    return surrounded(folder, policy).nodes[VICTIM]
 
 
 def plan_of(**settings: Any) -> Plan:
@@ -103,26 +90,24 @@ def assert_refused(node: Any, plan: Plan, reason: str) -> None:
 
 
 class TestInventedNeighbours:
-    def test_under_plain_masks_they_show_a_nodes_row(self, lab: Any, tmp_path: Path) -> None:
+    def test_under_plain_masks_they_show_a_nodes_row(self, tmp_path: Path) -> None:
         """The attack, on a node that says that it takes part in anything."""
-        grid = surrounded(lab, tmp_path, Policy(minimum_masking="secagg"))
+        grid = surrounded(tmp_path, Policy(minimum_masking="secagg"))
         assert sum_seen_by_the_server(grid, plan_of()) == ROW
 
     @pytest.mark.parametrize("has_identity", [True, False])
     def test_a_node_that_insists_on_signed_masks_accepts_no_others(
-        self, lab: Any, tmp_path: Path, has_identity: bool
+        self, tmp_path: Path, has_identity: bool
     ) -> None:
         """One with an identity does so by default."""
         policy = Policy() if has_identity else Policy(minimum_masking="secagg-signed")
         identity = IDENTITIES[0] if has_identity else None
-        node = node_of(lab, VICTIM, ROW, folder=tmp_path, policy=policy, identity=identity)
+        node = node_of(VICTIM, ROW, folder=tmp_path, policy=policy, identity=identity)
         assert_refused(node, plan_of(masking="none", participants=None), "not-masked")
         assert_refused(node, plan_of(), "not-signed")
 
-    def test_a_signed_round_without_an_identity_is_refused_before_it_is_charged(
-        self, lab: Any, tmp_path: Path
-    ) -> None:
-        node = node_of(lab, VICTIM, ROW, folder=tmp_path, policy=Policy(), identity=None)
+    def test_a_signed_round_without_an_identity_is_refused_before_it_is_charged(self, tmp_path: Path) -> None:
+        node = node_of(VICTIM, ROW, folder=tmp_path, policy=Policy(), identity=None)
         assert_refused(node, plan_of(masking="secagg-signed"), "no-identity")
         assert not (tmp_path / f"{VICTIM}.memory").exists()
 
@@ -130,58 +115,44 @@ class TestInventedNeighbours:
 class TestASmallCohort:
     SIGNED = plan_of(masking="secagg-signed")
 
-    def test_three_of_a_hundred_show_a_nodes_row(self, lab: Any, tmp_path: Path) -> None:
+    def test_three_of_a_hundred_show_a_nodes_row(self, tmp_path: Path) -> None:
         policy = Policy(minimum_participants=3)
-        assert sum_seen_by_the_server(surrounded(lab, tmp_path, policy), self.SIGNED) == ROW
+        assert sum_seen_by_the_server(surrounded(tmp_path, policy), self.SIGNED) == ROW
 
     @pytest.mark.parametrize("policy", [Policy(), Policy(minimum_participants=50)])
-    def test_a_node_asks_for_more_company(self, lab: Any, tmp_path: Path, policy: Policy) -> None:
-        assert_refused(victim(lab, tmp_path, policy), self.SIGNED, "few-participants")
+    def test_a_node_asks_for_more_company(self, tmp_path: Path, policy: Policy) -> None:
+        assert_refused(victim(tmp_path, policy), self.SIGNED, "few-participants")
 
     def test_those_who_may_vanish_do_not_count(self, lab: Any, tmp_path: Path) -> None:
         """Twelve are asked, and the plan unmasks a sum of ten."""
         plan = plan_of(participants=12, dropout_share=0.2)
         assert plan.minimum_survivors == 10
         assert_refused(
-            victim(lab, tmp_path, Policy(minimum_masking="secagg", minimum_participants=11)),
+            victim(tmp_path, Policy(minimum_masking="secagg", minimum_participants=11)),
             plan,
             "few-participants",
         )
         whole = lab.population()
         run_on_grid(lab.grid(whole, 12, policy=Policy(minimum_participants=10)), plan)
 
-    def test_masks_are_what_company_means(self, lab: Any, tmp_path: Path) -> None:
+    def test_masks_are_what_company_means(self, tmp_path: Path) -> None:
         policy = Policy(minimum_masking="none", minimum_participants=2)
         plan = plan_of(masking="none", participants=None)
-        assert_refused(victim(lab, tmp_path, policy), plan, "not-masked")
-
-    @pytest.mark.parametrize(("fewest", "gives_up"), [(4, False), (5, True)])
-    def test_the_roster_is_counted_too(self, fewest: int, gives_up: bool) -> None:
-        """The plan's word is not enough: the device looks at who is there."""
-        terms, source = MaskingTerms(session=bytes(32), length=1, width=32), SystemSource()
-        server = CollectingAdvertisements(terms, source=source)
-        state, message = start(terms, 0, source=source, fewest=fewest)
-        server.add(0, message)
-        for device in (1, 2, 3):
-            server.add(device, start(terms, device, source=source)[1])
-        rosters = dict(server.close()[1])
-        after, _ = advance(state, rosters[0], source=source)
-        assert isinstance(after, Aborted) is gives_up
-        assert not gives_up or after.reason is AbortReason.TOO_FEW  # type: ignore[union-attr] # is Aborted then
+        assert_refused(victim(tmp_path, policy), plan, "not-masked")
 
 
 class TestNoise:
-    def test_a_corrupt_share_below_the_nodes_own(self, lab: Any, tmp_path: Path) -> None:
+    def test_a_corrupt_share_below_the_nodes_own(self, tmp_path: Path) -> None:
         """With noise from devices it says how much of the noise is honest, and was the server's word alone."""
         plan = plan_of(participants=20, corrupt_share=0.0, noise_from="devices")
         policy = Policy(minimum_masking="secagg", minimum_corrupt_share=0.2)
-        assert_refused(victim(lab, tmp_path, policy), plan, "small-corrupt-share")
+        assert_refused(victim(tmp_path, policy), plan, "small-corrupt-share")
 
-    def test_noise_that_is_left_to_the_server(self, lab: Any, tmp_path: Path) -> None:
+    def test_noise_that_is_left_to_the_server(self, tmp_path: Path) -> None:
         policy = Policy(minimum_masking="secagg", noise_from_devices=True)
-        assert_refused(victim(lab, tmp_path, policy), plan_of(), "server-noise")
+        assert_refused(victim(tmp_path, policy), plan_of(), "server-noise")
 
-    def test_what_meets_every_floor_is_answered(self, lab: Any, tmp_path: Path) -> None:
+    def test_what_meets_every_floor_is_answered(self, tmp_path: Path) -> None:
         policy = Policy(
             minimum_cohort=30,
             minimum_masking="secagg-signed",
@@ -197,14 +168,14 @@ class TestNoise:
             minimum_cohort=30,
         )
         people = enumerate(IDENTITIES[:10], start=VICTIM)
-        nodes = {n: node_of(lab, n, ROW, folder=tmp_path, policy=policy, identity=one) for n, one in people}
-        grid = lab.LocalGrid(nodes)
+        nodes = {n: node_of(n, ROW, folder=tmp_path, policy=policy, identity=one) for n, one in people}
+        grid = LocalGrid(nodes)
         with pytest.raises(RoundFailed, match="at least 30"):
             run_on_grid(grid, plan, directory=IDENTITIES[0].directory)
         assert all(set(refusals(node)) == {""} for node in grid.nodes.values())
 
 
-def test_masks_without_a_memory_file_are_refused(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
-    app = mount(ClientApp(), lambda context: population_of(ROW))
-    assert_refused(lab.Node(app, VICTIM), plan_of(), "no-memory")
+def test_masks_without_a_memory_file_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    app = mount(ClientApp(), lambda context: population_of([ROW]))
+    assert_refused(Node(app, VICTIM), plan_of(), "no-memory")
     assert "memory-path" in caplog.text

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.privacy.ledger import Charge, Cost, PureLoss
 from fedhist.server.ledger.budget_file import BudgetFile
 
@@ -56,14 +55,6 @@ say("ready")
 sys.stdin.readline()
 BudgetFile.open(sys.argv[1], create=True).begin("hash", {}, RUN_COST, "", NOW)
 say("begun")
-"""
-
-CHARGE_AND_HANG = """
-run = BudgetFile.open(sys.argv[1], create=False).begin("hash", {"items": 3}, RUN_COST, "doomed", NOW)
-run.record(STEP)
-say("charged")
-sys.stdin.readline()
-run.released()
 """
 
 CHARGE_FOR_EVER = """
@@ -151,26 +142,6 @@ def test_two_processes_that_create_one_ledger_share_it(tmp_path: Path) -> None:
     assert len(BudgetFile.open(path, create=False).runs()) == 2
 
 
-def test_a_process_killed_between_charge_and_release_keeps_its_reservation_until_a_person_closes_it(
-    path: Path,
-) -> None:
-    BudgetFile.open(path, create=False).set_limit(Cost(1.5, 2e-6))
-    with child(CHARGE_AND_HANG, path) as process:
-        assert hear(process) == "charged"
-        process.kill()
-    assert_whole(path)
-    ledger = BudgetFile.open(path, create=False)
-    (record,) = ledger.runs()
-    assert record.status == "open"
-    assert record.charges == (STEP,)
-    assert ledger.reserved() == RUN_COST
-    with pytest.raises(BudgetExceeded, match=f"Open runs: {record.id}"):
-        ledger.begin("hash", {}, RUN_COST, "next", NOW)
-    ledger.close(record.id)
-    assert ledger.spent() == Cost(0.01, 0.0)
-    ledger.begin("hash", {}, RUN_COST, "next", NOW)
-
-
 @pytest.mark.parametrize("acknowledged", [1, 7, 20])
 def test_a_process_killed_while_it_charges_loses_no_charge_that_was_acknowledged(
     path: Path, acknowledged: int
@@ -206,18 +177,3 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_the_ledger_as_it_was(p
     run.record(STEP)
     run.released()
     assert again.spent() == Cost(0.02, 0.0)
-
-
-def test_a_run_closed_by_mistake_draws_no_more_noise(path: Path) -> None:
-    """Its next charge is refused, and a charge comes before every draw."""
-    ledger = BudgetFile.open(path, create=False)
-    with child(CHARGE_FOR_EVER, path) as process:
-        assert hear(process) == "charged"
-        (record,) = ledger.runs()
-        ledger.close(record.id)
-        assert process.stdout is not None
-        process.stdout.read()
-        assert process.wait() != 0
-    (closed,) = ledger.runs()
-    assert closed.status == "closed"
-    assert ledger.spent() == closed.charged

@@ -19,14 +19,13 @@ import pytest
 
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
-from fedhist.commands import compare as compare_command
-from fedhist.protocol.errors import InvalidFile, NotWritten
+from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server import result_folder
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.charged_run import charged
-from fedhist.server.result_folder import check_room, new_folder
+from fedhist.server.result_folder import check_room
 from fedhist.simulations.engines import masked_in_process
 from tests.asking import select_request
 
@@ -132,24 +131,6 @@ class TestTheResultFolder:
         assert names_in(tmp_path) == ["l.db"]
         assert only_run(ledger) == ("failed", pytest.approx(1.1))
 
-    def test_a_real_disk_that_fills_up_while_the_folder_is_written(self, tmp_path: Path) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 64):
-            with pytest.raises(NotWritten, match="No space left"), new_folder(disk / "r") as folder:
-                (folder / "a.txt").write_text("some")
-                fill(disk)
-                (folder / "b.txt").write_text("more" * 10_000)
-            (disk / "filler").unlink()
-            assert names_in(disk) == []
-
-    def test_a_read_only_disk(self, tmp_path: Path, fedhist: Fedhist) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 1024) as again:
-            again("ro")
-            done = fedhist(*RUN, "--out", str(disk / "r"), "--ledger", str(tmp_path / "l.db"))
-        assert "can't write into" in one_sentence(done.code, done.err, 2)
-        assert not (tmp_path / "l.db").exists()
-
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
     def test_a_folder_without_the_right_to_write(self, tmp_path: Path, fedhist: Fedhist) -> None:
         locked = tmp_path / "locked"
@@ -216,15 +197,6 @@ class TestTheLedger:
         one_sentence(done.code, done.err, 2)
         assert BudgetFile.open(ledger, create=False).runs() == []
 
-    def test_a_read_only_disk(self, tmp_path: Path, fedhist: Fedhist) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 256) as again:
-            BudgetFile.open(disk / "l.db", create=True)
-            again("ro")
-            done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(disk / "l.db"))
-        assert "readonly" in one_sentence(done.code, done.err, 2)
-        assert not (tmp_path / "r").exists()
-
 
 class TestADevicesMemory:
     @staticmethod
@@ -244,14 +216,6 @@ class TestADevicesMemory:
             assert MemoryFile(memory).read() == before
             self.ask(memory, "two")
             assert set(MemoryFile(memory).read().plans) == {"one", "two"}
-
-    def test_a_read_only_disk_is_no_answer(self, tmp_path: Path) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 64) as again:
-            self.ask(disk / "m.db", "one")
-            again("ro")
-            with pytest.raises(InvalidFile, match="readonly"):
-                self.ask(disk / "m.db", "two")
 
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
         memory = tmp_path / "m.db"
@@ -321,23 +285,6 @@ class TestExperiments:
         assert left.items() <= whole.items()
         assert fedhist(*call).code == 0
         assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
-
-    def test_a_real_disk_that_fills_up_before_the_tables(
-        self, tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        disk = tmp_path / "disk"
-        real = compare_command.write_parquet
-
-        def fill_and_write(*arguments: Any) -> None:
-            fill(disk)
-            real(*arguments)
-
-        monkeypatch.setattr(compare_command, "write_parquet", fill_and_write)
-        with small_disk(disk, 256):
-            done = fedhist(*self.SMALL, "--out", str(disk / "c"))
-            assert names_in(disk / "c") == ["NOT-PRIVATE.txt", "journal.jsonl", "table.csv"]
-        said = one_sentence(done.code, done.err, 1)
-        assert str(disk / "c") in said and "No space left" in said
 
     def test_users_that_find_no_room_are_told_without_none(
         self, of_file: tuple[str, ...], tmp_path: Path, fedhist: Fedhist

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collisions import colliding_name, old_coefficients, old_sums
-from scipy.sparse import csr_array
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed, TableTooSmall
@@ -24,8 +22,7 @@ from fedhist.server.app import run_on_grid
 from fedhist.server.coordinator import Asking, run_rounds
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.simulation import simulate
-
-TARGET = "hiv-positive"
+from tests.builders import population_of
 
 
 def plan_of(users: int, **settings: Any) -> Plan:
@@ -38,7 +35,7 @@ def plan_of(users: int, **settings: Any) -> Plan:
 
 def held_once_each(items: int) -> SparsePopulation:
     """As many users as items, each with an item of their own."""
-    return SparsePopulation.from_scipy(csr_array(np.eye(items, dtype=np.int64)))
+    return population_of(np.eye(items, dtype=np.int64))
 
 
 def requests_of(plan: Plan, population: SparsePopulation, runs: int, source: Any) -> list[Envelope]:
@@ -55,42 +52,20 @@ def requests_of(plan: Plan, population: SparsePopulation, runs: int, source: Any
     return seen
 
 
-class TestNamesThatCollide:
-    def population(self, name: str) -> SparsePopulation:
-        """Everybody has bread; one user has the target, and another a name that was made for it."""
-        table = np.zeros((90, 3), dtype=np.int64)
-        table[:, 0], table[3, 1], table[70, 2] = 1, 1, 1
-        return SparsePopulation.from_scipy(csr_array(table), labels=["bread", TARGET, name])
-
-    def test_a_name_that_collides_by_design_does_not_stop_the_run(self) -> None:
-        """The name is computed from what is public before round 2, as anybody can, and put into one's own data."""
-        plan = plan_of(90)
-        coefficients = old_coefficients(plan.table_capacity, plan.digest)
-        name = colliding_name(TARGET, coefficients)
-        assert name != TARGET and len(name) == 32
-        assert old_sums(name, coefficients) == old_sums(TARGET, coefficients)
-        release = simulate(self.population(name), plan, seed=4, truth=False).release
-        assert list(release.labels or ()) == ["bread"]
-        for envelope in requests_of(plan, self.population(name), 3, SystemSource):
-            request, shape = envelope.request, envelope.request.measurement.table
-            cells = [
-                np.flatnonzero(encode_table([one], [1], shape, salt=request.given.salt)[:: shape.columns])
-                for one in (TARGET, name)
-            ]
-            assert len(cells[0]) == len(cells[1]) == 5
-            assert len(set(cells[0].tolist()) & set(cells[1].tolist())) < 3
-
-    def test_every_run_has_a_salt_of_its_own_and_all_that_is_asked_depends_on_it(self) -> None:
-        plan = plan_of(90)
-        population = self.population("b")
-        envelopes = requests_of(plan, population, 3, SystemSource)
-        salts = {envelope.request.given.salt for envelope in envelopes}
-        assert len(salts) == 3 and all(len(salt) == 32 for salt in salts)
-        assert not any(salt in plan.digest for salt in salts)
-        assert len({envelope.fingerprint for envelope in envelopes}) == 3
-        assert len({terms_of(envelope).session for envelope in envelopes}) == 3
-        repeated = requests_of(plan, population, 2, lambda: SeededSource(8))
-        assert len({envelope.fingerprint for envelope in repeated}) == 1
+def test_every_run_has_a_salt_of_its_own_and_all_that_is_asked_depends_on_it() -> None:
+    """Where names lie in a table was public before round 2: a name could be made to collide with another's."""
+    plan, population = plan_of(40), held_once_each(40)
+    envelopes = requests_of(plan, population, 3, SystemSource)
+    salts = {envelope.request.given.salt for envelope in envelopes}
+    assert len(salts) == 3 and all(len(salt) == 32 for salt in salts)
+    assert not any(salt in plan.digest for salt in salts)
+    assert len({envelope.fingerprint for envelope in envelopes}) == 3
+    assert len({terms_of(envelope).session for envelope in envelopes}) == 3
+    shape = envelopes[0].request.measurement.table
+    tables = [encode_table(["hiv-positive"], [1], shape, salt=salt)[:: shape.columns] for salt in salts]
+    assert len({tuple(np.flatnonzero(table)) for table in tables}) == 3
+    repeated = requests_of(plan, population, 2, lambda: SeededSource(8))
+    assert len({envelope.fingerprint for envelope in repeated}) == 1
 
 
 class TestTablesThatAreTooFull:
@@ -109,7 +84,7 @@ class TestTablesThatAreTooFull:
         table = np.zeros((5_000, 5_000), dtype=np.int64)
         room = table_room(plan, 2)
         table[np.arange(room + 50), np.arange(room + 50)] = 1
-        some = SparsePopulation.from_scipy(csr_array(table))
+        some = population_of(table)
         outcomes = [self.failed(plan, population) for population in (some, held_once_each(5_000))]
         assert [outcome[2].totals[Round.RELEASE].unread for outcome in outcomes] == [False, True]
         (one, ledger, there), (other, others, elsewhere) = outcomes
@@ -140,7 +115,7 @@ class TestTablesThatAreTooFull:
         middle = (plan.table_capacity + table_room(plan, 2)) // 2
         table = np.zeros((2_000, middle), dtype=np.int64)
         table[np.arange(middle), np.arange(middle)] = 1
-        population, passed = SparsePopulation.from_scipy(csr_array(table)), 0
+        population, passed = population_of(table), 0
         for seed in range(40):
             try:
                 simulate(population, plan, seed=seed, truth=False)
@@ -158,7 +133,7 @@ class TestTextAndNumber:
 
     def population(self) -> SparsePopulation:
         table = np.tile(np.array([[1, 1, 2]]), (300, 1))
-        return SparsePopulation.from_scipy(csr_array(table), labels=self.LABELS)
+        return population_of(table, labels=self.LABELS)
 
     def plans(self) -> tuple[Plan, Plan]:
         settings: dict[str, Any] = {"threshold": 4, "max_threshold": 4}
@@ -185,8 +160,8 @@ class TestTextAndNumber:
         for first, second in (texts, texts[::-1]):
             grid = lab.grid(lab.population(300, 1), 9, seed=5)
             for place, node in enumerate(grid.nodes.values()):
-                part = SparsePopulation.from_scipy(
-                    csr_array(np.full((300 // 9 + (place < 300 % 9), 1), 2)),
+                part = population_of(
+                    np.full((300 // 9 + (place < 300 % 9), 1), 2),
                     labels=first if place == 0 else second,
                 )
                 node.app = lab.app(part, seed=5)

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from local_grid import at, context_of, message_of, outcome
-from scipy.sparse import csr_array
+from local_grid import LocalGrid, at, context_of, data_of, message_of, outcome
 
 from fedhist.client import app as client_app
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
@@ -28,6 +27,7 @@ from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import run_on_grid
 from tests.asking import release_at
+from tests.builders import population_of
 
 OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
 REAL = 3
@@ -41,7 +41,7 @@ def release(run: str = "one") -> Envelope:
 class TestAskedAgain:
     """One user with sixty items, of which clipping keeps five."""
 
-    WHOLE = SparsePopulation.from_scipy(csr_array(np.ones((1, 60), dtype=np.int64)))
+    WHOLE = population_of(np.ones((1, 60), dtype=np.int64))
 
     def app(self, file: Path | None = None, load: Any = lambda context: TestAskedAgain.WHOLE) -> ClientApp:
         return client_app.mount(ClientApp(), load, memory=lambda context: file)
@@ -51,36 +51,36 @@ class TestAskedAgain:
         """Where the node remembers."""
         return tmp_path / "m.db" if request.param else None
 
-    def test_sixty_asks_show_one_view(self, lab: Any, file: Path | None) -> None:
+    def test_sixty_asks_show_one_view(self, file: Path | None) -> None:
         app, context = self.app(file), context_of()
-        answers = [lab.data(app(message_of(release()), context)) for _ in range(60)]
+        answers = [data_of(app(message_of(release()), context)) for _ in range(60)]
         assert len(set(answers)) == 1
         shown = decode(answers[0], release().request)[0].keyed
         assert shown is not None and len(shown.keys) == 5
 
-    def test_also_after_a_restart(self, lab: Any, tmp_path: Path) -> None:
+    def test_also_after_a_restart(self, tmp_path: Path) -> None:
         first = self.app(tmp_path / "m.db")(message_of(release()), context_of())
         again = self.app(tmp_path / "m.db")(message_of(release()), context_of())
-        assert lab.data(first) == lab.data(again)
+        assert data_of(first) == data_of(again)
 
-    def test_another_run_and_another_node_draw_for_themselves(self, lab: Any, tmp_path: Path) -> None:
+    def test_another_run_and_another_node_draw_for_themselves(self, tmp_path: Path) -> None:
         app = self.app(tmp_path / "m.db")
-        answers = {lab.data(app(message_of(release(run)), context_of())) for run in "abcdefgh"}
-        answers |= {lab.data(self.app()(message_of(release(run)), context_of())) for run in "abcdefgh"}
+        answers = {data_of(app(message_of(release(run)), context_of())) for run in "abcdefgh"}
+        answers |= {data_of(self.app()(message_of(release(run)), context_of())) for run in "abcdefgh"}
         assert len(answers) == 16
 
-    def test_data_that_changed_is_not_looked_at_again(self, lab: Any, file: Path | None) -> None:
+    def test_data_that_changed_is_not_looked_at_again(self, file: Path | None) -> None:
         """The difference of two exact sums is what came in between, and a refusal would tell that something did."""
         context, people = context_of(), [1]
 
         def load(context: Context) -> SparsePopulation:
-            return SparsePopulation.from_scipy(csr_array(np.ones((people[0], 4), dtype=np.int64)))
+            return population_of(np.ones((people[0], 4), dtype=np.int64))
 
         app = self.app(file, load)
         first = app(message_of(release()), context)
         for people[0] in (2, 1, 3):
-            assert lab.data(app(message_of(release()), context)) == lab.data(first)
-        assert lab.data(app(message_of(release("two")), context)) != lab.data(first)
+            assert data_of(app(message_of(release()), context)) == data_of(first)
+        assert data_of(app(message_of(release("two")), context)) != data_of(first)
 
     def test_a_node_without_users_says_so_once_and_for_all(self, file: Path | None) -> None:
         """Or somebody could ask until the first user is there."""
@@ -92,7 +92,7 @@ class TestAskedAgain:
         assert outcome(app(message_of(release()), context)) == ("refused", "no-users")
         assert outcome(app(message_of(release("two")), context))[0] == "answer"
 
-    def test_an_answer_that_is_no_longer_kept_is_not_made_again(self, lab: Any, file: Path | None) -> None:
+    def test_an_answer_that_is_no_longer_kept_is_not_made_again(self, file: Path | None) -> None:
         app, context = self.app(file), context_of()
         for number in range(MAX_ANSWERS + 1):
             assert outcome(app(message_of(release(f"run {number}")), context))[0] == "answer"
@@ -141,7 +141,7 @@ def real_grid(lab: Any, folder: Path, faults: dict[int, Any] | None = None) -> A
             simulated=lambda context: place != REAL,
         )
 
-    return lab.LocalGrid.of(map(app, range(12)), faults)
+    return LocalGrid.of(map(app, range(12)), faults)
 
 
 STAGES = ("sharing", "masking", "unmasking")
@@ -194,7 +194,7 @@ class TestSetBack:
                 memory=lambda context: tmp_path / f"{place}.memory",
             )
 
-        grid = lab.LocalGrid.of(map(app, range(3)))
+        grid = LocalGrid.of(map(app, range(3)))
 
         def another_run(message: Message, node: Any) -> list[Message]:
             if message.metadata.message_type == "query.sharing" and not begun:

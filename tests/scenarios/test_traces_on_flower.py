@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_grid import at, run_server_app, silent
-from scipy.sparse import csr_array
+from local_grid import at, changed, dead, run_server_app, silent
 
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import DroppedOut, MessageSent
+from fedhist.protocol.events import DroppedOut
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.trace_file import TRACE_FILE, read_trace
+from tests.builders import population_of
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
 
@@ -33,7 +33,7 @@ def other_people(users: int = 60, items: int = 6) -> SparsePopulation:
     table = np.zeros((users, items), dtype=np.int64)
     table[7, 2] = 100_000
     table[8:12, 0] = 3
-    return SparsePopulation.from_scipy(csr_array(table))
+    return population_of(table)
 
 
 # fmt: off
@@ -129,8 +129,8 @@ class TestMasking:
 
 class TestDropOuts:
     def test_each_is_told_with_its_reason_and_its_place(self, lab: Any, tmp_path: Path) -> None:
-        garbled = lab.changed(lambda data: b"nonsense")
-        faults = {0: silent, 2: lambda message, node: [lab.error(message)], 3: garbled}
+        garbled = changed(lambda data: b"nonsense")
+        faults = {0: silent, 2: dead, 3: garbled}
         grid = lab.grid(lab.population(), faults=faults)
         grid.nodes[104].app = lab.app(lab.part(lab.population(), 4, 6), policy=Policy(max_epsilon=0.01))
         lines = trace_of(grid, tmp_path / "run")
@@ -156,11 +156,6 @@ class TestDropOuts:
         events = read_trace(path).events
         assert len([event for event in events if isinstance(event, DroppedOut)]) == 6
         assert (events[-1].kind, getattr(events[-1], "reason", "")) == ("end", "RoundFailed")
-
-    def test_node_ids_are_not_written(self, lab: Any, tmp_path: Path) -> None:
-        trace_of(lab.grid(lab.population()), tmp_path / "run")
-        messages = [e for e in read_trace(tmp_path / "run" / TRACE_FILE).events if isinstance(e, MessageSent)]
-        assert not {"100", "101", "102"} & {message.participant.split()[1] for message in messages}
 
 
 class TestSettings:

@@ -90,10 +90,6 @@ class TestWriting:
 
 
 class TestOutsideOfSimulations:
-    def test_secrets_are_not_kept(self, tmp_path: Path) -> None:
-        path = written(tmp_path, SCORES, END, simulated=False)
-        assert read_trace(path).events == [END]
-
     def test_sizes_are_kept_where_the_plan_fixes_them(self, tmp_path: Path) -> None:
         told = read_trace(written(tmp_path, answer(1), round_end(), END, simulated=False)).events
         assert told == [answer(1), replace(round_end(), seconds=None), END]
@@ -129,23 +125,6 @@ class TestOutsideOfSimulations:
         path.write_text("\n".join([header, line, *rest]) + "\n")
         with pytest.raises(InvalidFile, match=r"line 2 .* a time in the trace of a deployment"):
             read_trace(path)
-
-    @pytest.mark.parametrize(
-        ("statistic", "round_", "withheld"),
-        [
-            ("plain", "select", True),
-            ("plain", "release", True),
-            ("bucketed", "select", False),
-            ("bucketed", "release", True),
-        ],
-    )
-    def test_sizes_that_tell_of_items_are_withheld(
-        self, tmp_path: Path, statistic: str, round_: str, withheld: bool
-    ) -> None:
-        plan = Plan(users=10, domain="open", statistic=statistic)
-        path = written(tmp_path, answer(1, 100, round_), round_end(round_), END, simulated=False, plan=plan)
-        sizes = [getattr(event, "size", "none") for event in read_trace(path).events]
-        assert sizes == ([None, None, "none"] if withheld else [100, 7, "none"])
 
     def test_a_trace_that_claims_to_be_one_and_holds_secrets_is_refused(self, tmp_path: Path) -> None:
         path = written(tmp_path, SCORES, END)

@@ -42,17 +42,6 @@ class TestRoundTrip:
         assert scipy.sparse.load_npz(path).toarray().tolist() == COUNTS.toarray().tolist()
         assert again.totals().tolist() == [3, 2, 1]
 
-    def test_nothing_in_the_file_is_a_python_object(self, tmp_path: Path) -> None:
-        write_matrix(population(["a", "b", "c"]), tmp_path / "p.npz")
-        assert all(array.dtype != object for array in arrays(tmp_path / "p.npz").values())
-
-    def test_a_public_list_of_names_fits_the_file(self, tmp_path: Path) -> None:
-        write_matrix(population(["tea", "milk", "rum"]), tmp_path / "p.npz")
-        chosen = read_population(tmp_path / "p.npz", items=["rum", "gin"])
-        assert chosen.totals().tolist() == [1, 0]
-        assert chosen.dropped_count == 5
-        assert read_population(tmp_path / "p.npz", top_items=1).labels == ("tea",)
-
 
 class TestDamage:
     @pytest.mark.parametrize(
@@ -164,16 +153,10 @@ class TestJsonLines:
         assert words in str(caught.value)
         assert "secret" not in str(caught.value)
 
-    @pytest.mark.parametrize("count", ['"two"', "true", "-2", "0.5", "4000000000"])
+    @pytest.mark.parametrize("count", ['"two"', '""', "true", "[2]", "-2", "0.5", "4000000000"])
     def test_a_node_leaves_an_odd_count_out_and_keeps_its_user(self, tmp_path: Path, count: str) -> None:
         path = tmp_path / "v.jsonl"
         path.write_text(self.LINES + f'{{"user": "eve", "item": "park", "count": {count}}}\n')
         found, left_out = read_node_population(path)
         assert (found.users, left_out) == (3, 1)
         assert np.diff(found.histograms.offsets).tolist() == [2, 1, 0]
-
-    def test_a_truncated_gzip_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "v.jsonl.gz"
-        path.write_bytes(gzip.compress(self.LINES.encode() * 5_000)[:-30])
-        with pytest.raises(InvalidFile, match="damaged"):
-            read_population(path)

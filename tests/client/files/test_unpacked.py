@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.files.records import read_population
+from fedhist.client.files.records import read_items, read_population
 from fedhist.client.files.unpacked import LIMIT_VARIABLE, unpacked_limit
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 
@@ -226,12 +226,11 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 class TestEndlessFiles:
     def test_a_list_of_items_is_read_up_to_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from fedhist.client.files import records
         from fedhist.protocol.labels import item_list
 
         monkeypatch.setattr(item_list, "MAX_ITEMS_BYTES", 1 << 20)
         with pytest.raises(InvalidFile, match="too large"):
-            records.read_items(Path("/dev/zero"))
+            read_items(Path("/dev/zero"))
 
     def test_so_are_keys(self) -> None:
         from flwr.app import Context, RecordDict

@@ -9,7 +9,6 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -161,21 +160,6 @@ def test_a_limit_that_limits_nothing_is_refused(ledger: BudgetFile, limit: Cost)
     assert ledger.limit is None
 
 
-def test_a_limit_below_what_is_spent_stops_further_runs(ledger: BudgetFile) -> None:
-    ended(ledger, RELEASE)
-    ledger.set_limit(Cost(0.5, 1e-6))
-    with pytest.raises(BudgetExceeded):
-        begin(ledger, Cost(0.001, 0.0))
-
-
-def test_a_run_charges_no_more_than_it_reserved(ledger: BudgetFile) -> None:
-    run = begin(ledger, Cost(1.05, 1e-6))
-    run.record(RELEASE)
-    with pytest.raises(BudgetExceeded, match="reserved"):
-        run.record(SELECT)
-    assert ledger.runs()[0].charges == (RELEASE,)
-
-
 def test_an_ended_run_charges_nothing_more(ledger: BudgetFile) -> None:
     released, closed = begin(ledger), begin(ledger)
     released.released()
@@ -246,21 +230,6 @@ def test_a_plan_that_is_not_json_is_refused(ledger: BudgetFile, plan: dict[str, 
     with pytest.raises(InvalidPlan, match="JSON"):
         ledger.begin("hash", plan, RUN_COST, "", NOW)
     assert ledger.runs() == []
-
-
-def test_threads_that_race_for_the_last_of_a_budget_get_no_more_than_there_is(ledger: BudgetFile) -> None:
-    ledger.set_limit(Cost(3.3, 1e-3))
-
-    def won(number: int) -> bool:
-        try:
-            begin(ledger, label=str(number))
-        except BudgetExceeded:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(won, range(10))) == 3
-    assert len(ledger.runs()) == 3
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -384,12 +353,17 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(ledger: BudgetFil
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-def test_a_torn_ledger_is_refused(ledger: BudgetFile, path: Path, share: float) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda whole: whole[: len(whole) // 2], lambda whole: whole[:4096] + b"\xff" * 2048 + whole[6144:]],
+    ids=["torn", "overwritten"],
+)
+def test_a_damaged_ledger_is_refused(
+    ledger: BudgetFile, path: Path, damaged: Callable[[bytes], bytes]
+) -> None:
     for number in range(20):
         begin(ledger, label="x" * 400 + str(number)).record(SELECT)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
+    path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(InvalidFile, match="damaged"):
         BudgetFile.open(path, create=True)
 
@@ -398,20 +372,14 @@ def test_a_torn_ledger_is_refused(ledger: BudgetFile, path: Path, share: float) 
     "statement",
     [
         "UPDATE charges SET charge = '{}'",
-        "UPDATE charges SET charge = 'not json'",
         "UPDATE charges SET charge = replace(charge, '0.1', '-5')",
-        "UPDATE charges SET charge = x'00ff'",
         "UPDATE charges SET charge = '" + "[" * 100_000 + "'",
-        "UPDATE runs SET plan = '{'",
         "UPDATE runs SET plan = '" + "[" * 100_000 + "'",
         "UPDATE runs SET begun = 'yesterday'",
-        "UPDATE runs SET begun = x'ff'",
         "UPDATE runs SET reserved_epsilon = -1",
-        "UPDATE runs SET reserved_epsilon = 'much'",
         # It once counted for nobody: a damaged number took a charge out of what was spent.
         "UPDATE charges SET run = 3",
         "UPDATE budget SET epsilon = -1",
-        "UPDATE budget SET epsilon = 'x'",
     ],
     ids=lambda statement: statement[:40],
 )
@@ -426,16 +394,6 @@ def test_a_ledger_with_unreadable_rows_is_refused(ledger: BudgetFile, path: Path
             ledger.spent()
     with pytest.raises(InvalidFile, match="damaged"):
         begin(ledger)
-
-
-def test_bytes_overwritten_in_the_middle_are_noticed(ledger: BudgetFile, path: Path) -> None:
-    for _ in range(20):
-        begin(ledger).record(SELECT)
-    content = bytearray(path.read_bytes())
-    content[4096 : 4096 + 2048] = b"\xff" * 2048
-    path.write_bytes(content)
-    with pytest.raises(InvalidFile, match="damaged"):
-        BudgetFile.open(path, create=False)
 
 
 def test_a_run_notices_when_its_file_was_replaced(ledger: BudgetFile, path: Path) -> None:

@@ -12,8 +12,7 @@ from fedhist.protocol.clips.clipping import sum_clipped
 from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.measurements.noisy_tail import NoisyTail, read_noisy_tail
-from fedhist.protocol.measurements.tail import read_tail, tail_vector
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
@@ -23,7 +22,7 @@ from fedhist.server.coordinator import Asking, Released, run_rounds
 from fedhist.server.releases import rule_for
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.contract import NoisySelector
-from fedhist.server.steps import planned_charges
+from fedhist.server.steps import planned_charges, read_statistic
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from tests.asking import select_request
 from tests.builders import Cohort, Refused, histograms_of, refusing
@@ -92,14 +91,6 @@ def test_both_rounds_run_and_cost_what_was_planned(cohort, mechanism, selector):
     assert ledger.tight().epsilon <= 1.1
 
 
-def test_a_fixed_threshold_asks_for_round_two_only(cohort):
-    ledger = Ledger()
-    release = run_rounds(plan_of(selector="fixed", threshold=7.0), cohort, ledger=ledger, source=SOURCE)
-    assert cohort.asked == [Round.RELEASE]
-    assert release.threshold == 7.0
-    assert [c.round for c in ledger.entries] == ["release"]
-
-
 @pytest.mark.parametrize(("refused", "asked"), [("select", []), ("release", [Round.SELECT])])
 def test_nothing_is_asked_before_it_is_charged(cohort, refused, asked):
     """The devices' answers are noised results: once they are asked for, the budget is spent."""
@@ -118,12 +109,6 @@ def test_too_few_shares_release_nothing_and_the_budget_is_spent(cohort, round_, 
     with pytest.raises(RoundFailed, match=r"17 participants' shares.*at least 18"):
         run_rounds(plan_of(), cohort, ledger=ledger, source=SOURCE)
     assert [c.round for c in ledger.entries] == charged
-
-
-def test_the_tolerated_drop_outs_release_all_the_same(cohort):
-    cohort.lost = {Round.SELECT: 2, Round.RELEASE: 2}
-    release = run_rounds(plan_of(), cohort, ledger=Ledger(), source=SOURCE)
-    assert release.histogram.shape == (3,)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
@@ -188,7 +173,7 @@ def noisy_tail(plan, histograms, seed):
     values = answer(request, histograms, source=SOURCE).values
     for one in range(plan.participants):
         values = add_noise_share(request, values, source=SeededSource(seed).fork(one))
-    return read_noisy_tail(values, plan, users=plan.users, shares=plan.participants)
+    return request.measurement.read(Total(plan.users, values, shares=plan.participants))
 
 
 def choose(plan, histograms, seed=0):
@@ -197,16 +182,14 @@ def choose(plan, histograms, seed=0):
 
 
 def exact_tail(plan, histograms):
-    vector = tail_vector(
-        histograms, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
-    )
-    return read_tail(vector, users=histograms.users)
+    values = answer(select_request(plan), histograms, source=SOURCE).values
+    return read_statistic(plan, Total(histograms.users, values))
 
 
 def test_a_selector_of_noisy_tails_refuses_an_exact_one():
     plan = plan_of()
     with pytest.raises(UnexpectedMessage):
-        selector_for(plan).select(plan, exact_tail(plan, HISTOGRAMS), source=SOURCE)
+        selector_for(plan).select(plan, exact_tail(Plan(users=200, items=3), HISTOGRAMS), source=SOURCE)
     assert isinstance(noisy_tail(plan, HISTOGRAMS, 0), NoisyTail)
 
 

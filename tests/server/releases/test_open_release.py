@@ -249,37 +249,6 @@ def test_a_threshold_that_the_plan_names_costs_its_own_delta(zipf, release):
     assert ledger.basic().delta == exact.delta
 
 
-def test_a_lower_bar_for_the_same_privacy(zipf):
-    """Truncated noise needs the lowest bar, the tight threshold less than the printed one, at every C."""
-    for neighbours in Neighbours:
-        bars = {}
-        for release in KeptItems.releases:
-            plan = plan_of(zipf, release=release, neighbours=neighbours)
-            bars[release] = np.array([noise.bar for noise in plan.open_noises(plan.candidate_steps)])
-        truncated, tight, printed = (bars[release] for release in KeptItems.releases)
-        assert truncated[0] <= tight[0] <= printed[0]
-        assert (truncated < tight)[1:].all()
-        assert (tight < printed)[1:].all()
-
-
-def test_the_figures_of_the_reading():
-    plan = Plan(users=10, domain="open")
-    (noise,) = plan.open_noises(np.array([100]))
-    assert noise.bar == pytest.approx(1366, abs=1)
-
-
-@pytest.mark.parametrize("statistic", ["plain", "bucketed"])
-@pytest.mark.parametrize("selector", ["exponential-v", "exponential-sharp", "oracle", "median", "p90"])
-def test_every_selector_runs_both_rounds(zipf, selector, statistic):
-    plan = plan_of(zipf, selector=selector, statistic=statistic, buckets=64, max_threshold=40, epsilon=4.0)
-    ledger = Ledger()
-    result = run(plan, zipf, ledger=ledger)
-    assert result.threshold in plan.candidate_steps
-    assert [charge.round for charge in ledger.entries] == ["select", "release"]
-    assert result.private == (selector in ("exponential-v", "exponential-sharp"))
-    assert result.private == ledger.private
-
-
 @pytest.mark.parametrize(("selector", "share"), [("median", 0.5), ("p90", 0.9)])
 def test_the_baselines_are_quantiles_of_the_totals(zipf, selector, share):
     """The least candidate that at most so many users are above."""

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.contract import ENGINES, engine_named
+from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.node_files import read_part, write_population
 from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
 from fedhist.simulations.simulation import simulate
+from tests.builders import population_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -90,7 +89,7 @@ class TestNodeFiles:
     @pytest.mark.parametrize("labels", [None, ["a", 7, "\ud800", "ü"]], ids=["numbers", "names"])
     def test_the_parts_are_the_population(self, tmp_path: Path, parts: int, labels: Any) -> None:
         table = np.random.default_rng(1).integers(0, 3, (7, 4))
-        write_population(SparsePopulation.from_scipy(csr_array(table), labels=labels), tmp_path)
+        write_population(population_of(table, labels=labels), tmp_path)
         read = [read_part(tmp_path, number, parts) for number in range(parts)]
         rows = []
         for part in read:
@@ -105,15 +104,11 @@ class TestNodeFiles:
         assert np.array_equal(rows, table)
 
     def test_users_without_anything(self, tmp_path: Path) -> None:
-        write_population(SparsePopulation.from_scipy(csr_array(np.zeros((3, 2), dtype=np.int64))), tmp_path)
+        write_population(population_of(np.zeros((3, 2), dtype=np.int64)), tmp_path)
         assert read_part(tmp_path, 1, 2).users == 2
 
 
 class TestChoosingAnEngine:
-    def test_every_engine_has_its_function(self) -> None:
-        for name in ENGINES:
-            engine_named(name)
-
     def test_an_unknown_one_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="allowed: in-process, flower-simulation"):
             engine_named("cloud")
@@ -152,14 +147,3 @@ class TestTelemetry:
         assert LOOPBACK not in os.environ
         with pytest.raises(InvalidInput, match=f"{LOOPBACK}=0"):
             quieten()
-
-
-class TestTheCommand:
-    def test_nodes_need_an_engine_with_nodes(self) -> None:
-        from click.testing import CliRunner
-
-        from fedhist.commands.run_options import run
-
-        result = CliRunner().invoke(run, ["--nodes", "5", "--json"])
-        assert isinstance(result.exception, InvalidInput)
-        assert "in-process has no nodes" in str(result.exception)
