@@ -9,7 +9,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.plan import Plan
-from fedhist.server.selection.contract import Selection, Selector
+from fedhist.server.selection.contract import NoisySelector, Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
 from fedhist.server.selection.exponential_sharp import ExponentialSharp
 from fedhist.server.selection.exponential_v import ExponentialV
@@ -49,6 +49,11 @@ class Offered:
     name: str
     measurement: type[Measurement[Any]]
 
+    @property
+    def noisy(self) -> bool:
+        """Whether devices add noise to it, and send this column alone."""
+        return self.measurement.takes is Column
+
 
 def column_of(plan: Plan, selector: Selector) -> Offered:
     """What the selector reads under this plan. InvalidPlan if the plan can measure nothing of use to it."""
@@ -64,7 +69,12 @@ def column_of(plan: Plan, selector: Selector) -> Offered:
 
 def fitting(plan: Plan) -> list[str]:
     """The names of the selectors that go with the plan."""
-    return [name for name, one in SELECTORS.items() if not one.reads or _offered(plan, one)]
+    return [
+        name
+        for name, one in SELECTORS.items()
+        if not one.reads
+        or ((offered := _offered(plan, one)) and (not offered.noisy or isinstance(one, NoisySelector)))
+    ]
 
 
 def selector_for(plan: Plan) -> Selector:
@@ -72,11 +82,10 @@ def selector_for(plan: Plan) -> Selector:
     selector = SELECTORS.get(plan.selector)
     if selector is None:
         raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=", ".join(fitting(plan)))
-    if not selector.reads:
-        return selector
-    offered = column_of(plan, selector)
-    if offered.measurement.takes is Column:
-        selector = FromNoisyTail(selector, offered.name)
+    if selector.reads:
+        offered = column_of(plan, selector)
+        if offered.noisy:
+            selector = FromNoisyTail(selector, offered.name)
     selector.check(plan)
     return selector
 

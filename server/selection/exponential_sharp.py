@@ -55,6 +55,10 @@ class ExponentialSharp(ScoringSelector):
     name = "exponential-sharp"
     reads = (("expected-counts", ANY_NORM),)
 
+    def check(self, plan: Plan) -> None:
+        """The score is made for a release with a bar."""
+        plan.open_noises(plan.candidate_steps[-1:])
+
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism; its sensitivity is half of the range."""
         return (exponential_charge(plan, sharp_range(plan) / 2, score="S", statistic=str(plan.statistic)),)

@@ -101,6 +101,10 @@ class ExponentialV(ScoringSelector):
     name = "exponential-v"
     reads = (("expected-counts", ANY_NORM),)
 
+    def check(self, plan: Plan) -> None:
+        """The score is made for a release with a bar."""
+        plan.open_noises(plan.candidate_steps[-1:])
+
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism; its sensitivity is half of the range."""
         return (exponential_charge(plan, score_range(plan) / 2, score="V", statistic=str(plan.statistic)),)
