@@ -307,10 +307,10 @@ def check_labels(population: Population, plan: Plan) -> None:
     For simulations with the truth, which know all names beforehand: the refusal tells of one user's item. Devices, and
     runs without the truth, leave such items out.
     """
-    if not plan.is_open:
+    if plan.items is not None:
         return
     longest = max((len(label_bytes(label)) for label in labels_of(population) or ()), default=0)
-    if plan.is_masked and longest > plan.label_bytes:
+    if plan.has_table and longest > plan.label_bytes:
         raise InvalidPopulation(
             f"an item's name has {longest} bytes",
             allowed=f"up to {plan.label_bytes:,} bytes of UTF-8 under masking, the plan's label_bytes",
@@ -319,9 +319,8 @@ def check_labels(population: Population, plan: Plan) -> None:
 
 
 def _check_fits(population: Population, plan: Plan) -> None:
-    items = None if plan.is_open else population.domain_size
-    if (plan.users, plan.items) != (population.users, items):
-        planned = f"{plan.users} users" + ("" if plan.is_open else f" and {plan.items} items")
+    if plan.users != population.users or plan.items not in (None, population.domain_size):
+        planned = f"{plan.users} users" + ("" if plan.items is None else f" and {plan.items} items")
         raise InvalidPopulation(
             f"the population has {population.users} users and {population.domain_size} items, but the plan is for "
             f"{planned}",

@@ -6,6 +6,7 @@ Floating-point noise would leave low-order bits that only one of two neighbours 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,18 +33,16 @@ def lattice(setting: Setting) -> Finding:
 
 def _releases(setting: Setting) -> Iterator[Release]:
     items, source = min(setting.effort.canaries, 4_000), setting.mechanism()
-    labels = [f"key {item}" for item in range(items)]
+    population = crafted(_OTHERS, items, [f"key {item}" for item in range(items)])
     usual: dict[str, Any] = {"users": len(_OTHERS), "selector": "fixed", "max_threshold": 8.0}
     plans = [
         Plan(items=items, mechanism=mechanism, threshold=2.7, debias=debias, **usual)
-        for mechanism in ("gaussian", "laplace")
-        for debias in (None, "poisson")
+        for mechanism, debias in product(("gaussian", "laplace"), (None, "poisson"))
     ]
     plans += [
         Plan(domain="open", threshold=3.0, epsilon=8.0, delta=0.4, release=release, **usual)
         for release in ("truncated-laplace", "laplace-threshold")
     ]
     for number, plan in enumerate(plans):
-        population = crafted(_OTHERS, items, labels if plan.is_open else None)
         draws = source.fork(number)
         yield release_of(plan, Replay(population, draws.fork("cohort")), source=draws)

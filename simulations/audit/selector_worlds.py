@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
-from fedhist.simulations.audit.worlds import User, crafted
+from fedhist.simulations.audit.worlds import User, crafted, evidence_of
 
 LOW, HIGH = 4.0, 8.0
 HUGE = 60
@@ -38,6 +39,7 @@ _BUDGETS: dict[str, Any] = {
     "min_threshold": LOW,
     "max_threshold": HIGH,
 }
+_DELTAS = {"laplace": None, "gaussian": 0.02}
 
 
 def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
@@ -52,7 +54,7 @@ def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
 
 
 def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
-    base = _BUDGETS | {"candidates": 2, "delta": None if mechanism == "laplace" else 0.02}
+    base = _BUDGETS | {"candidates": 2, "delta": _DELTAS[mechanism]}
     return Plan(users=others + 1, mechanism=mechanism, selector=selector, **(base | settings))
 
 
@@ -64,8 +66,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     """
     own = 4 * sparsity
     probe = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
-    cap = math.sqrt(sparsity) if mechanism == "gaussian" else 1.0
-    rate = probe.epsilon_select / (2 * cap)
+    rate = probe.epsilon_select / (2 * math.ldexp(probe.tail_cap, -WEIGHT_BITS))
     # Base weights C^-2 favour the smaller candidate.
     others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
     plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
@@ -105,11 +106,8 @@ def _item_evidence(others: int, release: Release) -> float:
     items = release.item_release
     assert items is not None  # noqa: S101 - of a plan that clips items one by one
     values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
-    shifts, deviations = items.thresholds, items.clipped_errors
-    if release.plan.mechanism == "gaussian":
-        ratios = (shifts * values - shifts**2 / 2) / deviations**2
-    else:
-        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+    shifts = items.thresholds
+    ratios = evidence_of(values, shifts, items.clipped_errors, release.plan.norm)
     chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
     return float(ratios.sum() + chosen)
 

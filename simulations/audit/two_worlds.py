@@ -19,7 +19,7 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
 from fedhist.simulations.audit.findings import Effort, Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Lie, Replay, claim_of, release_of
+from fedhist.simulations.audit.worlds import Lie, Replay, claim_of, evidence_of, release_of, shift_of
 
 _THRESHOLD_BINS = 16
 Samples = tuple[Floats, Floats]
@@ -54,12 +54,9 @@ def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
     def evidence(release: Release) -> float:
         before = release.item_release
         values = (release.histogram if before is None else before.clipped)[places]
-        deviation = release.standard_error
-        if release.plan.mechanism == "gaussian":
-            shift = release.threshold / np.sqrt(len(places))
-            return float(np.sum(shift * values - shift**2 / 2) / deviation**2)
-        shift = release.threshold / len(places)
-        return float(np.sum(np.abs(values) - np.abs(values - shift)) / (deviation / np.sqrt(2)))
+        norm = release.plan.norm
+        shift = shift_of(release.threshold, len(places), norm)
+        return float(evidence_of(values, shift, release.standard_error, norm).sum())
 
     return evidence
 
@@ -72,8 +69,7 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
         if label not in labels:
             return 0.0
         value = release.histogram[labels.index(label)] - others * release.threshold
-        scale = release.standard_error / np.sqrt(2)
-        return float((abs(value) - abs(value - release.threshold)) / scale)
+        return float(evidence_of(value, release.threshold, release.standard_error, release.plan.norm))
 
     return evidence
 

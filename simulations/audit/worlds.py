@@ -10,10 +10,11 @@ import numpy as np
 from fedhist.client.device import add_noise_share
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.circle import signed
-from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
@@ -119,6 +120,26 @@ def claim_of(release: Release) -> Cost:
     for charge in release.charges:
         ledger.charge(charge)
     return ledger.tight()
+
+
+def shift_of(bound: float, cells: int, norm: Norm) -> float:
+    """What clipping leaves of each cell of a user who holds equally much, and too much, of this number of cells."""
+    return float(bound / np.sqrt(cells)) if norm is Norm.L2 else bound / cells
+
+
+def evidence_of(
+    values: Floats | Integers, shifts: Floats | Integers | float, deviations: Floats | float, norm: Norm
+) -> Floats:
+    """The log-likelihood ratio of each value, shifted or not, if the noise is as claimed.
+
+    Sums that are clipped in l2 have Gaussian noise, those in l1 Laplace noise.
+    """
+    ratios: Floats
+    if norm is Norm.L2:
+        ratios = (shifts * values - shifts * shifts / 2) / deviations**2
+    else:
+        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+    return ratios
 
 
 def release_of(plan: Plan, transport: Replay | Shares, *, source: Source) -> Release:

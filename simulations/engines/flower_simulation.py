@@ -123,11 +123,14 @@ class FlowerSimulation:
         answer = self.answers.get()
         if isinstance(answer, BaseException):
             raise answer
-        source = device_source(self.seed)
-        if not request.plan.is_masked:
-            self.bytes_per_user[request.round] = message_bytes(request, self.population, source=source)
+        source, report = device_source(self.seed), self.reports[request.round]
+        self.bytes_per_user[request.round] = (
+            round((report.size or 0) / report.nodes)
+            if report.stages
+            else message_bytes(request, self.population, source=source)
+        )
         self.totals[request.round] = answer
-        if request.plan.noise_by_devices:
+        if request.measurement.share is not None:
             self.totals[request.round] = exact_total(request, self.population, source=source)
         return answer
 
@@ -180,30 +183,24 @@ class FlowerSimulation:
         """The round's total. A loss comes before what it led to, such as too few survivors."""
         self.losses.errors.clear()
         transport.reports.pop(request.round, None)
-        silent: Mapping[str, int] = {}
-        if request.plan.is_masked:
-            gone = dropouts(self.nodes, self.dropout, source=SystemSource())
-            silent = {stage: len(nodes) for stage, nodes in gone.items()}
+        share = 0.0 if request.plan.participants is None else self.dropout
+        gone = dropouts(self.nodes, share, source=SystemSource())
+        silent = {stage: len(nodes) for stage, nodes in gone.items()}
         try:
             total = transport.total(request)
-        except RoundFailed:
+        finally:
             if request.round in transport.reports:
                 check_nobody_lost(transport.reports[request.round], silent, self.losses)
-            raise
-        report = transport.reports[request.round]
-        check_nobody_lost(report, silent, self.losses)
         if not any(silent.values()) and total.users != self.population.users:
             raise RoundFailed(
                 f"round {request.round.value}: all nodes answered, for {total.users:,} of {self.population.users:,} "
                 "users; nothing was released. Something changed the users' files; run it again"
             )
-        if request.plan.is_masked:
-            self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
         return total
 
     def _check_participants(self, plan: Plan) -> None:
         """Every node is a participant, or some users would be left out."""
-        if plan.is_masked and plan.participants != self.nodes:
+        if plan.participants not in (None, self.nodes):
             raise InvalidInput(
                 f"the plan is for {plan.participants} participants and there are {self.nodes} nodes",
                 allowed="as many nodes as participants",
