@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -138,7 +139,7 @@ def evidence_of(
     if norm is Norm.L2:
         ratios = (shifts * values - shifts * shifts / 2) / deviations**2
     else:
-        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / math.sqrt(2))
     return ratios
 
 
