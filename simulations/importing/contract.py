@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import polars as pl
 
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +59,6 @@ class Format(Protocol):
 
 def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) -> Parsed:
     """One observation per line for which `right` holds; `user` and `item` are columns."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     good = fields.select(right.fill_null(value=False)).to_series()
     one = pl.lit(1, dtype=pl.Int64).alias("count")
     return Parsed(
@@ -71,8 +68,6 @@ def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) 
 
 def counted(users: pl.Series, items: pl.Series, counts: pl.Series) -> Parsed:
     """Records with counts; a line without a user, an item or a whole count is malformed."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     table = pl.DataFrame({"user": users, "item": items, "count": counts})
     whole = pl.col("count").is_between(0, MAX_USER_TOTAL) & (pl.col("count") == pl.col("count").floor())
     filled = (pl.col("user").str.len_bytes() > 0) & (pl.col("item").str.len_bytes() > 0)

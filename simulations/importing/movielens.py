@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from fedhist.simulations.importing.contract import LineReader, Parsed, observations
 from fedhist.simulations.importing.fields import split_fields
 from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _HEADER = "userid,movieid,rating,timestamp"
 _COLUMNS = 4
@@ -49,8 +47,6 @@ class MovieLens:
 
 def ratings(lines: pl.Series, *, separator: str) -> Parsed:
     """The users and movies of these ratings."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     fields = split_fields(lines, separator=separator, columns=_COLUMNS)
     right = pl.all_horizontal(pl.col("0", "1", "3").str.contains("^[0-9]+$")) & pl.col("2").cast(
         pl.Float64, strict=False

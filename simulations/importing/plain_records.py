@@ -10,16 +10,14 @@ import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
 from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,6 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
         columns: the number of fields in a line.
         places: the numbers of the columns user, item and, if there is one, count.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     fields = split_fields(lines, separator=separator, columns=columns, quoted=True)
     ones = pl.Series([1.0]).new_from_index(0, len(lines))
     counts = fields[places["count"]] if "count" in places else ones
@@ -70,16 +66,12 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
 
 def parse_json(lines: pl.Series) -> Parsed:
     """The records of these JSON objects, one per line."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     table = pl.concat(_objects(lines))
     return counted(table["user"], table["item"], table["count"])
 
 
 def parse_parquet(path: Path) -> Parsed:
     """The records of a Parquet file; its rows count as lines."""
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     table = parquet_table(path)
     # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
@@ -92,8 +84,6 @@ def _objects(lines: pl.Series) -> list[pl.DataFrame]:
 
     polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
-    import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     try:
         with silent_native_errors():

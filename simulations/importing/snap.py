@@ -7,14 +7,12 @@ an unknown place, is an id like any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from fedhist.simulations.importing.contract import LineReader, Parsed, observations
 from fedhist.simulations.importing.fields import split_fields
 from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COLUMNS = 5
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
@@ -34,8 +32,6 @@ class SnapCheckins:
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The users and locations of these check-ins."""
-        import polars as pl  # noqa: PLC0415 - loads when a file is imported
-
         fields = split_fields(lines, separator="\t", columns=_COLUMNS)
         place = pl.col("2", "3").str.strip_chars().cast(pl.Float64, strict=False)
         right = (

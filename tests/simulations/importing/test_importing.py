@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, InvalidPopulation
+from fedhist.simulations.importing import FORMAT_NAMES
 from fedhist.simulations.importing.reading import FORMATS, import_population
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
@@ -246,7 +247,7 @@ class TestLines:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("name", FORMATS)
+    @pytest.mark.parametrize("name", FORMAT_NAMES)
     def test_a_file_of_another_format_is_refused_with_the_shape_of_this_one(self, name: str) -> None:
         other = VECTORS / ("tweets.csv" if name != "sentiment140" else "checkins.txt")
         with pytest.raises(InvalidFile) as caught:
