@@ -28,10 +28,11 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.collection import RoundReport
+from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.in_process import exact_total, message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts
-from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
+from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
 
@@ -72,7 +73,7 @@ def open_flower_simulation(
     quieten(loopback=on_loopback(ray_address))
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
-        write_population(population, folder)
+        write_mapped(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
             population,
