@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
@@ -259,12 +260,7 @@ def simulate(
     )
 
 
-def true_histogram(population: Population) -> Integers:
-    """The exact sum over users, by item."""
-    truth = np.zeros(population.domain_size, dtype=np.int64)
-    for shard in population.shards():
-        truth += sum_items(shard)
-    return truth
+true_histogram = item_totals
 
 
 def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
@@ -277,18 +273,12 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     document["released_items"] = math.fsum(len(r.release.histogram) for r in results) / len(results)
     known = [r.diagnostics for r in results if r.diagnostics is not None]
     if known:
-        document |= _mean_diagnostics(known).to_json()
+        values = {name: [getattr(one, name) for one in known] for name in asdict(known[0])}
+        means = {name: math.fsum(of) / len(of) for name, of in values.items() if None not in of}
+        document |= Diagnostics(**means).to_json()
     spent = {phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds}
     document["seconds"] = shared_times(spent, truth=bool(known))
     return document
-
-
-def _mean_diagnostics(known: Sequence[Diagnostics]) -> Diagnostics:
-    means: dict[str, Any] = {}
-    for name, first in asdict(known[0]).items():
-        values = [getattr(one, name) for one in known]
-        means[name] = None if first is None else math.fsum(values) / len(values)
-    return Diagnostics(**means)
 
 
 def check_not_empty(population: Population) -> None:
@@ -365,17 +355,14 @@ def _dense(population: Population, release: Release, total: Total) -> tuple[Floa
 
 def _clipped_users(population: Population, release: Release) -> int:
     plan = release.plan
-    threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
     if release.item_release is None:
+        threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in population.shards())
-    bounds = release.item_release.thresholds
-    return sum(_users_above(shard, bounds) for shard in population.shards())
-
-
-def _users_above(shard: Histograms, bounds: Floats) -> int:
-    """How many users have more of some item than its bound."""
-    above = entry_counts(shard) > bounds[entry_items(shard)]
-    return int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+    clipped, bounds = 0, release.item_release.thresholds
+    for shard in population.shards():
+        above = entry_counts(shard) > bounds[entry_items(shard)]
+        clipped += int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+    return clipped
 
 
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:

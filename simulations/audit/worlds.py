@@ -135,12 +135,9 @@ def evidence_of(
 
     Sums that are clipped in l2 have Gaussian noise, those in l1 Laplace noise.
     """
-    ratios: Floats
     if norm is Norm.L2:
-        ratios = (shifts * values - shifts * shifts / 2) / deviations**2
-    else:
-        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / math.sqrt(2))
-    return ratios
+        return np.asarray((shifts * values - shifts * shifts / 2) / deviations**2, dtype=np.float64)
+    return np.asarray((np.abs(values) - np.abs(values - shifts)) / (deviations / math.sqrt(2)))
 
 
 def release_of(plan: Plan, transport: Replay | Shares, *, source: Source) -> Release:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,13 +72,4 @@ def engine_named(name: str, **options: float | str) -> Engine:
     if name not in ENGINES:
         raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
     module, function = ENGINES[name].split(":")
-    opens: Callable[..., AbstractContextManager[SimulatedTransport]] = getattr(
-        import_module(f"fedhist.simulations.engines.{module}"), function
-    )
-
-    def engine(
-        population: Population, *, seed: int | None, observe: Observer = ignore
-    ) -> AbstractContextManager[SimulatedTransport]:
-        return opens(population, seed=seed, observe=observe, **options)
-
-    return engine
+    return partial(getattr(import_module(f"fedhist.simulations.engines.{module}"), function), **options)

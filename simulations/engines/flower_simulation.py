@@ -23,7 +23,6 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
@@ -119,7 +118,13 @@ class FlowerSimulation:
 
     def total(self, request: Request) -> Total:
         """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
-        self._check_participants(request.plan)
+        participants = request.plan.participants
+        if participants not in (None, self.nodes):
+            raise InvalidInput(
+                f"the plan is for {participants} participants and there are {self.nodes} nodes",
+                allowed="as many nodes as participants",
+                advice="choose --nodes",
+            )
         self.requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, BaseException):
@@ -199,15 +204,6 @@ class FlowerSimulation:
             )
         return total
 
-    def _check_participants(self, plan: Plan) -> None:
-        """Every node is a participant, or some users would be left out."""
-        if plan.participants not in (None, self.nodes):
-            raise InvalidInput(
-                f"the plan is for {plan.participants} participants and there are {self.nodes} nodes",
-                allowed="as many nodes as participants",
-                advice="choose --nodes",
-            )
-
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport  # noqa: PLC0415 - imports flwr
 
@@ -271,12 +267,12 @@ def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0
     }
     return mount(
         ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
-        partial(_load, folder),
+        lambda context: read_part(folder, _number(context), int(context.node_config["num-partitions"])),
         # Every virtual node has an identity, and takes part in rounds of any kind.
         policy=Policy(minimum_masking="none"),
-        source=partial(_source, seed),
-        identity=partial(_identity, folder),
-        simulated=_simulated,
+        source=lambda context: device_source(seed),
+        identity=lambda context: read_identities(folder)[_number(context)],
+        simulated=lambda context: True,
     )
 
 
@@ -285,21 +281,8 @@ def device_source(seed: int | None) -> Source:
     return SystemSource() if seed is None else SeededSource(seed)
 
 
-def _load(folder: Path, context: Context) -> Population:
-    config = context.node_config
-    return read_part(folder, int(config["partition-id"]), int(config["num-partitions"]))
-
-
-def _simulated(context: Context) -> bool:
-    return True
-
-
-def _source(seed: int | None, context: Context) -> Source:
-    return device_source(seed)
-
-
-def _identity(folder: Path, context: Context) -> Identity:
-    return read_identities(folder)[int(context.node_config["partition-id"])]
+def _number(context: Context) -> int:
+    return int(context.node_config["partition-id"])
 
 
 def _fall_silent(
@@ -310,7 +293,7 @@ def _fall_silent(
 ) -> Message:
     """Goes before a node's handlers: a drop-out fails instead of answering."""
     key = (message.metadata.group_id, message.metadata.message_type.removeprefix("query."))
-    if int(context.node_config["partition-id"]) in silent.get(key, ()):
+    if _number(context) in silent.get(key, ()):
         raise RoundFailed("a drop-out of the simulation")
     return answer(message, context)
 

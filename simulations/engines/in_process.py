@@ -52,7 +52,11 @@ class InProcess:
         total = exact_total(request, self.population, source=self.source)
         self.totals[request.round] = total
         self.reports[request.round] = watch.end(total, perf_counter() - started)
-        _check_users(request, total, self.population)
+        if total.users != self.population.users:
+            raise RoundFailed(
+                f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
+                f"{self.population.users:,}; nothing was released. Check the population's shards"
+            )
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return total
 
@@ -69,21 +73,7 @@ def open_in_process(
 def exact_total(request: Request, population: Population, *, source: Source) -> Total:
     """The sum over all users, without masks or noise."""
     summed = answer_population(request, population, source=source)
-    return Total(
-        users=summed.users,
-        values=summed.values,
-        keyed=summed.keyed,
-        labels=labels_of(population),
-    )
-
-
-def _check_users(request: Request, total: Total, population: Population) -> None:
-    """A population whose shards do not hold the users that it says is no population."""
-    if total.users != population.users:
-        raise RoundFailed(
-            f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
-            f"{population.users:,}; nothing was released. Check the population's shards"
-        )
+    return Total(summed.users, summed.values, summed.keyed, labels_of(population))
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from fedhist.client.populations import SparsePopulation, item_totals
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.result_folder import undisturbed
 from fedhist.simulations.datasets.mapped_files import ABOUT, read_mapped, write_mapped
@@ -76,15 +76,6 @@ def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(_TAG + text.encode()).digest()[:7], "big")
 
 
-def make_users(users: UserSet, seed: int) -> Population:
-    """The synthetic users of this set and seed."""
-    if users.kind == "rates":
-        return RatesPopulation(users.users, seed, alpha=users.shape, mean=users.mean)
-    if users.kind not in SYNTHETIC:
-        raise InvalidInput(f"unknown synthetic set {users.kind!r}", allowed=", ".join(SYNTHETIC))
-    return make_population(f"{PREFIX}{users.kind}", seed=seed, users=users.users, items=users.items)
-
-
 @dataclass
 class Store:
     """Populations as mapped files in a folder, so that all worker processes share one copy.
@@ -96,7 +87,7 @@ class Store:
     """
 
     folder: Path
-    _known: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
+    _files: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
     _drawn: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
 
     def put(self, users: UserSet, population: SparsePopulation) -> None:
@@ -117,15 +108,15 @@ class Store:
     def users_of(self, users: UserSet, *, seed: int, trial: int) -> tuple[SparsePopulation, Integers]:
         """The users of a trial, and their exact histogram; a file's are the same in every trial."""
         if users.is_file:
-            if users.key not in self._known:
+            if users.key not in self._files:
                 population = read_mapped(self._place(users))
-                self._known[users.key] = (population, item_totals(population))
-            return self._known[users.key]
+                self._files[users.key] = (population, population.totals())
+            return self._files[users.key]
         name = f"{users.key}/{seed}/{trial}"
         if name not in self._drawn:
             population = draw_users(users, seed=seed, trial=trial)
             # Only one trial is kept: the users of the next replace it.
-            self._drawn = {name: (population, item_totals(population))}
+            self._drawn = {name: (population, population.totals())}
         return self._drawn[name]
 
     def _place(self, users: UserSet) -> Path:
@@ -134,5 +125,13 @@ class Store:
 
 def draw_users(users: UserSet, *, seed: int, trial: int) -> SparsePopulation:
     """The synthetic users of a trial, in memory."""
-    made = materialise(make_users(users, trial_seed(seed, users, trial, "users")))
+    own_seed = trial_seed(seed, users, trial, "users")
+    population: Population
+    if users.kind == "rates":
+        population = RatesPopulation(users.users, own_seed, alpha=users.shape, mean=users.mean)
+    else:
+        population = make_population(
+            f"{PREFIX}{users.kind}", seed=own_seed, users=users.users, items=users.items
+        )
+    made = materialise(population)
     return made if users.top_items is None else made.keep_top_items(users.top_items)

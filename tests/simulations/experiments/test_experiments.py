@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from dataclasses import replace
@@ -27,7 +28,7 @@ from fedhist.simulations.experiments.trials import (
     run_cells,
 )
 from fedhist.simulations.experiments.user_sets import FILE, Store, UserSet, draw_users, trial_seed
-from fedhist.simulations.experiments.workers import Task, run_tasks
+from fedhist.simulations.experiments.workers import run_tasks
 from fedhist.simulations.simulation import simulate
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
@@ -155,32 +156,26 @@ class TestStore:
         assert draw_users(heavy(), seed=0, trial=0).totals().tolist() == first.totals().tolist()
 
 
-def fails(work, store):
-    yield Measured("a", 0, {})
-    raise ValueError("something is wrong")
-
-
-def dies(work, store):
-    import os
-
-    yield Measured("a", 0, {})
-    os._exit(1)
+class Deadly(UserSet):
+    @property
+    def is_file(self):
+        os._exit(1)
 
 
 class TestWorkers:
-    @pytest.fixture(autouse=True)
-    def _importable(self, monkeypatch):
-        """Workers are fresh interpreters, and import the functions above by the name of this module."""
-        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent))
-
-    def test_a_failure_in_a_worker_reaches_the_caller(self, tmp_path):
-        tasks = [Task(fails, None, 1)] * 2
-        with pytest.raises(FedhistError, match="something is wrong"):
+    @pytest.mark.parametrize(
+        ("users", "words"),
+        [
+            (UserSet(kind="none", name="n"), "unknown synthetic population 'none'"),
+            (Deadly(kind="none", name="n"), "ended before its work was done"),
+        ],
+    )
+    def test_a_worker_that_fails_or_dies_is_noticed(self, users, words, tmp_path, monkeypatch):
+        # Workers are fresh interpreters, and import the class above by the name of this module.
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+        tasks = [CellTrials(0, 0, (Cell(users=users, settings={}),))] * 2
+        with pytest.raises(FedhistError, match=words):
             list(run_tasks(tasks, store=Store(tmp_path), workers=2))
-
-    def test_a_worker_that_dies_is_noticed(self, tmp_path):
-        with pytest.raises(FedhistError, match="ended before its work was done"):
-            list(run_tasks([Task(dies, None, 1)] * 2, store=Store(tmp_path), workers=2))
 
     @pytest.mark.parametrize("by", ["this thread", "another thread"])
     def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
