@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +17,8 @@ from fedhist.protocol.privacy import choice, mechanisms
 from fedhist.simulations.audit import bounds, masked_layer
 from fedhist.simulations.audit.findings import Effort, Finding
 from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
+from tests.builders import ROOT, Fedhist
 
-Fedhist = Callable[..., Any]
 SMALL = Effort(canaries=3_000, runs=100, slow_runs=40, gaussian_runs=100, masked_canaries=1_000)
 CHECKS = {check.name: check for check in all_checks()}
 
@@ -31,8 +29,7 @@ def effort_of(size: int) -> Effort:
 
 def load_power() -> ModuleType:
     """benchmarks/audit_power.py, which seeds the bugs and is in no package."""
-    path = Path(__file__).resolve().parents[3] / "benchmarks/audit_power.py"
-    spec = importlib.util.spec_from_file_location("audit_power", path)
+    spec = importlib.util.spec_from_file_location("audit_power", ROOT / "benchmarks/audit_power.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["audit_power"] = module

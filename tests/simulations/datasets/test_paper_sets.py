@@ -61,40 +61,15 @@ class TestPaper:
         spread = np.sqrt(squares.T @ squares / len(table) - products**2) / np.sqrt(len(table))
         assert (np.abs(products - expected) < 5 * spread).all()
 
-    def test_non_iid_users_have_few_items_of_their_own(self) -> None:
-        population = materialise(PaperPopulation(users=20_000, items=200, seed=2, kind="non-iid"))
-        # Of m samples from a Dirichlet of weight 1/2, about 1 + ln(m)/2 are of different items, however many there are.
-        assert 2 < population.nonzeros / population.users < 4
 
-    def test_other_kinds_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="unknown kind 'both'; allowed: iid or non-iid"):
-            PaperPopulation(users=5, items=5, seed=0, kind="both")  # type: ignore[arg-type] # what is tested
-
-
-class TestNumberedLabels:
-    def test_is_a_sequence_of_different_names(self) -> None:
-        names = NumberedLabels(101)
-        assert list(names) == [names[number] for number in range(101)]
-        assert len(set(names)) == len(names) == 101
-        assert sorted(names) == list(names)
-        assert names[7] == "item-007"
-        assert names[-1] == "item-100"
-        assert names[2:4] == ["item-002", "item-003"]
-        assert names.index("item-042") == 42
-        assert "item-101" not in names
-        assert names.count("item-042") == 1
-        assert list(NumberedLabels(1)) == ["item-0"]
-        assert list(NumberedLabels(0)) == []
-
-    @pytest.mark.parametrize("number", [3, -4])
-    def test_there_is_no_name_beyond_the_end(self, number: int) -> None:
-        with pytest.raises(IndexError):
-            NumberedLabels(3)[number]
-
-    def test_a_million_items_have_names(self) -> None:
-        population = ZipfPopulation(users=5, items=1_000_000, seed=1)
-        assert len(population.labels) == population.domain_size == 1_000_000
-        assert population.labels[123] == "item-000123"
+def test_items_have_names_by_rank_with_enough_digits_for_all() -> None:
+    names = ZipfPopulation(users=5, items=101, seed=1).labels
+    assert list(names) == [f"item-{number:03}" for number in range(101)]
+    assert names[-1] == "item-100"
+    assert names[2:4] == ["item-002", "item-003"]
+    assert list(NumberedLabels(1)) == ["item-0"]
+    with pytest.raises(IndexError):
+        names[101]
 
 
 class TestRatesOfOneItem:

