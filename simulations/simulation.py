@@ -34,7 +34,7 @@ from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
-from fedhist.simulations.engines.in_process import InProcess, open_in_process
+from fedhist.simulations.engines.in_process import exact_total, open_in_process
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def _clipped_users(population: Population, release: Release) -> int:
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
     plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
-    exact = InProcess(population, SystemSource()).total(select_request(plan))
+    exact = exact_total(select_request(plan), population, source=SystemSource())
     steps = plan.candidate_steps
     by_item = error_bound(plan, read_statistic(plan, exact))
     by_bucket = error_bound(plan, read_statistic(release.plan, total))

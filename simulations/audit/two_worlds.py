@@ -15,11 +15,10 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
 from fedhist.simulations.audit.findings import Effort, Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Lie, Replay, claim_of, evidence_of, release_of, shift_of
+from fedhist.simulations.audit.worlds import Lie, evidence_of, repeated, shift_of
 
 _THRESHOLD_BINS = 16
 Samples = tuple[Floats, Floats]
@@ -74,27 +73,24 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
     return evidence
 
 
-def _samples(
-    worlds: Worlds, population: SparsePopulation, runs: int, *, source: Source
-) -> tuple[Samples, Cost]:
-    """The runs in one world, and the largest claim of the first few."""
-    transport = Replay(population, source.fork("cohort"), worlds.lie)
-    thresholds, evidence, claim = np.empty(runs), np.empty(runs), Cost(0.0, 0.0)
-    for number in range(runs):
-        release = release_of(worlds.plan, transport, source=source.fork("run", number))
-        thresholds[number], evidence[number] = release.threshold, worlds.evidence(release)
-        if number < _THRESHOLD_BINS:
-            cost = claim_of(release)
-            claim = Cost(max(claim.epsilon, cost.epsilon), max(claim.delta, cost.delta))
-    return (thresholds, evidence), claim
-
-
 def _both_worlds(worlds: Worlds, runs_of: RunsOf, setting: Setting) -> tuple[Samples, Samples, Cost]:
     """The runs without the user, those with, and the claim."""
-    runs, source = runs_of(setting.effort), setting.mechanism()
-    without, claim = _samples(worlds, worlds.without, runs, source=source.fork("without"))
-    with_user, _ = _samples(worlds, worlds.with_user, runs, source=source.fork("with"))
-    return without, with_user, claim
+    source = setting.mechanism()
+
+    def samples(population: SparsePopulation, name: str) -> tuple[Samples, Cost]:
+        found, claim = repeated(
+            worlds.plan,
+            population,
+            runs_of(setting.effort),
+            lambda release: (release.threshold, worlds.evidence(release)),
+            source=source.fork(name),
+            lie=worlds.lie,
+        )
+        thresholds, evidence = np.array(found).T
+        return (thresholds, evidence), claim
+
+    without, claim = samples(worlds.without, "without")
+    return without, samples(worlds.with_user, "with")[0], claim
 
 
 def two_worlds(make: Callable[[], Worlds], runs_of: RunsOf, setting: Setting) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.engines.in_process import exact_total
 
+_CLAIMS = 16
+T = TypeVar("T")
 User = Sequence[tuple[int, int]]
 """A user's items and counts."""
 
@@ -143,3 +146,24 @@ def evidence_of(
 def release_of(plan: Plan, transport: Replay | Shares, *, source: Source) -> Release:
     """One end-to-end run."""
     return run_rounds(plan, transport, ledger=Ledger(), source=source)
+
+
+def repeated(
+    plan: Plan,
+    population: Population,
+    runs: int,
+    read: Callable[[Release], T],
+    *,
+    source: Source,
+    lie: Lie | None = None,
+) -> tuple[list[T], Cost]:
+    """What is read in each of many runs over the same users, and the largest claim of the first few."""
+    transport = Replay(population, source.fork("cohort"), lie)
+    found, claim = [], Cost(0.0, 0.0)
+    for number in range(runs):
+        release = release_of(plan, transport, source=source.fork("run", number))
+        found.append(read(release))
+        if number < _CLAIMS:
+            cost = claim_of(release)
+            claim = Cost(max(claim.epsilon, cost.epsilon), max(claim.delta, cost.delta))
+    return found, claim

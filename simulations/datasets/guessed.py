@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats, Histograms, Integers
+from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
@@ -101,8 +101,12 @@ class GuessedPopulation(SyntheticPopulation):
         tail = beyond ** (-1 / self.tail_index)
         # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale.
         mean = self.mean_total
-        scale = _bisected(lambda middle: float(_cut(middle * tail).mean()) < mean, high=float(mean), steps=60)
-        whole = np.floor(np.cumsum(_cut(scale * tail)) + 0.5)
+        scale = _bisected(
+            lambda middle: float(np.clip(middle * tail, 1.0, LARGEST_TOTAL).mean()) < mean,
+            high=mean,
+            steps=60,
+        )
+        whole = np.floor(np.cumsum(np.clip(scale * tail, 1.0, LARGEST_TOTAL)) + 0.5)
         totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
         return block_generator("guessed/order", self.seed, 0).permutation(totals)
 
@@ -154,11 +158,6 @@ def _bisected(too_low: Callable[[float], bool], *, high: float, steps: int) -> f
         middle = (low + high) / 2
         low, high = (middle, high) if too_low(middle) else (low, middle)
     return high
-
-
-def _cut(totals: Floats) -> Floats:
-    result: Floats = np.clip(totals, 1.0, LARGEST_TOTAL)
-    return result
 
 
 def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers) -> Integers:

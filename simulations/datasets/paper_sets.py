@@ -182,10 +182,9 @@ class NumberedLabels(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         """One name, or a list of them for a slice. The range checks the bounds and counts from the end."""
         chosen = range(self.length)[number]
-        return self._name(chosen) if isinstance(chosen, int) else [self._name(one) for one in chosen]
-
-    def _name(self, number: int) -> str:
-        return f"item-{number:0{len(str(self.length - 1))}}"
+        if isinstance(chosen, int):
+            return f"item-{chosen:0{len(str(self.length - 1))}}"
+        return [self[one] for one in chosen]
 
 
 class ZipfPopulation(HeavyTailedPopulation):

@@ -69,22 +69,17 @@ class Federation:
         return str(document["run-id"])
 
     def statuses(self) -> dict[str, str]:
-        """The status of every run, by number."""
+        """The status of every run, by number: `pending`, `starting`, `running`, or `finished:` with how."""
         document = self._flwr("list", _NAME, "--format", "json")
         return {str(run["run-id"]): str(run["status"]) for run in document["runs"]}
 
-    def status(self, run: str) -> str:
-        """`pending`, `starting`, `running`, or `finished:` with how."""
-        document = self._flwr("list", _NAME, "--run-id", run, "--format", "json")
-        return str(document["runs"][0]["status"])
-
     def wait(self, run: str, *, seconds: float) -> None:
         """Until the run has finished. RoundFailed unless it completed, whatever `flwr run` said."""
-        seen = {"status": "pending"}
+        seen: dict[str, str] = {}
 
         def finished() -> bool:
-            seen["status"] = self.status(run)
-            return seen["status"].startswith("finished")
+            seen.update(self.statuses())
+            return seen[run].startswith("finished")
 
         wait_until(
             finished,
@@ -93,8 +88,8 @@ class Federation:
             what="the end of the run",
             programs=self.programs,
         )
-        if seen["status"] != "finished:completed":
-            failed = RoundFailed(f"the Flower run ended as {seen['status']}; nothing was released. Its log:")
+        if seen[run] != "finished:completed":
+            failed = RoundFailed(f"the Flower run ended as {seen[run]}; nothing was released. Its log:")
             failed.add_note(f"\n{self.log(run)}")
             raise failed
 

@@ -26,8 +26,8 @@ from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.collection import RoundReport
 from fedhist.simulations.datasets.mapped_files import write_mapped
+from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.in_process import exact_total, message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts
@@ -75,13 +75,7 @@ def open_flower_simulation(
         write_mapped(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
-            population,
-            folder,
-            seed=seed,
-            nodes=nodes,
-            dropout=dropout,
-            ray_address=ray_address,
-            observe=observe,
+            population, folder, seed, nodes, ray_address, dropout=dropout, observe=observe
         )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
@@ -93,24 +87,20 @@ def open_flower_simulation(
         finally:
             transport.requests.put(None)
             thread.join(_STOP_SECONDS)
-            _stop_ray()
+            import ray  # noqa: PLC0415 - loads when chosen
+
+            ray.shutdown()
 
 
 @dataclass
-class FlowerSimulation:
+class FlowerSimulation(SimulatedTransport):
     """The coordinator's side: hands a request to the ServerApp and waits for the total."""
 
     population: Population = field(repr=False)
     folder: Path = field(repr=False)
     seed: int | None
     nodes: int
-    dropout: float = 0.0
     ray_address: str | None = None
-    simulated: bool = True
-    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
-    bytes_per_user: dict[Round, int] = field(default_factory=dict)
-    reports: dict[Round, RoundReport] = field(default_factory=dict)
-    observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
     losses: Losses = field(default_factory=Losses, repr=False)
@@ -325,12 +315,6 @@ def _quiet_logs() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _stop_ray() -> None:
-    import ray  # noqa: PLC0415 - loads when chosen
-
-    ray.shutdown()
 
 
 def _ended(problem: str, cause: BaseException | None = None) -> RoundFailed:

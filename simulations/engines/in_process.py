@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 from fedhist.client.device import answer, answer_population
@@ -12,9 +12,9 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of, names_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.codec import encode
-from fedhist.server.collection import RoundReport
+from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.masked_in_process import masked_round
 from fedhist.simulations.engines.process_watch import ProcessWatch
 
@@ -22,20 +22,11 @@ _SAMPLE = 100
 
 
 @dataclass
-class InProcess:
-    """A transport over a population on this machine.
-
-    Remembers what only a simulation may know: the exact totals, and how many bytes one user's device would have sent.
-    """
+class InProcess(SimulatedTransport):
+    """A transport over a population in this process."""
 
     population: Population
     source: Source
-    dropout: float = 0.0
-    simulated: bool = True
-    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
-    bytes_per_user: dict[Round, int] = field(default_factory=dict)
-    reports: dict[Round, RoundReport] = field(default_factory=dict)
-    observe: Observer = ignore
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
@@ -67,7 +58,7 @@ def open_in_process(
 ) -> Iterator[InProcess]:
     """A transport over the population in this process; under masking this share of the participants drops out."""
     source = SystemSource() if seed is None else SeededSource(seed)
-    yield InProcess(population, source, dropout, observe=observe)
+    yield InProcess(population, source, dropout=dropout, observe=observe)
 
 
 def exact_total(request: Request, population: Population, *, source: Source) -> Total:

@@ -100,7 +100,7 @@ def import_population(
             allowed="a share from 0 to 1",
             advice="0.001 is 0.1 percent",
         )
-    if path.is_file() and (path.suffix.lower() == ".parquet" or _starts_with(path, _PARQUET)):
+    if path.is_file() and (path.suffix.lower() == ".parquet" or _begins(path) == _PARQUET):
         chosen, tally, tables = _read_rows(path, format_name)
     else:
         chosen, reader = _recognised(path, format_name, by, encoding)
@@ -123,9 +123,9 @@ def import_population(
     return Imported(_populated(path, tables), chosen, tally)
 
 
-def _starts_with(path: Path, magic: bytes) -> bool:
+def _begins(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(len(magic)) == magic
+        return file.read(len(_PARQUET))
 
 
 def _recognised(

@@ -21,9 +21,8 @@ from typing import Literal
 
 import polars as pl
 
-from fedhist.simulations.importing.contract import LineReader, Parsed
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed
 from fedhist.simulations.importing.fields import split_fields
-from fedhist.simulations.importing.text_lines import Encoding
 
 By = Literal["author", "addressee"]
 
@@ -36,13 +35,13 @@ _WORD = r"[a-z0-9']+"
 
 
 @dataclass(frozen=True)
-class Sentiment140:
+class Sentiment140(Format):
     """Words by author, or by addressee."""
 
     by: By = "author"
-    name: str = "sentiment140"
-    shape: str = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
-    encoding: Encoding = "latin-1"
+    name = "sentiment140"
+    shape = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
+    encoding = "latin-1"
 
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises a line with the six columns."""
