@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,11 +88,10 @@ class GuessedPopulation(SyntheticPopulation):
             return self.distinct_items
         return float(min(self.mean_total**0.6, self.items))
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        for number in range(-(-self.users // BLOCK_USERS)):
-            first = number * BLOCK_USERS
-            yield self._block(self._totals[first : first + BLOCK_USERS], self._factor, number)
+    def block(self, number: int) -> Histograms:
+        """The block with this number; the last one may be smaller."""
+        first = number * BLOCK_USERS
+        return self._drawn(self._totals[first : first + BLOCK_USERS], self._factor, number)
 
     @cached_property
     def _totals(self) -> Integers:
@@ -116,7 +115,7 @@ class GuessedPopulation(SyntheticPopulation):
         totals = self._totals[:BLOCK_USERS]
 
         def mean_items(factor: float) -> float:
-            return self._block(totals, factor, 0).nonzeros / len(totals)
+            return self._drawn(totals, factor, 0).nonzeros / len(totals)
 
         highest = float(max(self.items, self.mean_total))
         factor = _bisected(lambda one: mean_items(one) < self.wanted_items, high=highest, steps=_SEARCH_STEPS)
@@ -131,7 +130,7 @@ class GuessedPopulation(SyntheticPopulation):
             )
         return factor
 
-    def _block(self, totals: Integers, factor: float, number: int) -> Histograms:
+    def _drawn(self, totals: Integers, factor: float, number: int) -> Histograms:
         generator = block_generator("guessed", self.seed, number)
         wanted = factor * totals.astype(np.float64) ** _VARIETY
         # One random number per user decides the rounding; drawn first, it is the same for every factor.

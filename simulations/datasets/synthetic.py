@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,9 +39,18 @@ class SyntheticPopulation(ABC):
     users: int
     items: int
 
+    @property
+    def block_users(self) -> int:
+        """The number of users in a block."""
+        return BLOCK_USERS
+
     @abstractmethod
-    def shards(self) -> Iterator[Histograms]:
+    def block(self, number: int) -> Histograms:
+        """The whole block with this number, from the seed and that number alone."""
+
+    def shards(self) -> Blocks:
         """The users in order, one block at a time."""
+        return Blocks(self.users, self.block_users, self.block)
 
     @property
     def domain_size(self) -> int:
@@ -77,11 +87,8 @@ class HeavyTailedPopulation(SyntheticPopulation):
         if not 0 <= self.exponent <= MAX_EXPONENT:
             raise InvalidInput(f"the exponent is {self.exponent}", allowed=f"0 to {MAX_EXPONENT:g}")
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        return Blocks(self.users, BLOCK_USERS, self._block)
-
-    def _block(self, number: int) -> Histograms:
+    def block(self, number: int) -> Histograms:
+        """The whole block with this number."""
         generator = block_generator("heavy-tailed", self.seed, number)
         # 1.49 = ln(2,000 / 20) / 3.09, with 3.09 the normal 99.9 % quantile. The cap is 7 deviations out.
         activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(BLOCK_USERS)), 1e6)
@@ -140,21 +147,19 @@ class PoissonPopulation(SyntheticPopulation):
                 advice="the paper's is 100",
             )
 
-    def item_probabilities(self) -> Floats:
-        """The distribution p that every user draws from."""
-        weights: Floats = 1.0 / np.arange(51.0, self.items + 51.0)
-        return weights / np.sum(weights)
+    @property
+    def block_users(self) -> int:
+        """A block has about SHARD_NONZEROS samples."""
+        return min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block of about SHARD_NONZEROS samples at a time."""
-        block_users = min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
-        expected = block_users * self.mean * self.item_probabilities()
-        return Blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
+    @cached_property
+    def _expected(self) -> Floats:
+        return self.block_users * self.mean * item_probabilities(self.items)
 
-    def _block(self, number: int, block_users: int, expected: Floats) -> Histograms:
-        """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
-        generator = block_generator("poisson", self.seed, number)
-        items = np.repeat(np.arange(self.items), generator.poisson(expected))
+    def block(self, number: int) -> Histograms:
+        """Poisson samples of each item fall on the block's users uniformly, which makes the cells as above."""
+        generator, block_users = block_generator("poisson", self.seed, number), self.block_users
+        items = np.repeat(np.arange(self.items), generator.poisson(self._expected))
         cells, counts = _counted(
             generator.integers(block_users, size=len(items)) * self.items + items, block_users * self.items
         )
@@ -167,6 +172,12 @@ class PoissonPopulation(SyntheticPopulation):
             domain_size=self.items,
             first_user=number * block_users,
         )
+
+
+def item_probabilities(items: int) -> Floats:
+    """The paper's distribution p over this number of items: p_j is proportional to 1/(j + 50)."""
+    weights: Floats = 1.0 / np.arange(51.0, items + 51.0)
+    return weights / np.sum(weights)
 
 
 def _counted(keys: Integers, space: int) -> tuple[Integers, Integers]:

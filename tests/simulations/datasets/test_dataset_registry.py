@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Histograms, Population
+from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.paper_sets import PaperPopulation
 from fedhist.simulations.datasets.registry import DATASETS, make_population
-from fedhist.simulations.datasets.synthetic import Blocks, HeavyTailedPopulation, materialise
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 
 
 def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:
@@ -21,12 +21,6 @@ def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:
     arrays = (np.diff(shard.offsets), shard.items[entries], shard.counts[entries])
     lengths, items, counts = (array.astype(np.int64).tobytes() for array in arrays)
     return lengths, items, counts, shard.first_user
-
-
-def blocks_of(population: Population) -> Blocks:
-    shards = population.shards()
-    assert isinstance(shards, Blocks)
-    return shards
 
 
 def made(name: str, *, seed: int = 3, **sizes: int) -> Any:
@@ -43,7 +37,7 @@ class TestEveryDataset:
         assert len(in_order) > 2
         for number in reversed(range(len(in_order))):
             # Of a fresh population each time, so that nothing was read before.
-            assert parts(blocks_of(made(name)).at(number)) == in_order[number]
+            assert parts(made(name).shards().at(number)) == in_order[number]
         other = [parts(shard) for shard in made(name, seed=4).shards()]
         assert len({part[:3] for part in in_order + other}) == 2 * len(in_order)
 
@@ -72,7 +66,7 @@ class TestEveryDataset:
         assert population.totals().tolist() == materialise(population).totals().tolist()
 
     def test_the_far_end_of_an_enormous_population_is_there_at_once(self, name: str) -> None:
-        shards = blocks_of(made(name, seed=1, users=2**40))
+        shards = made(name, seed=1, users=2**40).shards()
         last = shards.at(shards.count - 1)
         assert last.first_user + last.users == 2**40
 
@@ -108,10 +102,13 @@ class TestNames:
         assert population == HeavyTailedPopulation(users=7, items=20, seed=2, exponent=1.5)
 
     def test_the_paper_s_sets_in_both_readings(self) -> None:
+        for name, users in (("paper-iid", 50_000), ("paper-iid-text", 500_000)):
+            iid: Any = make_population(f"synthetic:{name}", seed=0)
+            assert iid == PoissonPopulation(users=users, items=100, seed=0, mean=100.0)
         table: Any = make_population("synthetic:paper-non-iid", seed=0)
-        assert table == PaperPopulation(users=50_000, items=100, seed=0, kind="non-iid", rate_shape=0.5)
+        assert table == PaperPopulation(users=50_000, items=100, seed=0, rate_shape=0.5)
         text: Any = make_population("synthetic:paper-non-iid-text", seed=0)
-        assert text == PaperPopulation(users=500_000, items=100, seed=0, kind="non-iid", rate_shape=2.0)
+        assert text == PaperPopulation(users=500_000, items=100, seed=0, rate_shape=2.0)
 
     @pytest.mark.parametrize(
         ("text", "words"),

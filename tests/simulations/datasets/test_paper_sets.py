@@ -12,7 +12,7 @@ from fedhist.simulations.datasets.paper_sets import (
     RatesPopulation,
     ZipfPopulation,
 )
-from fedhist.simulations.datasets.synthetic import PoissonPopulation, materialise
+from fedhist.simulations.datasets.synthetic import item_probabilities, materialise
 
 
 def table_of(population: Population) -> npt.NDArray[np.float64]:
@@ -23,16 +23,10 @@ def table_of(population: Population) -> npt.NDArray[np.float64]:
 
 
 class TestPaper:
-    def test_iid_users_are_alike_with_a_mean_total_of_100(self) -> None:
-        population = PaperPopulation(users=3_000, items=20, seed=4, kind="iid")
-        alike = PoissonPopulation(users=3_000, items=20, seed=4, mean=100.0)
-        assert (table_of(population) == table_of(alike)).all()
-        assert population.item_probabilities() == pytest.approx(alike.item_probabilities())
-
     @pytest.mark.parametrize(("shape", "fourth"), [(0.5, 14), (2.0, 5)])
     def test_non_iid_totals_are_a_gamma_mixture_of_poisson_totals(self, shape: float, fourth: float) -> None:
         """Rates are Gamma of mean 100; `fourth` is their kurtosis less one, for the error of the variance."""
-        population = PaperPopulation(60_000, 30, seed=7, kind="non-iid", rate_shape=shape)
+        population = PaperPopulation(60_000, 30, seed=7, rate_shape=shape)
         totals, variance = table_of(population).sum(axis=1), 100 + 100**2 / shape
         assert totals.mean() == pytest.approx(100, abs=5 * np.sqrt(variance / 60_000))
         assert totals.var() == pytest.approx(variance, rel=5 * np.sqrt(fourth / 60_000))
@@ -41,15 +35,15 @@ class TestPaper:
         assert (totals == 0).mean() == pytest.approx(nobody, abs=5 * np.sqrt(nobody / 60_000))
 
     def test_the_paper_s_median_and_90_percent_baselines_lose_what_reproduced_it(self) -> None:
-        totals = table_of(PaperPopulation(users=50_000, items=50, seed=1, kind="non-iid")).sum(axis=1)
+        totals = table_of(PaperPopulation(users=50_000, items=50, seed=1)).sum(axis=1)
         for quantile, lost in ((0.5, 0.702), (0.9, 0.169)):
             threshold = np.quantile(totals, quantile)
             assert np.maximum(totals - threshold, 0).sum() / totals.sum() == pytest.approx(lost, abs=0.012)
 
     def test_non_iid_cells_have_the_moments_of_a_dirichlet(self) -> None:
-        population = PaperPopulation(users=100_000, items=8, seed=9, kind="non-iid")
+        population = PaperPopulation(users=100_000, items=8, seed=9)
         table = table_of(population)
-        p = population.item_probabilities()
+        p = item_probabilities(8)
         assert p == pytest.approx((1 / np.arange(51, 59)) / (1 / np.arange(51, 59)).sum())
         # Dir(p/2) has E q_j = p_j and E q_j q_k = (p_j p_k / 2 + [j = k] p_j) / 1.5; rates have E R^2 = 30,000.
         second = (np.outer(p, p) / 2 + np.diag(p)) / 1.5
