@@ -20,7 +20,7 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.pool import Pool
 from typing import Any
 
@@ -458,16 +458,21 @@ def first_failure(effort: Effort, *, level: float, seed: int, first: str = "") -
     return None, len(checks)
 
 
+def scaled(factor: float) -> Effort:
+    """The command's effort times a factor, with at least 40 of everything."""
+    return Effort(**{name: max(int(count * factor), 40) for name, count in asdict(QUICK).items()})
+
+
 def _catch(number: int, factor: float, seed: int) -> tuple[Finding | None, int, float]:
     begin = time.perf_counter()
     with seeded(BUGS[number]):
         first = FIRST.get(BUGS[number].name, "")
-        found, ran = first_failure(QUICK.scaled(factor), level=LEVEL, seed=seed, first=first)
+        found, ran = first_failure(scaled(factor), level=LEVEL, seed=seed, first=first)
     return found, ran, time.perf_counter() - begin
 
 
 def _alarm(seed: int, factor: float) -> Finding | None:
-    return first_failure(QUICK.scaled(factor), level=FALSE_ALARM_LEVEL, seed=seed)[0]
+    return first_failure(scaled(factor), level=FALSE_ALARM_LEVEL, seed=seed)[0]
 
 
 def print_power(factor: float, only: str, seed: int, pool: Pool) -> None:

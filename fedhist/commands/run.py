@@ -32,7 +32,6 @@ from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address
 from fedhist.simulations.report.narration import narrate
-from fedhist.simulations.run_files import write_report_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 
 MAX_TRIALS = 100_000
@@ -111,6 +110,8 @@ def run_here(flags: dict[str, Any]) -> None:
             target = _target(options, started)
             if target is not None:
                 progress.phase("write")
+                from fedhist.simulations.run_files import write_report_of  # noqa: PLC0415 - loads the report
+
                 report = partial(
                     write_report_of,
                     name=target.absolute().name,

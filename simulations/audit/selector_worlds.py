@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,12 +90,8 @@ def item_quantile(mechanism: str) -> Worlds:
     others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
     plan = _closed(mechanism, "quantile", others, items=items, debias="poisson")
     alike: list[User] = [[(item, _BETWEEN) for item in range(items)]] * others
-    return Worlds(
-        plan=plan,
-        without=crafted([*alike, []], items),
-        with_user=crafted([*alike, [(item, HUGE) for item in range(items)]], items),
-        evidence=partial(_item_evidence, others),
-    )
+    worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], alike)
+    return replace(worlds, evidence=partial(_item_evidence, others))
 
 
 def _item_evidence(others: int, release: Release) -> float:
@@ -173,8 +170,8 @@ def fixed_items() -> Worlds:
     """Items clipped one by one at public bounds, and a user with much of every item."""
     items = 16
     plan = _fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
-    user = [(item, HUGE) for item in range(items)]
-    return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
+    worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], [[]])
+    return replace(worlds, evidence=partial(_item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from fedhist import __version__
+import fedhist
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.simulations.deployment.certificates import (
     Certificates,
@@ -116,8 +115,12 @@ class Federation:
             *("--ssl-keyfile", str(tls.key), "--enable-supernode-auth"),
         ]
         self.programs.start("superlink", command, self.environment("superlink"))
+        trusted = ssl.create_default_context(cafile=str(tls.authority))
         wait_until(
-            self._link_answers, seconds=_START_SECONDS, what="the SuperLink to answer", programs=self.programs
+            lambda: _listens(self.port, trusted),
+            seconds=_START_SECONDS,
+            what="the SuperLink to answer",
+            programs=self.programs,
         )
 
     def start_node(self, name: str, key: NodeKey, port: int, config: Mapping[str, Value]) -> Program:
@@ -139,7 +142,7 @@ class Federation:
         home.mkdir(parents=True, exist_ok=True)
         # Flower starts its helpers by name.
         places = (str(Path(_program("flwr")).parent), os.environ.get("PATH", ""))
-        packages = (_fedhist_home(), os.environ.get("PYTHONPATH", ""))
+        packages = (str(Path(fedhist.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
         proxies = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         return {
             **os.environ,
@@ -149,17 +152,6 @@ class Federation:
             "PATH": os.pathsep.join(filter(None, places)),
             "PYTHONPATH": os.pathsep.join(filter(None, packages)),
         }
-
-    def _link_answers(self) -> bool:
-        context = ssl.create_default_context(cafile=str(self.certificates.authority))
-        try:
-            with (
-                socket.create_connection((_HOST, self.port), timeout=5) as plain,
-                context.wrap_socket(plain, server_hostname=_HOST),
-            ):
-                return True
-        except OSError:
-            return False
 
     def _flwr(self, *arguments: str) -> Any:
         done = self._run_flwr(*arguments)
@@ -241,18 +233,11 @@ def open_federation(
         tell(f"stopped all processes in {monotonic() - started:.1f} s")
 
 
-def _fedhist_home() -> str:
-    """The folder that holds the running fedhist, installed or in a checkout."""
-    spec = find_spec("fedhist")
-    assert spec is not None and spec.origin is not None  # noqa: S101 - it runs this code
-    return str(Path(spec.origin).parent.parent)
-
-
 def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
     """A Flower app that is nothing but a name for the installed fedhist, with this run-config."""
     folder.mkdir()
     lines = [
-        *("[project]", 'name = "fedhist-loopback"', f'version = "{__version__}"', ""),
+        *("[project]", 'name = "fedhist-loopback"', f'version = "{fedhist.__version__}"', ""),
         *("[tool.flwr.app]", 'publisher = "fedhist"', ""),
         "[tool.flwr.app.components]",
         'serverapp = "fedhist.server.app:app"',
@@ -280,9 +265,12 @@ def _write_connection(federation: Federation) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def _listens(port: int) -> bool:
+def _listens(port: int, trusted: ssl.SSLContext | None = None) -> bool:
+    """Whether something answers at this port, under a trusted certificate if there is a context."""
     try:
-        with socket.create_connection((_HOST, port), timeout=5):
+        with socket.create_connection((_HOST, port), timeout=5) as plain:
+            if trusted is not None:
+                trusted.wrap_socket(plain, server_hostname=_HOST).close()
             return True
     except OSError:
         return False

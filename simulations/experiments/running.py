@@ -46,11 +46,6 @@ class Experiment:
         cells = sorted({cell.key for group in self.groups for cell in group.cells})
         return {"fedhist": __version__, "seed": self.seed, "cells": cells}
 
-    @property
-    def size(self) -> int:
-        """The number of trials of all cells."""
-        return sum(len(group.cells) * group.trials for group in self.groups)
-
 
 @dataclass(frozen=True)
 class Results:
@@ -126,7 +121,8 @@ def run_experiment(
         # The remains of a killed run are not trusted.
         store.clear()
         tasks = _tasks(experiment, journal, workers)
-        counting.begin(experiment.size, sum(len(task.cells) for task in tasks))
+        total = sum(len(group.cells) * group.trials for group in experiment.groups)
+        counting.begin(total, sum(len(task.cells) for task in tasks))
         try:
             if tasks:
                 for users, population in populations.items():
