@@ -15,6 +15,7 @@ from fedhist.simulations.datasets.synthetic import (
     item_probabilities,
     materialise,
 )
+from tests.builders import Sharded, population_of
 
 
 def totals_of(population: Population) -> npt.NDArray[np.int64]:
@@ -106,19 +107,9 @@ class TestMaterialise:
             materialise(Wrong())
 
     def test_views_into_larger_arrays_and_labels(self) -> None:
-        class Middle:
-            users = 2
-            domain_size = 3
-            labels = ("a", "b", "c")
-            rows = Histograms(
-                np.array([0, 2, 3, 5]), np.array([0, 1, 2, 0, 2]), np.arange(5) + 1, domain_size=3
-            )
-
-            def shards(self) -> Iterator[Histograms]:
-                yield self.rows.rows(1, 2)
-                yield self.rows.rows(2, 3)
-
-        population = materialise(Middle())
-        assert population.histograms.items.tolist() == [2, 0, 2]
-        assert population.histograms.counts.tolist() == [3, 4, 5]
-        assert population.labels == ("a", "b", "c")
+        whole = population_of([[1, 2, 0], [0, 0, 3], [4, 0, 5]], labels=["a", "b", "c"])
+        again = materialise(Sharded(whole, 1))
+        assert again.histograms.offsets.tolist() == whole.histograms.offsets.tolist()
+        assert again.histograms.items.tolist() == whole.histograms.items.tolist()
+        assert again.histograms.counts.tolist() == whole.histograms.counts.tolist()
+        assert again.labels == ("a", "b", "c")

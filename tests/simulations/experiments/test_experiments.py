@@ -241,13 +241,6 @@ class TestRunning:
         assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
-    def test_gaps_are_paired_by_trial(self, tmp_path):
-        cells = tuple(Cell(users=heavy(), settings=CLOSED | {"epsilon": e}) for e in (1.0, 50.0))
-        experiment = Experiment(seed=0, groups=(Group(cells, 3),))
-        results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counting())
-        first, second = (results.values(cell, "loss") for cell in cells)
-        assert results.gap(*cells).mean == pytest.approx(np.mean(np.subtract(first, second)))
-
 
 FOREIGN = (
     '{"mine": "notes"}', '{"mine": "notes"}\n', '{"mine": "notes"}\n{"more', "dear\n", "[" * 100_000 + "\n", "7\n",

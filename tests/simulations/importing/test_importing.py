@@ -105,42 +105,34 @@ class TestSentiment140:
         assert as_bag(users_of(found.population)) == as_bag(tweets_by_hand(path.read_bytes(), by))
 
 
-class TestSnap:
-    @pytest.mark.parametrize("packed", [False, True])
-    def test_locations_by_user(self, write: Write, packed: bool) -> None:
-        content = (VECTORS / "checkins.txt").read_bytes()
-        path = write(gzip.compress(content), "loc.txt.gz") if packed else VECTORS / "checkins.txt"
-        found = import_population(path)
-        assert found.format.name == "snap"
-        assert users_of(found.population) == [
-            {"22847": 2, "420315": 1},
-            {"ee8b88dea22411": 1, "0" * 32: 1},
-        ]
+CHECKINS = [{"22847": 2, "420315": 1}, {"ee8b88dea22411": 1, "0" * 32: 1}]
+RATINGS = [{"31": 1, "1029": 1}, {"31": 1}, {"50": 1}]
 
 
-class TestMovieLens:
-    @pytest.mark.parametrize("name", ["ratings.csv", "ratings.dat", "u.data"])
-    def test_movies_by_user(self, name: str) -> None:
-        found = import_population(VECTORS / name)
-        assert (found.format.name, found.tally.lines) == ("movielens", 4)
-        assert users_of(found.population) == [{"31": 1, "1029": 1}, {"31": 1}, {"50": 1}]
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "format_name", "users"),
+    [
+        ("checkins.txt", "snap", CHECKINS),
+        ("ratings.csv", "movielens", RATINGS),
+        ("ratings.dat", "movielens", RATINGS),
+        ("u.data", "movielens", RATINGS),
+        # With quotes, counts and other columns.
+        ("visits.csv", "records", [{"007": 3, "park": 2, 'say "hi"': 1}, {"zoo, north": 1}]),
+        ("visits.tsv", "records", [{"park": 2}, {"park": 1, "musée": 1}]),
+        ("visits.jsonl", "records", [{"park": 2, "musée": 1}, {"park": 1}]),
+    ],
+)
+def test_items_by_user(
+    write: Write, name: str, format_name: str, users: list[dict[str, int]], packed: bool
+) -> None:
+    content = (VECTORS / name).read_bytes()
+    found = import_population(write(gzip.compress(content), "any.gz") if packed else VECTORS / name)
+    assert (found.format.name, found.tally.malformed) == (format_name, 0)
+    assert users_of(found.population) == users
 
 
 class TestRecords:
-    @pytest.mark.parametrize(
-        ("name", "users"),
-        [
-            # With quotes, counts and other columns.
-            ("visits.csv", [{"007": 3, "park": 2, 'say "hi"': 1}, {"zoo, north": 1}]),
-            ("visits.tsv", [{"park": 2}, {"park": 1, "musée": 1}]),
-            ("visits.jsonl", [{"park": 2, "musée": 1}, {"park": 1}]),
-        ],
-    )
-    def test_items_by_user(self, name: str, users: list[dict[str, int]]) -> None:
-        found = import_population(VECTORS / name)
-        assert found.format.name == "records"
-        assert users_of(found.population) == users
-
     def test_malformed_json_lines_are_found_among_many(self, write: Write) -> None:
         lines = [f'{{"user": {n % 50}, "item": "i{n % 7}"}}' for n in range(3_000)]
         wrong = {
