@@ -27,7 +27,7 @@ from fedhist.protocol.wire.keyed_codec import label_bytes
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
-from fedhist.server.releases.contract import ItemRelease, Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request
@@ -383,21 +383,18 @@ def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]
         notes.append(
             "an all-zero histogram would be nearer to the truth: raise epsilon or release fewer items"
         )
-    if release.item_release is not None:
-        notes.append(_debias_note(release.item_release, release.histogram))
+    if (before := release.item_release) is not None:
+        # When to trust the debiased values: the paper's warning, and what the release itself can tell.
+        doubtful = int((before.errors > np.abs(release.histogram - before.clipped)).sum())
+        note = (
+            "debiasing assumes Poisson counts with similar rates: it undershoots where rates differ much, and "
+            "overshoots where counts vary less than Poisson"
+        )
+        if doubtful:
+            items = len(release.histogram)
+            note += f"; for {doubtful:,} of {items:,} items its noise is larger than its correction"
+        notes.append(note)
     return tuple(notes)
-
-
-def _debias_note(before: ItemRelease, debiased: Floats) -> str:
-    """When to trust the debiased values: the paper's warning, and what the release itself can tell."""
-    doubtful = int((before.errors > np.abs(debiased - before.clipped)).sum())
-    note = (
-        "debiasing assumes Poisson counts with similar rates: it undershoots where rates differ much, and overshoots "
-        "where counts vary less than Poisson"
-    )
-    if doubtful:
-        note += f"; for {doubtful:,} of {len(debiased):,} items its noise is larger than its correction"
-    return note
 
 
 class _Stopwatch:

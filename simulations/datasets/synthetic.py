@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,9 +48,11 @@ class SyntheticPopulation(ABC):
     def block(self, number: int) -> Histograms:
         """The whole block with this number, from the seed and that number alone."""
 
-    def shards(self) -> Blocks:
-        """The users in order, one block at a time."""
-        return Blocks(self.users, self.block_users, self.block)
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time; the last block is cut, so that no user depends on their number."""
+        for number in range(-(-self.users // self.block_users)):
+            left = self.users - number * self.block_users
+            yield self.block(number).rows(0, min(left, self.block_users))
 
     @property
     def domain_size(self) -> int:
@@ -215,40 +217,6 @@ def check_size(users: int, items: int) -> None:
         raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
     if not 1 <= items <= MAX_ITEMS:
         raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
-
-
-@dataclass
-class Blocks(Iterator[Histograms]):
-    """The blocks 0, 1, ... of a population one after the other, and any of them by its number.
-
-    Args:
-        users: the number of users in the population.
-        block_users: the number of users in a block; the last block is made whole and cut, so a user does not depend on
-            n.
-        make: makes the block with a given number, from the seed and that number alone.
-    """
-
-    users: int
-    block_users: int
-    make: Callable[[int], Histograms]
-    following: int = 0
-
-    @property
-    def count(self) -> int:
-        """The number of blocks."""
-        return -(-self.users // self.block_users)
-
-    def at(self, number: int) -> Histograms:
-        """The block with this number, whichever blocks were read before."""
-        block = self.make(number)
-        remaining = self.users - number * self.block_users
-        return block if remaining >= self.block_users else block.rows(0, remaining)
-
-    def __next__(self) -> Histograms:
-        if self.following >= self.count:
-            raise StopIteration
-        self.following += 1
-        return self.at(self.following - 1)
 
 
 def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:

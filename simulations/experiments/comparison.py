@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -161,13 +161,8 @@ def cost_of(charges: Sequence[Charge]) -> Row:
     """The total by basic and by tight composition; None if something was not private."""
     if not all(charge.private for charge in charges):
         return dict.fromkeys(("epsilon_total", "delta_total", "epsilon_tight", "delta_tight"))
-    basic, tight = basic_total(charges), tight_total(charges)
-    return {
-        "epsilon_total": basic.epsilon,
-        "delta_total": basic.delta,
-        "epsilon_tight": tight.epsilon,
-        "delta_tight": tight.delta,
-    }
+    totals = {"total": basic_total(charges), "tight": tight_total(charges)}
+    return {f"{name}_{how}": value for how, cost in totals.items() for name, value in asdict(cost).items()}
 
 
 def rows_of(

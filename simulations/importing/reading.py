@@ -26,7 +26,6 @@ FORMATS: dict[str, Format] = {
 
 NAMED_LINES = 10
 _LOOK_LINES = 20
-_PARQUET = b"PAR1"
 
 
 @dataclass
@@ -100,7 +99,7 @@ def import_population(
             allowed="a share from 0 to 1",
             advice="0.001 is 0.1 percent",
         )
-    if path.is_file() and (path.suffix.lower() == ".parquet" or _begins(path) == _PARQUET):
+    if path.is_file() and (path.suffix.lower() == ".parquet" or _is_parquet(path)):
         chosen, tally, tables = _read_rows(path, format_name)
     else:
         chosen, reader = _recognised(path, format_name, by, encoding)
@@ -123,9 +122,9 @@ def import_population(
     return Imported(_populated(path, tables), chosen, tally)
 
 
-def _begins(path: Path) -> bytes:
+def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_PARQUET))
+        return file.read(4) == b"PAR1"
 
 
 def _recognised(
