@@ -155,15 +155,9 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     )
 
 
-def _fixed_plan(mechanism: str, **settings: Any) -> Plan:
-    usual: dict[str, Any] = {
-        "users": 2,
-        "items": 2,
-        "selector": "fixed",
-        "threshold": LOW,
-        "max_threshold": HIGH,
-    }
-    return Plan(mechanism=mechanism, **(usual | settings))
+def _fixed_plan(mechanism: str, *, items: int = 2, threshold: float = LOW, **settings: Any) -> Plan:
+    settings |= {"mechanism": mechanism, "threshold": threshold, "max_threshold": HIGH}
+    return Plan(users=2, items=items, selector="fixed", **settings)
 
 
 def fixed_items() -> Worlds:

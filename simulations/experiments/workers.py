@@ -30,16 +30,11 @@ _ENDED = (
 )
 
 
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def check_workers(workers: int | None) -> int:
-    """The number of workers; None stands for one per core."""
+    """The number of workers; None stands for one per core that this process may use."""
     if workers is None:
-        return usable_cores()
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     if not 1 <= workers <= MAX_WORKERS:
         raise InvalidInput(f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}")
     return workers

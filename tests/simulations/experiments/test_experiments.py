@@ -135,17 +135,6 @@ class TestSeeds:
         assert len({one, trial_seed(0, heavy(), 0, "users"), *(trial_seed(*other) for other in others)}) == 5
 
 
-class TestStore:
-    def test_users_come_back_as_they_were(self, tmp_path):
-        population = population_of([[1, 0, 2], [0, 0, 0], [0, 7, 0]], labels=["é", 7, "7"])
-        users = UserSet(kind=FILE, name="f", content="abc")
-        Store(tmp_path / "s").put(users, population)
-        found, truth = Store(tmp_path / "s").users_of(users, seed=0, trial=5)
-        assert found.labels == ("é", 7, "7")
-        assert truth.tolist() == [1, 7, 2]
-        assert found.users == 3
-
-
 class Deadly(UserSet):
     @property
     def is_file(self):
@@ -201,21 +190,6 @@ class TestWorkers:
 
 
 class TestRunning:
-    def test_only_what_is_missing_is_run(self, tmp_path):
-        told = []
-
-        class Counted(Counting):
-            def begin(self, total, left):
-                told.append((total, left))
-
-        cells = tuple(Cell(users=heavy(items=d), settings=CLOSED) for d in (5, 10))
-        for trials in (2, 2, 3):
-            experiment = Experiment(seed=0, groups=(Group(cells, trials),))
-            results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counted())
-        assert told == [(4, 4), (4, 0), (6, 2)]
-        assert len(results.values(cells[0], "loss")) == 3
-        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
-
     @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
     def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
         self, problem, tmp_path, monkeypatch
