@@ -162,8 +162,8 @@ def lied_release(mechanism: str, **settings: Any) -> Worlds:
     def lie(request: Request) -> Integers:
         measurement = request.measurement
         added = np.zeros(measurement.shape.length, dtype=np.int64)
-        if request.round is Round.RELEASE:
-            added[0] = (1 << (measurement.masked_width - 1)) - measurement.shape.largest // 2
+        # Without a choice there is only the round that releases.
+        added[0] = (1 << (measurement.masked_width - 1)) - measurement.shape.largest // 2
         return added
 
     def value(release: Release) -> float:
