@@ -260,7 +260,9 @@ def simulate(
     )
 
 
-true_histogram = item_totals
+def true_histogram(population: Population) -> Integers:
+    """The exact sum over users, by item."""
+    return item_totals(population)
 
 
 def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
