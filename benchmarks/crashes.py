@@ -30,6 +30,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from checks.aftermath import ledger_faults, memory_faults, run_faults
+
 from fedhist.client.device import answer_population
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
@@ -52,7 +54,6 @@ from fedhist.server.report import release_document
 from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 
 DEVICES, USERS, ITEMS = 3, 30, 40
 # The files whose lines may be the last one: everything that touches a disk.

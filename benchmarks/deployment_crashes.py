@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
+from checks.aftermath import memory_faults
 from crashes import Scene, Tally, Victim
 from deployment_load import Load, prepare, processes_with
 
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import RoundFailed
-from fedhist.simulations.deployment.aftermath import memory_faults
 from fedhist.simulations.deployment.certificates import NodeKey
 from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
 from fedhist.simulations.deployment.processes import descendants, free_ports, wait_until

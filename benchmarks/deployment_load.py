@@ -23,13 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from checks.aftermath import ledger_faults, memory_faults, run_faults
+
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.deployment.aftermath import ledger_faults, memory_faults, run_faults
 from fedhist.simulations.deployment.demo import Demo, run_settings, write_data
 from fedhist.simulations.deployment.federation import Federation, Value, open_federation, write_app
 

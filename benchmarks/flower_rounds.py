@@ -49,8 +49,9 @@ from fedhist.server.app import run_on_grid  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
 from fedhist.server.selection import Selection  # noqa: E402
 from fedhist.server.steps import release_request, select_request  # noqa: E402
+from fedhist.simulations.datasets.mapped_files import write_mapped  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
-from fedhist.simulations.engines.node_files import read_part, write_population  # noqa: E402
+from fedhist.simulations.engines.node_files import read_part  # noqa: E402
 
 ITEMS = 1_000
 TIMEOUT = 3_600.0
@@ -187,7 +188,7 @@ def write_users(folder: Path, users: int) -> tuple[Path, float]:
     start = time.perf_counter()
     if not own.exists():
         own.mkdir()
-        write_population(HeavyTailedPopulation(users, ITEMS, 1), own)
+        write_mapped(HeavyTailedPopulation(users, ITEMS, 1), own)
     return own, time.perf_counter() - start
 
 

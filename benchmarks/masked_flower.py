@@ -33,13 +33,9 @@ from fedhist.protocol.masking.keys import Identity  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.privacy.randomness import SystemSource  # noqa: E402
 from fedhist.server.collection import RoundReport  # noqa: E402
+from fedhist.simulations.datasets.mapped_files import write_mapped  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
-from fedhist.simulations.engines.node_files import (  # noqa: E402
-    read_identities,
-    read_part,
-    write_population,
-    write_secrets,
-)
+from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets  # noqa: E402
 
 ITEMS = 1_000
 USERS = 10_000
@@ -103,7 +99,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name:
         folder = Path(name)
-        write_population(HeavyTailedPopulation(USERS, ITEMS, 1), folder)
+        write_mapped(HeavyTailedPopulation(USERS, ITEMS, 1), folder)
         write_secrets(folder, arguments.nodes, source=SystemSource())
         server = ServerApp()
         server.main()(partial(serve, folder=folder, nodes=arguments.nodes, repeats=arguments.repeats))

@@ -23,7 +23,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.coordinator import run_rounds
-from fedhist.simulations.datasets.paper_sets import Kind, PaperPopulation
+from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.trials import RoundOnes, SharedRoundOne, relative_loss
 
@@ -34,7 +34,7 @@ PRIVATE = {
     "sharp": {"selector": "exponential-sharp"},
 }
 COLUMNS = {"oracle": {"selector": "oracle"}} | PRIVATE | {n: {"selector": n} for n in ("median", "p90")}
-INDEPENDENT: dict[tuple[Kind, int], tuple[float, ...]] = {
+INDEPENDENT: dict[tuple[str, int], tuple[float, ...]] = {
     ("iid", 50): (0.0013, 0.0023, 0.0398, 0.0049),
     ("iid", 100): (0.0026, 0.0037, 0.0400, 0.0052),
     ("iid", 200): (0.0049, 0.0063, 0.0399, 0.0066),
@@ -87,8 +87,9 @@ def plan_of(population: SparsePopulation, settings: dict[str, Any]) -> Plan:
     return Plan(users=users, domain="open", **budget, **settings)  # type: ignore[arg-type] # all three are floats
 
 
-def synthetic(kind: Kind, items: int) -> Callable[[int], SparsePopulation]:
-    return lambda trial: materialise(PaperPopulation(USERS, items, seed=trial, kind=kind))
+def synthetic(kind: str, items: int) -> Callable[[int], SparsePopulation]:
+    name = f"synthetic:paper-{kind}"
+    return lambda trial: materialise(make_population(name, seed=trial, users=USERS, items=items))
 
 
 def found_in(data: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:

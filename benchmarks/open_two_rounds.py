@@ -24,7 +24,7 @@ QUICK_SIZES = SIZES[:3]
 
 def measure(users: int, items: int, candidates: int, repeats: int) -> dict[str, float]:
     """The best of a few repeats of each, by turns: the others were disturbed."""
-    population = materialise(PaperPopulation(users, items, seed=1, kind="non-iid"))
+    population = materialise(PaperPopulation(users, items, seed=1))
     plan = Plan(users=users, domain="open", candidates=candidates, delta=1 / (2 * users))
     numbers, counts = population.histograms.items, population.histograms.counts
     wide_numbers, wide_counts = numbers.astype(np.int64), counts.astype(np.float64)

@@ -7,7 +7,7 @@ import numpy as np
 from fedhist.client.device import answer
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
-from fedhist.protocol.histograms import Histograms, Population, names_of
+from fedhist.protocol.histograms import Population, names_of
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round
 
@@ -21,7 +21,8 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
     largest first, with their counts and what clipping made of them.
     """
     shard = next(iter(population.shards()))
-    user = _sample(shard)
+    # Somebody who has much, but not most: the same user in both rounds.
+    user = int(np.argsort(user_totals(shard), kind="stable")[int(_SAMPLE_RANK * (shard.users - 1))])
     device = shard.rows(user, user + 1)
     names = names_of(population)
     contribution = answer(request, device, source=source, labels=names)
@@ -46,9 +47,3 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
         seen=list(values),
         masked=False,
     )
-
-
-def _sample(shard: Histograms) -> int:
-    """Somebody who has much, but not most: the same user in both rounds."""
-    totals = user_totals(shard)
-    return int(np.argsort(totals, kind="stable")[int(_SAMPLE_RANK * (len(totals) - 1))])

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from fedhist.server.trace_file import Recorder
 from fedhist.simulations.datasets.loading import Loaded
+from fedhist.simulations.report.run_data import data_of
+from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import Result
+from fedhist.simulations.simulation_file import SIMULATION_FILE, simulation_document, write_simulation
 
 REPORT_FILE = "report.html"
 
@@ -30,14 +33,6 @@ def write_report_of(
         loaded: its population.
         recorder: its events.
     """
-    from fedhist.simulations.report.run_data import data_of
-    from fedhist.simulations.report.run_page import run_page
-    from fedhist.simulations.simulation_file import (
-        SIMULATION_FILE,
-        simulation_document,
-        write_simulation,
-    )
-
     simulation, written = None, []
     if result.diagnostics is not None:
         simulation = simulation_document(loaded.population, result.release, recorder.events, loaded.labels)

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums, sum_items
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
@@ -26,14 +27,14 @@ from fedhist.protocol.wire.keyed_codec import label_bytes
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
-from fedhist.server.releases.contract import ItemRelease, Release
+from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.engines.contract import Engine
-from fedhist.simulations.engines.in_process import InProcess, open_in_process
+from fedhist.simulations.engines.in_process import exact_total, open_in_process
 
 
 @dataclass(frozen=True)
@@ -261,10 +262,7 @@ def simulate(
 
 def true_histogram(population: Population) -> Integers:
     """The exact sum over users, by item."""
-    truth = np.zeros(population.domain_size, dtype=np.int64)
-    for shard in population.shards():
-        truth += sum_items(shard)
-    return truth
+    return item_totals(population)
 
 
 def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
@@ -277,18 +275,12 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
     document["released_items"] = math.fsum(len(r.release.histogram) for r in results) / len(results)
     known = [r.diagnostics for r in results if r.diagnostics is not None]
     if known:
-        document |= _mean_diagnostics(known).to_json()
+        values = {name: [getattr(one, name) for one in known] for name in asdict(known[0])}
+        means = {name: math.fsum(of) / len(of) for name, of in values.items() if None not in of}
+        document |= Diagnostics(**means).to_json()
     spent = {phase: math.fsum(r.seconds.get(phase, 0.0) for r in results) for phase in results[0].seconds}
     document["seconds"] = shared_times(spent, truth=bool(known))
     return document
-
-
-def _mean_diagnostics(known: Sequence[Diagnostics]) -> Diagnostics:
-    means: dict[str, Any] = {}
-    for name, first in asdict(known[0]).items():
-        values = [getattr(one, name) for one in known]
-        means[name] = None if first is None else math.fsum(values) / len(values)
-    return Diagnostics(**means)
 
 
 def check_not_empty(population: Population) -> None:
@@ -307,10 +299,10 @@ def check_labels(population: Population, plan: Plan) -> None:
     For simulations with the truth, which know all names beforehand: the refusal tells of one user's item. Devices, and
     runs without the truth, leave such items out.
     """
-    if not plan.is_open:
+    if plan.items is not None:
         return
     longest = max((len(label_bytes(label)) for label in labels_of(population) or ()), default=0)
-    if plan.is_masked and longest > plan.label_bytes:
+    if plan.has_table and longest > plan.label_bytes:
         raise InvalidPopulation(
             f"an item's name has {longest} bytes",
             allowed=f"up to {plan.label_bytes:,} bytes of UTF-8 under masking, the plan's label_bytes",
@@ -320,9 +312,8 @@ def check_labels(population: Population, plan: Plan) -> None:
 
 def check_fits(population: Population, plan: Plan) -> None:
     """Refuse a plan that was made for another population."""
-    items = None if plan.is_open else population.domain_size
-    if (plan.users, plan.items) != (population.users, items):
-        planned = f"{plan.users} users" + ("" if plan.is_open else f" and {plan.items} items")
+    if plan.users != population.users or plan.items not in (None, population.domain_size):
+        planned = f"{plan.users} users" + ("" if plan.items is None else f" and {plan.items} items")
         raise InvalidPopulation(
             f"the population has {population.users} users and {population.domain_size} items, but the plan is for "
             f"{planned}",
@@ -367,23 +358,20 @@ def _dense(population: Population, release: Release, total: Total) -> tuple[Floa
 
 def _clipped_users(population: Population, release: Release) -> int:
     plan = release.plan
-    threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
     if release.item_release is None:
+        threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in population.shards())
-    bounds = release.item_release.thresholds
-    return sum(_users_above(shard, bounds) for shard in population.shards())
-
-
-def _users_above(shard: Histograms, bounds: Floats) -> int:
-    """How many users have more of some item than its bound."""
-    above = entry_counts(shard) > bounds[entry_items(shard)]
-    return int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+    clipped, bounds = 0, release.item_release.thresholds
+    for shard in population.shards():
+        above = entry_counts(shard) > bounds[entry_items(shard)]
+        clipped += int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+    return clipped
 
 
 def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
     plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
-    exact = InProcess(population, SystemSource()).total(select_request(plan))
+    exact = exact_total(select_request(plan), population, source=SystemSource())
     steps = plan.candidate_steps
     by_item = error_bound(plan, read_statistic(plan, exact))
     by_bucket = error_bound(plan, read_statistic(release.plan, total))
@@ -398,21 +386,18 @@ def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]
         notes.append(
             "an all-zero histogram would be nearer to the truth: raise epsilon or release fewer items"
         )
-    if release.item_release is not None:
-        notes.append(_debias_note(release.item_release, release.histogram))
+    if (before := release.item_release) is not None:
+        # When to trust the debiased values: the paper's warning, and what the release itself can tell.
+        doubtful = int((before.errors > np.abs(release.histogram - before.clipped)).sum())
+        note = (
+            "debiasing assumes Poisson counts with similar rates: it undershoots where rates differ much, and "
+            "overshoots where counts vary less than Poisson"
+        )
+        if doubtful:
+            items = len(release.histogram)
+            note += f"; for {doubtful:,} of {items:,} items its noise is larger than its correction"
+        notes.append(note)
     return tuple(notes)
-
-
-def _debias_note(before: ItemRelease, debiased: Floats) -> str:
-    """When to trust the debiased values: the paper's warning, and what the release itself can tell."""
-    doubtful = int((before.errors > np.abs(debiased - before.clipped)).sum())
-    note = (
-        "debiasing assumes Poisson counts with similar rates: it undershoots where rates differ much, and overshoots "
-        "where counts vary less than Poisson"
-    )
-    if doubtful:
-        note += f"; for {doubtful:,} of {len(debiased):,} items its noise is larger than its correction"
-    return note
 
 
 class _Stopwatch:

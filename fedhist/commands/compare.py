@@ -27,7 +27,6 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
-    Lists,
     cells_of,
     check_different,
     check_releases,
@@ -188,9 +187,9 @@ def run_comparison(flags: dict[str, Any]) -> None:
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
     sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
-    lists = _lists(flags)
+    varied, fixed = _varied_and_fixed(flags)
     loaded = _load(sources, seed)
-    cells = cells_of(lists, loaded.sets)
+    cells = cells_of(varied, fixed, loaded.sets)
     plans = checked_plans(cells, loaded.sizes)
     experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
     for note in loaded.notes:
@@ -265,7 +264,8 @@ class _Loaded:
         return list(dict.fromkeys(min(top, items) for top in wanted)) if wanted else [None]
 
 
-def _lists(flags: dict[str, Any]) -> Lists:
+def _varied_and_fixed(flags: dict[str, Any]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """The lists of values to compare, and the single values, by name of a field of Plan."""
     domain = flags["domain"]
     named = mechanism_for(flags.pop("mechanism"), domain=domain, no_delta=flags["delta"] == (0.0,))
     mechanism = named or DEFAULT_MECHANISM[domain]
@@ -280,7 +280,7 @@ def _lists(flags: dict[str, Any]) -> Lists:
     check_releases(flags["release"] or (), domain=domain, mechanism=mechanism)
     varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
     fixed = {name: value for name, value in flags.items() if name not in varied and value is not None}
-    return Lists(selectors=selectors, varied=varied, fixed=fixed | {"mechanism": mechanism})
+    return {"selector": selectors} | varied, fixed | {"mechanism": mechanism}
 
 
 def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:

@@ -23,9 +23,10 @@ from fedhist.simulations.datasets.loading import Wanted, load
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX
 from fedhist.simulations.figures.describe import draw_description
 from fedhist.simulations.figures.painting import FORMATS as FIGURE_SUFFIXES
-from fedhist.simulations.importing.reading import FORMATS, MAX_MALFORMED, Imported, import_population
+from fedhist.simulations.importing import FORMAT_NAMES, MAX_MALFORMED
 
 if TYPE_CHECKING:
+    from fedhist.simulations.importing.reading import Imported
     from fedhist.simulations.importing.sentiment140 import By
     from fedhist.simulations.importing.text_lines import Encoding
 
@@ -61,7 +62,7 @@ def data() -> None:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(["auto", *FORMATS]),
+    type=click.Choice(["auto", *FORMAT_NAMES]),
     default="auto",
     help="The format of the file; auto recognises it by the first lines.",
 )
@@ -98,6 +99,8 @@ def import_(
     as_json: bool,
 ) -> None:
     """Read the file, write the population, and print a summary."""
+    from fedhist.simulations.importing.reading import import_population
+
     check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
     start = perf_counter()
     with progress_on(sys.stderr) as progress:

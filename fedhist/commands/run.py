@@ -33,7 +33,6 @@ from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address
 from fedhist.simulations.report.narration import narrate
-from fedhist.simulations.run_files import write_report_of
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 
 DEFAULT_PARTICIPANTS = 100
@@ -113,6 +112,8 @@ def run_here(flags: dict[str, Any]) -> None:
             target = _target(options, started)
             if target is not None:
                 progress.phase("write")
+                from fedhist.simulations.run_files import write_report_of
+
                 report = partial(
                     write_report_of,
                     name=target.absolute().name,

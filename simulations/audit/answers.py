@@ -12,7 +12,6 @@ from typing import Any
 
 from fedhist.client.device import answer_population, clear_answer
 from fedhist.client.policy import Memory, Policy, admit, round_cost
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import FedhistError, Refused
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source, SystemSource
@@ -30,27 +29,14 @@ _ASKED = 20
 _LABELS = ("a", "b", "c", "d")
 
 
-def _user(node: int, plan: Plan) -> SparsePopulation:
-    """A user whose counts are not the sum of any other set of users."""
-    labels = _LABELS if plan.is_open else None
-    return crafted([[(node % len(_LABELS), 1 << node)]], len(_LABELS), labels)
-
-
-def _plans() -> dict[str, Plan]:
-    """Plans for twice the users, so that a user who is counted twice is in the sum instead of being refused."""
-    common: dict[str, Any] = {
-        "users": 2 * NODES, "epsilon": 1.0, "epsilon_select": 1.0, "candidates": 16, "max_threshold": 64.0,
-    }  # fmt: skip
-    closed: dict[str, Any] = common | {"items": len(_LABELS), "mechanism": "laplace"}
-    masked: dict[str, Any] = closed | {
-        "masking": "secagg", "participants": NODES, "corrupt_share": 0.0, "dropout_share": 0.0,
-    }  # fmt: skip
-    return {
-        "closed": Plan(**closed),
-        "open": Plan(domain="open", delta=0.01, **common),
-        "masked": Plan(**masked),
-        "masked, noise from devices": Plan(noise_from="devices", **masked),
-    }
+# Plans for twice the users, so that a user who is counted twice is in the sum instead of being refused.
+_COMMON: dict[str, Any] = {
+    "users": 2 * NODES, "epsilon": 1.0, "epsilon_select": 1.0, "candidates": 16, "max_threshold": 64.0,
+}  # fmt: skip
+_CLOSED = _COMMON | {"items": len(_LABELS), "mechanism": "laplace"}
+_SECAGG = _CLOSED | {"masking": "secagg", "participants": NODES, "corrupt_share": 0.0, "dropout_share": 0.0}
+_CLEAR = {"closed": _CLOSED, "open": _COMMON | {"domain": "open", "delta": 0.01}}
+_MASKED = {"masked": _SECAGG, "masked, noise from devices": _SECAGG | {"noise_from": "devices"}}
 
 
 def _collected(request: Request, twice: Collection[int], *, source: Source) -> Total | None:
@@ -58,7 +44,8 @@ def _collected(request: Request, twice: Collection[int], *, source: Source) -> T
     envelope = Envelope(run=new_run_name(source=source.fork("run")), request=request)
     replies = []
     for node in range(NODES):
-        user = _user(node, request.plan)
+        # A user whose counts are not the sum of any other set of users.
+        user = crafted([[(node % len(_LABELS), 1 << node)]], len(_LABELS), _LABELS)
         contribution = answer_population(request, user, source=source.fork("device", node))
         reply = Reply(
             asked=f"message {node}",
@@ -84,10 +71,8 @@ def counted_once(setting: Setting) -> Finding:
     Masked answers have a check of their own.
     """
     wrong = cases = 0
-    for name, plan in _plans().items():
-        if plan.is_masked:
-            continue
-        for request in requests_of(plan):
+    for name, settings in _CLEAR.items():
+        for request in requests_of(Plan(**settings)):
             source = setting.auditor().fork(name, request.round.value)
             once = _parts(_collected(request, (), source=source))
             for twice in ((0,), (NODES - 1,), range(NODES)):
@@ -103,41 +88,40 @@ def one_view(setting: Setting) -> Finding:
     masked (two masked answers would have two shares of noise), nor for another threshold or another plan.
     """
     wrong = cases = 0
-    for name, plan in _plans().items():
+    for name, settings in (_CLEAR | _MASKED).items():
+        plan = Plan(**settings)
         run = new_run_name(source=setting.auditor().fork(name))
         memory = Memory()
         other = replace(plan, epsilon=plan.epsilon / 2)
         lower = release_at(plan, int(plan.candidate_steps[0]))
         for request, changed in zip(requests_of(plan), requests_of(other), strict=True):
             memory = admit(Policy(), memory, Envelope(run=run, request=request))
-            forbidden = [changed, *([request] if plan.is_masked else [])]
+            forbidden = [changed, *([request] if name in _MASKED else [])]
             forbidden += [lower] if request.round is Round.RELEASE else []
             cases += len(forbidden)
             wrong += sum(_admits(memory, Envelope(run=run, request=again)) for again in forbidden)
-        if not plan.is_masked:
+        if name in _CLEAR:
             cases += 1
-            wrong += len({_clear_answer(run, lower) for _ in range(_ASKED)}) > 1
+            # A device whose clipping is random: it has more of every item than the threshold.
+            user = crafted([[(item, 40) for item in range(len(_LABELS))]], len(_LABELS), _LABELS)
+            asked = Envelope(run=run, request=lower)
+            answers = (
+                clear_answer(asked, user, secret=bytes(32), source=SystemSource()) for _ in range(_ASKED)
+            )
+            wrong += len(set(answers)) > 1
         due = round_cost(plan, Round.SELECT) + round_cost(plan, Round.RELEASE)
         cases += 1
         wrong += memory.spent.epsilon < due.epsilon or memory.spent.delta < due.delta
     return none_wrong(setting, wrong, cases, "second views given or charges missing")
 
 
-def _clear_answer(run: str, request: Request) -> bytes:
-    """The answer of a device whose clipping is random: it has more of every item than the threshold."""
-    user = crafted([[(item, 40) for item in range(len(_LABELS))]], len(_LABELS), _LABELS)
-    envelope = Envelope(run=run, request=request)
-    return clear_answer(envelope, user, secret=bytes(32), source=SystemSource())
-
-
 def floors(setting: Setting) -> Finding:
     """A device refuses a plan that promises less than its policy demands, and accepts one that promises enough."""
-    base = _plans()["masked, noise from devices"]
     policy = Policy(
         minimum_masking="secagg", minimum_participants=NODES, minimum_corrupt_share=0.1, noise_from_devices=True,
         minimum_cohort=3,
     )  # fmt: skip
-    good = replace(base, corrupt_share=0.2, minimum_cohort=3)
+    good = Plan(**_SECAGG | {"noise_from": "devices", "corrupt_share": 0.2, "minimum_cohort": 3})
     lower: dict[str, Plan] = {
         "masks": replace(good, masking="none", participants=None, corrupt_share=0.05, dropout_share=0.1,
                          noise_from="server"),

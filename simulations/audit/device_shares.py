@@ -6,30 +6,26 @@ still keep the promise.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedhist.client.device import answer_population
 from fedhist.client.masked_device import with_noise
-from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.masking.graph import share_of
-from fedhist.protocol.masking.masked_vector import terms_of, to_total, to_vector, vector_length
+from fedhist.protocol.masking.masked_vector import vector_length
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.protocol.wire.envelope import Envelope, new_run_name
 from fedhist.server.coordinator import run_rounds
 from fedhist.simulations.audit.findings import Finding, Setting
 from fedhist.simulations.audit.one_run import Canaries, canary_population, coin_scores, coins, judge
 from fedhist.simulations.audit.selector_worlds import HIGH, LOW
 from fedhist.simulations.audit.two_worlds import judge_events, judge_guesses
-from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, release_of
-from fedhist.simulations.engines.masked_cohort import run_cohort
-from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
+from fedhist.simulations.audit.worlds import Replay, Shares, User, claim_of, crafted, evidence_of, release_of
+from fedhist.simulations.engines.masked_in_process import masked_round
 
 PARTICIPANTS = 20
 _FEW = 4
@@ -49,35 +45,21 @@ class MaskedWithCorrupt:
     def total(self, request: Request) -> Total:
         """One masked round, in which as many participants drop out as the plan tolerates."""
         plan = request.plan
-        parts = plan.masks.participants
+        run = masked_round(request, self.population, source=self.source, dropout=plan.dropout_share)
         draws = self.source.fork("masking", request.round.value)
-        vectors = [
-            to_vector(answer_population(request, part, source=self.source), request, labels_of(part))
-            for part in parts_of(self.population, parts)
-        ]
-        envelope = Envelope(run=new_run_name(source=draws.fork("run")), request=request)
-        run = run_cohort(
-            terms_of(envelope),
-            parts,
-            lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
-            source=draws,
-            dropouts=dropouts(parts, plan.dropout_share, source=draws.fork("drop-outs")),
-        )
         self.included = run.included
-        self.known[request.round] = _shares_of(request, run.included[: corrupt_participants(plan)], draws)
-        return to_total(run.values, request, participants=len(run.included))
+        nothing = np.zeros(vector_length(request), dtype=np.int64)
+        drawn = [
+            with_noise(nothing, request, own=draws.fork("noise", number))
+            for number in run.included[: corrupt_participants(plan)]
+        ]
+        self.known[request.round] = np.sum([nothing, *drawn], axis=0)[1:]
+        return run.total
 
 
 def corrupt_participants(plan: Plan) -> int:
     """The number of participants who may be corrupt under this plan."""
     return share_of(plan.masks.participants, plan.corrupt_share)
-
-
-def _shares_of(request: Request, participants: Collection[int], draws: Source) -> Integers:
-    """The noise that these participants added to the sum."""
-    nothing = np.zeros(vector_length(request), dtype=np.int64)
-    drawn = [with_noise(nothing, request, own=draws.fork("noise", number)) for number in participants]
-    return np.asarray(np.sum([nothing, *drawn], axis=0)[1:], dtype=np.int64)
 
 
 def masked_one_run(kind: Canaries, setting: Setting) -> Finding:
@@ -99,7 +81,7 @@ def masked_one_run(kind: Canaries, setting: Setting) -> Finding:
         side="right",
     )
     known = np.isin(owners, transport.included)
-    scores = coin_scores(values, kind, float(honest))
+    scores = coin_scores(values, kind, plan.norm, float(honest))
     return judge(setting, heads, scores, known=known, guessed=kind.guessed, claim=claim_of(release))
 
 
@@ -165,9 +147,5 @@ def _evidence(transport: Shares, replays: list[Replay], plan: Plan) -> float:
         seen, shift = transport.honest[request.round] - without, with_user - without
         share = request.measurement.share
         assert share is not None  # noqa: S101 - of a plan with noise from devices
-        if plan.mechanism == "gaussian":
-            variance = float(share.spread) * (plan.minimum_survivors - corrupt_participants(plan))
-            total += float(np.sum(seen * shift - shift * shift / 2.0)) / variance
-        else:
-            total += float(np.sum(np.abs(seen) - np.abs(seen - shift))) / float(share.spread)
+        total += float(evidence_of(seen, shift, share.deviation(share.shares), plan.norm).sum())
     return total

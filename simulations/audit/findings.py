@@ -28,10 +28,6 @@ class Effort:
     gaussian_runs: int
     masked_canaries: int
 
-    def scaled(self, factor: float) -> Effort:
-        """The effort times a factor, with at least 40 of everything."""
-        return Effort(**{name: max(int(count * factor), 40) for name, count in asdict(self).items()})
-
 
 QUICK = Effort(canaries=100_000, runs=4_000, slow_runs=700, gaussian_runs=24_000, masked_canaries=60_000)
 DEEP = Effort(

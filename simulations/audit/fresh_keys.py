@@ -6,16 +6,12 @@ one key with the whole bound, or as many keys as the bound; a third has many mor
 
 from __future__ import annotations
 
-import numpy as np
-
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import event_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Replay, User, claim_of, crafted, release_of
+from fedhist.simulations.audit.worlds import User, crafted, repeated
 
 BOUND = 5
 DELTA = 0.05
@@ -47,19 +43,14 @@ def fresh_keys(release: str, user_kind: str, neighbours: Neighbours, setting: Se
     # Under replacement the user had the common key before.
     before: User = [(0, BOUND)] if neighbours is Neighbours.REPLACE else []
     source, runs = setting.mechanism(), setting.effort.runs
-    with_user, claim = _shown(plan, crafted([*others, user], size, labels), runs, source.fork("with"))
-    without, _ = _shown(plan, crafted([*others, before], 1, [_COMMON]), runs, source.fork("without"))
+    populations = crafted([*others, user], size, labels), crafted([*others, before], 1, [_COMMON])
+    shown, claim = repeated(plan, populations[0], runs, _shows_others, source=source.fork("with"))
+    with_user = sum(shown)
+    without = sum(repeated(plan, populations[1], runs, _shows_others, source=source.fork("without"))[0])
     bound = event_epsilon(with_user, runs, without, runs, delta=claim.delta, alpha=setting.alpha)
     return compared(setting, claim, bound, f"fresh keys in {with_user:,} and {without:,} of {runs:,} runs")
 
 
-def _shown(plan: Plan, population: SparsePopulation, runs: int, source: Source) -> tuple[int, Cost]:
-    """The number of runs that release a key other than the common one, and the ledger's claim."""
-    transport = Replay(population, source.fork("cohort"))
-    hits, claim = 0, Cost(0.0, 0.0)
-    for number in range(runs):
-        release = release_of(plan, transport, source=source.fork("run", number))
-        hits += int(np.any([label != _COMMON for label in release.labels or ()]))
-        if number == 0:
-            claim = claim_of(release)
-    return hits, claim
+def _shows_others(release: Release) -> bool:
+    """True if the release has a key other than the common one."""
+    return any(label != _COMMON for label in release.labels or ())

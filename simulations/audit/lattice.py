@@ -5,13 +5,12 @@ Floating-point noise would leave low-order bits that only one of two neighbours 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.findings import Finding, Setting, none_wrong
 from fedhist.simulations.audit.worlds import Replay, User, crafted, release_of
 
@@ -20,30 +19,24 @@ _OTHERS: list[User] = [[(0, 7), (1, 2)], [(1, 9), (2, 4)], [(3, 40)]]
 
 def lattice(setting: Setting) -> Finding:
     """Releases of all mechanisms, with users whose clipped counts are not whole."""
-    values = off = 0
-    for release in _releases(setting):
-        before = release.item_release
-        shown = release.histogram if before is None else before.clipped
-        steps = np.ldexp(shown, release.plan.grid_bits)
-        values += len(shown)
-        off += int(np.count_nonzero(steps != np.rint(steps)))
-    return none_wrong(setting, off, values, "values off the grid")
-
-
-def _releases(setting: Setting) -> Iterator[Release]:
     items, source = min(setting.effort.canaries, 4_000), setting.mechanism()
-    labels = [f"key {item}" for item in range(items)]
+    population = crafted(_OTHERS, items, [f"key {item}" for item in range(items)])
     usual: dict[str, Any] = {"users": len(_OTHERS), "selector": "fixed", "max_threshold": 8.0}
     plans = [
         Plan(items=items, mechanism=mechanism, threshold=2.7, debias=debias, **usual)
-        for mechanism in ("gaussian", "laplace")
-        for debias in (None, "poisson")
+        for mechanism, debias in product(("gaussian", "laplace"), (None, "poisson"))
     ]
     plans += [
         Plan(domain="open", threshold=3.0, epsilon=8.0, delta=0.4, release=release, **usual)
         for release in ("truncated-laplace", "laplace-threshold")
     ]
+    values = off = 0
     for number, plan in enumerate(plans):
-        population = crafted(_OTHERS, items, labels if plan.is_open else None)
         draws = source.fork(number)
-        yield release_of(plan, Replay(population, draws.fork("cohort")), source=draws)
+        release = release_of(plan, Replay(population, draws.fork("cohort")), source=draws)
+        before = release.item_release
+        shown = release.histogram if before is None else before.clipped
+        steps = np.ldexp(shown, plan.grid_bits)
+        values += len(shown)
+        off += int(np.count_nonzero(steps != np.rint(steps)))
+    return none_wrong(setting, off, values, "values off the grid")

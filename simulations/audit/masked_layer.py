@@ -16,7 +16,7 @@ from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
 from fedhist.protocol.masking.device_states import Advertised
-from fedhist.protocol.masking.encoding import read_residues, to_residues, width_for
+from fedhist.protocol.masking.encoding import read_residues, to_integers, to_residues, width_for
 from fedhist.protocol.masking.masked_vector import terms_of
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_stage import Messages
@@ -235,16 +235,11 @@ def sums_at_the_limit(setting: Setting) -> Finding:
         width = width_for(largest, users)
         sums = np.array([largest * users, -largest * users], dtype=np.int64)
         try:
-            wrong += not np.array_equal(_signed(sums, width), sums)
+            wrong += not np.array_equal(to_integers(to_residues(sums, width)), sums)
         except FedhistError:
             wrong += 1
         cases += 1
     return none_wrong(setting, wrong, cases, "largest sums wrong")
-
-
-def _signed(sums: Integers, width: int) -> Integers:
-    residues = to_residues(sums, width)
-    return residues.view(np.int32 if width == 32 else np.int64).astype(np.int64)
 
 
 CHECKS = (

@@ -14,11 +14,11 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Flags, Floats, Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.simulations.audit.bounds import one_run_epsilon
 from fedhist.simulations.audit.findings import Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Replay, claim_of, release_of
+from fedhist.simulations.audit.worlds import Replay, claim_of, evidence_of, release_of, shift_of
 
 _OVER = 3
 """What a canary holds, as a multiple of the bound."""
@@ -83,15 +83,10 @@ def canary_population(heads: Flags, kind: Canaries) -> SparsePopulation:
     return SparsePopulation(Histograms(offsets=offsets, items=items, counts=counts, domain_size=size))
 
 
-def coin_scores(values: Floats, kind: Canaries, deviation: float) -> Floats:
+def coin_scores(values: Floats, kind: Canaries, norm: Norm, deviation: float) -> Floats:
     """The evidence for heads, canary by canary: the log-likelihood ratio if the noise is as claimed."""
     table = values.reshape(-1, kind.places, kind.cells)
-    if kind.mechanism == "gaussian":
-        shift = THRESHOLD / np.sqrt(kind.cells)
-        evidence = (shift * table - shift**2 / 2) / deviation**2
-    else:
-        shift = THRESHOLD / kind.cells
-        evidence = (np.abs(table) - np.abs(table - shift)) / (deviation / np.sqrt(2))
+    evidence = evidence_of(table, shift_of(THRESHOLD, kind.cells, norm), deviation, norm)
     # Rounded, so that ties are broken by the raw values and not by the last bit of a sum.
     totals = np.round(evidence.sum(axis=2), 9)
     raw = 1e-12 * table.mean(axis=2)
@@ -127,6 +122,6 @@ def one_run(kind: Canaries, setting: Setting) -> Finding:
     plan = kind.plan(len(heads))
     transport = Replay(canary_population(heads, kind), setting.mechanism().fork("devices"))
     release = release_of(plan, transport, source=setting.mechanism())
-    scores = coin_scores(release.histogram, kind, release.standard_error)
+    scores = coin_scores(release.histogram, kind, plan.norm, release.standard_error)
     everybody = np.ones(len(heads), dtype=bool)
     return judge(setting, heads, scores, known=everybody, guessed=kind.guessed, claim=claim_of(release))

@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.histograms import Integers
+from fedhist.protocol.measurements.bucket_totals import BucketTotals
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS
+from fedhist.protocol.measurements.item_tail import ItemTail
+from fedhist.protocol.measurements.tail import TailMeasurement
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -108,7 +111,7 @@ def _moved(plan: Plan, *, sent: bool, source: Source) -> float:
 
 def _choices(selector: ScoringSelector, plan: Plan, statistic: Statistic) -> list[WeightedChoice]:
     """The choices that are drawn by score: one, or one for each item."""
-    if plan.per_item:
+    if isinstance(statistic, ItemTail):
         assert isinstance(selector, Quantile)  # noqa: S101 - the one selector that has a bound for each item
         return selector.item_choices(plan, statistic)
     return [selector.choice(plan, statistic)]
@@ -128,25 +131,25 @@ def _user(source: Source) -> User:
 
 def edge_sums(request: Request, source: Source) -> Integers:
     """The sums of round 1 that liars aim at: near 0, half of the circle or a selector's target, give or take a user."""
-    plan, length = request.plan, request.measurement.shape.length
-    half = 1 << (request.measurement.masked_width - 1)
+    plan, measurement = request.plan, request.measurement
+    half = 1 << (measurement.masked_width - 1)
     aims, offsets = [0, half], [0, 1]
-    if plan.is_open:
+    running = not isinstance(measurement, BucketTotals)
+    if running:
+        aims += [target_rank(plan), target_rank(plan) - half, price_in_weights(plan)]
+    else:
         aims += [half >> 1, half >> 17]
         offsets += [5, 30, 1 << 10, 1 << 18]
-    else:
-        aims += [target_rank(plan), target_rank(plan) - half, price_in_weights(plan)]
-    if not plan.is_open and not plan.per_item:
+    if isinstance(measurement, TailMeasurement):
         offsets += [plan.tail_cap, plan.tail_cap // 2]
-    aim, offset, sign = (source.words(length) for _ in range(3))
+    aim, offset, sign = (source.words(measurement.shape.length) for _ in range(3))
     wanted = [
         aims[a % len(aims)] + offsets[o % len(offsets)] * (1 if s & 1 else -1)
         for a, o, s in zip(aim.tolist(), offset.tolist(), sign.tolist(), strict=True)
     ]
     sums = np.array([number % 2**64 for number in wanted], dtype=np.uint64).view(np.int64)
-    # A closed domain reads running sums: half of the time these are at the edge, else the vector itself is.
-    running = not plan.is_open and source.words(1).item() % 2 == 0
-    return sums - np.append(sums[1:], 0) if running else sums
+    # Where running sums are read, half of the time these are at the edge, else the vector itself is.
+    return sums - np.append(sums[1:], 0) if running and source.words(1).item() % 2 == 0 else sums
 
 
 def lied_release(mechanism: str, **settings: Any) -> Worlds:
@@ -159,8 +162,8 @@ def lied_release(mechanism: str, **settings: Any) -> Worlds:
     def lie(request: Request) -> Integers:
         measurement = request.measurement
         added = np.zeros(measurement.shape.length, dtype=np.int64)
-        if request.round is Round.RELEASE:
-            added[0] = (1 << (measurement.masked_width - 1)) - measurement.shape.largest // 2
+        # Without a choice there is only the round that releases.
+        added[0] = (1 << (measurement.masked_width - 1)) - measurement.shape.largest // 2
         return added
 
     def value(release: Release) -> float:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
-from fedhist.simulations.audit.worlds import User, crafted
+from fedhist.simulations.audit.worlds import User, crafted, evidence_of
 
 LOW, HIGH = 4.0, 8.0
 HUGE = 60
@@ -38,6 +40,7 @@ _BUDGETS: dict[str, Any] = {
     "min_threshold": LOW,
     "max_threshold": HIGH,
 }
+_DELTAS = {"laplace": None, "gaussian": 0.02}
 
 
 def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
@@ -52,7 +55,7 @@ def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
 
 
 def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
-    base = _BUDGETS | {"candidates": 2, "delta": None if mechanism == "laplace" else 0.02}
+    base = _BUDGETS | {"candidates": 2, "delta": _DELTAS[mechanism]}
     return Plan(users=others + 1, mechanism=mechanism, selector=selector, **(base | settings))
 
 
@@ -64,8 +67,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     """
     own = 4 * sparsity
     probe = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
-    cap = math.sqrt(sparsity) if mechanism == "gaussian" else 1.0
-    rate = probe.epsilon_select / (2 * cap)
+    rate = probe.epsilon_select / (2 * math.ldexp(probe.tail_cap, -WEIGHT_BITS))
     # Base weights C^-2 favour the smaller candidate.
     others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
     plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
@@ -88,12 +90,8 @@ def item_quantile(mechanism: str) -> Worlds:
     others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
     plan = _closed(mechanism, "quantile", others, items=items, debias="poisson")
     alike: list[User] = [[(item, _BETWEEN) for item in range(items)]] * others
-    return Worlds(
-        plan=plan,
-        without=crafted([*alike, []], items),
-        with_user=crafted([*alike, [(item, HUGE) for item in range(items)]], items),
-        evidence=partial(_item_evidence, others),
-    )
+    worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], alike)
+    return replace(worlds, evidence=partial(_item_evidence, others))
 
 
 def _item_evidence(others: int, release: Release) -> float:
@@ -105,11 +103,8 @@ def _item_evidence(others: int, release: Release) -> float:
     items = release.item_release
     assert items is not None  # noqa: S101 - of a plan that clips items one by one
     values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
-    shifts, deviations = items.thresholds, items.clipped_errors
-    if release.plan.mechanism == "gaussian":
-        ratios = (shifts * values - shifts**2 / 2) / deviations**2
-    else:
-        ratios = (np.abs(values) - np.abs(values - shifts)) / (deviations / np.sqrt(2))
+    shifts = items.thresholds
+    ratios = evidence_of(values, shifts, items.clipped_errors, release.plan.norm)
     chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
     return float(ratios.sum() + chosen)
 
@@ -160,23 +155,17 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     )
 
 
-def _fixed_plan(mechanism: str, **settings: Any) -> Plan:
-    usual: dict[str, Any] = {
-        "users": 2,
-        "items": 2,
-        "selector": "fixed",
-        "threshold": LOW,
-        "max_threshold": HIGH,
-    }
-    return Plan(mechanism=mechanism, **(usual | settings))
+def _fixed_plan(mechanism: str, *, items: int = 2, threshold: float = LOW, **settings: Any) -> Plan:
+    settings |= {"mechanism": mechanism, "threshold": threshold, "max_threshold": HIGH}
+    return Plan(users=2, items=items, selector="fixed", **settings)
 
 
 def fixed_items() -> Worlds:
     """Items clipped one by one at public bounds, and a user with much of every item."""
     items = 16
     plan = _fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
-    user = [(item, HUGE) for item in range(items)]
-    return Worlds(plan, crafted([[], []], items), crafted([[], user], items), partial(_item_evidence, 0))
+    worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], [[]])
+    return replace(worlds, evidence=partial(_item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:

@@ -15,11 +15,10 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.audit.bounds import accuracy_epsilon, count_event, event_epsilon, learn_event
 from fedhist.simulations.audit.findings import Effort, Finding, Setting, compared
-from fedhist.simulations.audit.worlds import Lie, Replay, claim_of, release_of
+from fedhist.simulations.audit.worlds import Lie, evidence_of, repeated, shift_of
 
 _THRESHOLD_BINS = 16
 Samples = tuple[Floats, Floats]
@@ -54,12 +53,9 @@ def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
     def evidence(release: Release) -> float:
         before = release.item_release
         values = (release.histogram if before is None else before.clipped)[places]
-        deviation = release.standard_error
-        if release.plan.mechanism == "gaussian":
-            shift = release.threshold / np.sqrt(len(places))
-            return float(np.sum(shift * values - shift**2 / 2) / deviation**2)
-        shift = release.threshold / len(places)
-        return float(np.sum(np.abs(values) - np.abs(values - shift)) / (deviation / np.sqrt(2)))
+        norm = release.plan.norm
+        shift = shift_of(release.threshold, len(places), norm)
+        return float(evidence_of(values, shift, release.standard_error, norm).sum())
 
     return evidence
 
@@ -72,33 +68,29 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
         if label not in labels:
             return 0.0
         value = release.histogram[labels.index(label)] - others * release.threshold
-        scale = release.standard_error / np.sqrt(2)
-        return float((abs(value) - abs(value - release.threshold)) / scale)
+        return float(evidence_of(value, release.threshold, release.standard_error, release.plan.norm))
 
     return evidence
 
 
-def _samples(
-    worlds: Worlds, population: SparsePopulation, runs: int, *, source: Source
-) -> tuple[Samples, Cost]:
-    """The runs in one world, and the largest claim of the first few."""
-    transport = Replay(population, source.fork("cohort"), worlds.lie)
-    thresholds, evidence, claim = np.empty(runs), np.empty(runs), Cost(0.0, 0.0)
-    for number in range(runs):
-        release = release_of(worlds.plan, transport, source=source.fork("run", number))
-        thresholds[number], evidence[number] = release.threshold, worlds.evidence(release)
-        if number < _THRESHOLD_BINS:
-            cost = claim_of(release)
-            claim = Cost(max(claim.epsilon, cost.epsilon), max(claim.delta, cost.delta))
-    return (thresholds, evidence), claim
-
-
 def _both_worlds(worlds: Worlds, runs_of: RunsOf, setting: Setting) -> tuple[Samples, Samples, Cost]:
     """The runs without the user, those with, and the claim."""
-    runs, source = runs_of(setting.effort), setting.mechanism()
-    without, claim = _samples(worlds, worlds.without, runs, source=source.fork("without"))
-    with_user, _ = _samples(worlds, worlds.with_user, runs, source=source.fork("with"))
-    return without, with_user, claim
+    source = setting.mechanism()
+
+    def samples(population: SparsePopulation, name: str) -> tuple[Samples, Cost]:
+        found, claim = repeated(
+            worlds.plan,
+            population,
+            runs_of(setting.effort),
+            lambda release: (release.threshold, worlds.evidence(release)),
+            source=source.fork(name),
+            lie=worlds.lie,
+        )
+        thresholds, evidence = np.array(found).T
+        return (thresholds, evidence), claim
+
+    without, claim = samples(worlds.without, "without")
+    return without, samples(worlds.with_user, "with")[0], claim
 
 
 def two_worlds(make: Callable[[], Worlds], runs_of: RunsOf, setting: Setting) -> Finding:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from fedhist.client.device import add_noise_share
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.circle import signed
-from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.masking.masked_vector import to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost, Ledger
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.randomness import Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
@@ -22,6 +25,8 @@ from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request
 from fedhist.simulations.engines.in_process import exact_total
 
+_CLAIMS = 16
+T = TypeVar("T")
 User = Sequence[tuple[int, int]]
 """A user's items and counts."""
 
@@ -121,6 +126,44 @@ def claim_of(release: Release) -> Cost:
     return ledger.tight()
 
 
+def shift_of(bound: float, cells: int, norm: Norm) -> float:
+    """What clipping leaves of each cell of a user who holds equally much, and too much, of this number of cells."""
+    return float(bound / np.sqrt(cells)) if norm is Norm.L2 else bound / cells
+
+
+def evidence_of(
+    values: Floats | Integers, shifts: Floats | Integers | float, deviations: Floats | float, norm: Norm
+) -> Floats:
+    """The log-likelihood ratio of each value, shifted or not, if the noise is as claimed.
+
+    Sums that are clipped in l2 have Gaussian noise, those in l1 Laplace noise.
+    """
+    if norm is Norm.L2:
+        return np.asarray((shifts * values - shifts * shifts / 2) / deviations**2, dtype=np.float64)
+    return np.asarray((np.abs(values) - np.abs(values - shifts)) / (deviations / math.sqrt(2)))
+
+
 def release_of(plan: Plan, transport: Replay | Shares, *, source: Source) -> Release:
     """One end-to-end run."""
     return run_rounds(plan, transport, ledger=Ledger(), source=source)
+
+
+def repeated(
+    plan: Plan,
+    population: Population,
+    runs: int,
+    read: Callable[[Release], T],
+    *,
+    source: Source,
+    lie: Lie | None = None,
+) -> tuple[list[T], Cost]:
+    """What is read in each of many runs over the same users, and the largest claim of the first few."""
+    transport = Replay(population, source.fork("cohort"), lie)
+    found, claim = [], Cost(0.0, 0.0)
+    for number in range(runs):
+        release = release_of(plan, transport, source=source.fork("run", number))
+        found.append(read(release))
+        if number < _CLAIMS:
+            cost = claim_of(release)
+            claim = Cost(max(claim.epsilon, cost.epsilon), max(claim.delta, cost.delta))
+    return found, claim

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats, Histograms, Integers
+from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
@@ -88,11 +88,10 @@ class GuessedPopulation(SyntheticPopulation):
             return self.distinct_items
         return float(min(self.mean_total**0.6, self.items))
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        for number in range(-(-self.users // BLOCK_USERS)):
-            first = number * BLOCK_USERS
-            yield self._block(self._totals[first : first + BLOCK_USERS], self._factor, number)
+    def block(self, number: int) -> Histograms:
+        """The block with this number; the last one may be smaller."""
+        first = number * BLOCK_USERS
+        return self._drawn(self._totals[first : first + BLOCK_USERS], self._factor, number)
 
     @cached_property
     def _totals(self) -> Integers:
@@ -101,8 +100,12 @@ class GuessedPopulation(SyntheticPopulation):
         tail = beyond ** (-1 / self.tail_index)
         # The mean of the totals cut to [1, LARGEST_TOTAL] grows with the scale.
         mean = self.mean_total
-        scale = _bisected(lambda middle: float(_cut(middle * tail).mean()) < mean, high=float(mean), steps=60)
-        whole = np.floor(np.cumsum(_cut(scale * tail)) + 0.5)
+        scale = _bisected(
+            lambda middle: float(np.clip(middle * tail, 1.0, LARGEST_TOTAL).mean()) < mean,
+            high=mean,
+            steps=60,
+        )
+        whole = np.floor(np.cumsum(np.clip(scale * tail, 1.0, LARGEST_TOTAL)) + 0.5)
         totals = np.maximum(np.diff(whole, prepend=0.0), 1.0).astype(np.int64)
         return block_generator("guessed/order", self.seed, 0).permutation(totals)
 
@@ -112,7 +115,7 @@ class GuessedPopulation(SyntheticPopulation):
         totals = self._totals[:BLOCK_USERS]
 
         def mean_items(factor: float) -> float:
-            return self._block(totals, factor, 0).nonzeros / len(totals)
+            return self._drawn(totals, factor, 0).nonzeros / len(totals)
 
         highest = float(max(self.items, self.mean_total))
         factor = _bisected(lambda one: mean_items(one) < self.wanted_items, high=highest, steps=_SEARCH_STEPS)
@@ -127,7 +130,7 @@ class GuessedPopulation(SyntheticPopulation):
             )
         return factor
 
-    def _block(self, totals: Integers, factor: float, number: int) -> Histograms:
+    def _drawn(self, totals: Integers, factor: float, number: int) -> Histograms:
         generator = block_generator("guessed", self.seed, number)
         wanted = factor * totals.astype(np.float64) ** _VARIETY
         # One random number per user decides the rounding; drawn first, it is the same for every factor.
@@ -154,11 +157,6 @@ def _bisected(too_low: Callable[[float], bool], *, high: float, steps: int) -> f
         middle = (low + high) / 2
         low, high = (middle, high) if too_low(middle) else (low, middle)
     return high
-
-
-def _cut(totals: Floats) -> Floats:
-    result: Floats = np.clip(totals, 1.0, LARGEST_TOTAL)
-    return result
 
 
 def _spread(rest: Integers, numbers: Integers, rank: Integers, offsets: Integers) -> Integers:

@@ -5,9 +5,10 @@ They are made from a seed, block by block, like those of `synthetic`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args, overload
+from functools import cached_property
+from typing import overload
 
 import numpy as np
 
@@ -17,15 +18,12 @@ from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
     MAX_MEAN,
-    Blocks,
     HeavyTailedPopulation,
-    PoissonPopulation,
     SyntheticPopulation,
     block_generator,
     check_size,
+    item_probabilities,
 )
-
-Kind = Literal["iid", "non-iid"]
 
 MEAN_TOTAL = 100.0
 # The mean rest after this number of pieces is 3^-34, below the rounding of a double.
@@ -35,12 +33,10 @@ _RATES_BLOCK = 65_536
 
 @dataclass(frozen=True)
 class PaperPopulation(SyntheticPopulation):
-    """The synthetic users of Liu et al., section 7.2, over items of popularity p_j proportional to 1/(j + 50).
+    """The non-iid users of Liu et al., section 7.2, over items of popularity p_j proportional to 1/(j + 50).
 
-    | kind    | a user's rate              | a user's distribution over items | counts             |
-    |---------|----------------------------|----------------------------------|--------------------|
-    | iid     | 100                        | p                                | Poisson(rate p_j)  |
-    | non-iid | Gamma(1/2) of mean 100     | drawn from Dir(p/2)              | Poisson(rate p_ij) |
+    A user's rate is Gamma(1/2) of mean 100, the distribution over items is drawn from Dir(p/2), and counts are
+    Poisson(rate p_ij). The paper's iid users are a PoissonPopulation.
 
     Deviation: the paper prints rates of 100 Dir(2) over all users; only Dir(1/2) gives its median and 90 % columns.
     Such a Dirichlet is Gamma(1/2) variables over their own mean; here they are over the mean's expectation 1/2, so
@@ -51,37 +47,23 @@ class PaperPopulation(SyntheticPopulation):
         users: the number of users.
         items: d.
         seed: any integer.
-        kind: "iid" or "non-iid".
-        rate_shape: the Gamma shape of the rates of non-iid users.
+        rate_shape: the Gamma shape of the rates.
     """
 
     users: int
     items: int
     seed: int
-    kind: Kind
     rate_shape: float = 0.5
 
     def __post_init__(self) -> None:
         check_size(self.users, self.items)
-        if self.kind not in get_args(Kind):
-            raise InvalidInput(f"unknown kind {self.kind!r}", allowed=" or ".join(get_args(Kind)))
         _check_shape(self.rate_shape)
 
-    def item_probabilities(self) -> Floats:
-        """The distribution p."""
-        return self._alike().item_probabilities()
+    @cached_property
+    def _up_to(self) -> Floats:
+        return np.cumsum(item_probabilities(self.items))
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        if self.kind == "iid":
-            return self._alike().shards()
-        up_to = np.cumsum(self.item_probabilities())
-        return Blocks(self.users, BLOCK_USERS, lambda number: self._block(number, up_to))
-
-    def _alike(self) -> PoissonPopulation:
-        return PoissonPopulation(self.users, self.items, self.seed, mean=MEAN_TOTAL)
-
-    def _block(self, number: int, up_to: Floats) -> Histograms:
+    def block(self, number: int) -> Histograms:
         """Dir(p/2) by stick-breaking (Sethuraman 1994): independent items of p, with weights broken off a stick.
 
         A piece is a Beta(1, 1/2) share of what is left, so what is left shrinks by the square of a uniform number
@@ -95,7 +77,7 @@ class PaperPopulation(SyntheticPopulation):
         weights = -np.diff(left, axis=1, prepend=1.0, append=0.0)
         counts = generator.poisson(rates[:, np.newaxis] * weights)
         users, _ = places = np.nonzero(counts)
-        items = np.searchsorted(up_to, generator.random(len(users)), side="right")
+        items = np.searchsorted(self._up_to, generator.random(len(users)), side="right")
         drawn = Histograms(
             offsets=np.searchsorted(users, np.arange(BLOCK_USERS + 1)),
             # The sum of p may be a rounding below 1.
@@ -137,11 +119,13 @@ class RatesPopulation(SyntheticPopulation):
                 f"the mean count of a user is {self.mean}", allowed=f"more than 0 and at most {MAX_MEAN:,.0f}"
             )
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        return Blocks(self.users, _RATES_BLOCK, self._block)
+    @property
+    def block_users(self) -> int:
+        """More than elsewhere, as a user has one item at the most."""
+        return _RATES_BLOCK
 
-    def _block(self, number: int) -> Histograms:
+    def block(self, number: int) -> Histograms:
+        """The whole block with this number."""
         generator = block_generator("paper/rates", self.seed, number)
         rates = self.mean / self.alpha * generator.standard_gamma(self.alpha, _RATES_BLOCK)
         counts = generator.poisson(rates)
@@ -182,10 +166,9 @@ class NumberedLabels(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         """One name, or a list of them for a slice. The range checks the bounds and counts from the end."""
         chosen = range(self.length)[number]
-        return self._name(chosen) if isinstance(chosen, int) else [self._name(one) for one in chosen]
-
-    def _name(self, number: int) -> str:
-        return f"item-{number:0{len(str(self.length - 1))}}"
+        if isinstance(chosen, int):
+            return f"item-{chosen:0{len(str(self.length - 1))}}"
+        return [self[one] for one in chosen]
 
 
 class ZipfPopulation(HeavyTailedPopulation):

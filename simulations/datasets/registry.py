@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -50,19 +49,17 @@ DATASETS: dict[str, Dataset] = {
         "Poisson counts of one item, rates from a Dirichlet distribution",
         {"users": 1_000_000, "alpha": 1.0, "mean": 1.0},
     ),
-    "paper-iid": Dataset(
-        partial(PaperPopulation, kind="iid"), "the paper's iid users, in the size of its table", _TABLE_SIZE
-    ),
+    "paper-iid": Dataset(PoissonPopulation, "the paper's iid users, in the size of its table", _TABLE_SIZE),
     "paper-non-iid": Dataset(
-        partial(PaperPopulation, kind="non-iid"),
+        PaperPopulation,
         "the paper's non-iid users, rates from Dir(1/2) as in its table",
         _TABLE_SIZE | {"rate_shape": 0.5},
     ),
     "paper-iid-text": Dataset(
-        partial(PaperPopulation, kind="iid"), "the paper's iid users, in the size of its text", _TEXT_SIZE
+        PoissonPopulation, "the paper's iid users, in the size of its text", _TEXT_SIZE
     ),
     "paper-non-iid-text": Dataset(
-        partial(PaperPopulation, kind="non-iid"),
+        PaperPopulation,
         "the paper's non-iid users, rates from Dir(2) as in its text",
         _TEXT_SIZE | {"rate_shape": 2.0},
     ),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,9 +39,20 @@ class SyntheticPopulation(ABC):
     users: int
     items: int
 
+    @property
+    def block_users(self) -> int:
+        """The number of users in a block."""
+        return BLOCK_USERS
+
     @abstractmethod
+    def block(self, number: int) -> Histograms:
+        """The whole block with this number, from the seed and that number alone."""
+
     def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
+        """The users in order, one block at a time; the last block is cut, so that no user depends on their number."""
+        for number in range(-(-self.users // self.block_users)):
+            left = self.users - number * self.block_users
+            yield self.block(number).rows(0, min(left, self.block_users))
 
     @property
     def domain_size(self) -> int:
@@ -77,11 +89,8 @@ class HeavyTailedPopulation(SyntheticPopulation):
         if not 0 <= self.exponent <= MAX_EXPONENT:
             raise InvalidInput(f"the exponent is {self.exponent}", allowed=f"0 to {MAX_EXPONENT:g}")
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block at a time."""
-        return Blocks(self.users, BLOCK_USERS, self._block)
-
-    def _block(self, number: int) -> Histograms:
+    def block(self, number: int) -> Histograms:
+        """The whole block with this number."""
         generator = block_generator("heavy-tailed", self.seed, number)
         # 1.49 = ln(2,000 / 20) / 3.09, with 3.09 the normal 99.9 % quantile. The cap is 7 deviations out.
         activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(BLOCK_USERS)), 1e6)
@@ -140,21 +149,19 @@ class PoissonPopulation(SyntheticPopulation):
                 advice="the paper's is 100",
             )
 
-    def item_probabilities(self) -> Floats:
-        """The distribution p that every user draws from."""
-        weights: Floats = 1.0 / np.arange(51.0, self.items + 51.0)
-        return weights / np.sum(weights)
+    @property
+    def block_users(self) -> int:
+        """A block has about SHARD_NONZEROS samples."""
+        return min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
 
-    def shards(self) -> Iterator[Histograms]:
-        """The users in order, one block of about SHARD_NONZEROS samples at a time."""
-        block_users = min(BLOCK_USERS, max(1, SHARD_NONZEROS // math.ceil(self.mean)))
-        expected = block_users * self.mean * self.item_probabilities()
-        return Blocks(self.users, block_users, lambda number: self._block(number, block_users, expected))
+    @cached_property
+    def _expected(self) -> Floats:
+        return self.block_users * self.mean * item_probabilities(self.items)
 
-    def _block(self, number: int, block_users: int, expected: Floats) -> Histograms:
-        """One block: Poisson samples of each item fall on users uniformly, which makes the cells as above."""
-        generator = block_generator("poisson", self.seed, number)
-        items = np.repeat(np.arange(self.items), generator.poisson(expected))
+    def block(self, number: int) -> Histograms:
+        """Poisson samples of each item fall on the block's users uniformly, which makes the cells as above."""
+        generator, block_users = block_generator("poisson", self.seed, number), self.block_users
+        items = np.repeat(np.arange(self.items), generator.poisson(self._expected))
         cells, counts = _counted(
             generator.integers(block_users, size=len(items)) * self.items + items, block_users * self.items
         )
@@ -167,6 +174,12 @@ class PoissonPopulation(SyntheticPopulation):
             domain_size=self.items,
             first_user=number * block_users,
         )
+
+
+def item_probabilities(items: int) -> Floats:
+    """The paper's distribution p over this number of items: p_j is proportional to 1/(j + 50)."""
+    weights: Floats = 1.0 / np.arange(51.0, items + 51.0)
+    return weights / np.sum(weights)
 
 
 def _counted(keys: Integers, space: int) -> tuple[Integers, Integers]:
@@ -204,40 +217,6 @@ def check_size(users: int, items: int) -> None:
         raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
     if not 1 <= items <= MAX_ITEMS:
         raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
-
-
-@dataclass
-class Blocks(Iterator[Histograms]):
-    """The blocks 0, 1, ... of a population one after the other, and any of them by its number.
-
-    Args:
-        users: the number of users in the population.
-        block_users: the number of users in a block; the last block is made whole and cut, so a user does not depend on
-            n.
-        make: makes the block with a given number, from the seed and that number alone.
-    """
-
-    users: int
-    block_users: int
-    make: Callable[[int], Histograms]
-    following: int = 0
-
-    @property
-    def count(self) -> int:
-        """The number of blocks."""
-        return -(-self.users // self.block_users)
-
-    def at(self, number: int) -> Histograms:
-        """The block with this number, whichever blocks were read before."""
-        block = self.make(number)
-        remaining = self.users - number * self.block_users
-        return block if remaining >= self.block_users else block.rows(0, remaining)
-
-    def __next__(self) -> Histograms:
-        if self.following >= self.count:
-            raise StopIteration
-        self.following += 1
-        return self.at(self.following - 1)
 
 
 def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:

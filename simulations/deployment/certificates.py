@@ -66,9 +66,9 @@ def make_certificates(folder: Path) -> Certificates:
         .sign(authority_key, hashes.SHA384())
     )
     files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
-    files.authority.write_bytes(_pem(authority))
-    files.certificate.write_bytes(_pem(certificate))
-    _write_secret(files.key, _private_bytes(server_key, for_ssh=False))
+    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_secret(files.key, server_key, serialization.PrivateFormat.PKCS8)
     return files
 
 
@@ -84,7 +84,7 @@ def make_identity(folder: Path, name: str) -> NodeKey:
 
 def _write_pair(folder: Path, name: str, key: PrivateKey) -> NodeKey:
     files = NodeKey(folder / f"{name}.key", folder / f"{name}.pub")
-    _write_secret(files.private, _private_bytes(key, for_ssh=True))
+    _write_secret(files.private, key, serialization.PrivateFormat.OpenSSH)
     files.public.write_bytes(
         key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     )
@@ -124,19 +124,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private_bytes(key: PrivateKey, *, for_ssh: bool) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH if for_ssh else serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _write_secret(path: Path, data: bytes) -> None:
+def _write_secret(path: Path, key: PrivateKey, form: serialization.PrivateFormat) -> None:
     """For the owner's eyes alone from the first moment on."""
+    data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

@@ -69,22 +69,17 @@ class Federation:
         return str(document["run-id"])
 
     def statuses(self) -> dict[str, str]:
-        """The status of every run, by number."""
+        """The status of every run, by number: `pending`, `starting`, `running`, or `finished:` with how."""
         document = self._flwr("list", _NAME, "--format", "json")
         return {str(run["run-id"]): str(run["status"]) for run in document["runs"]}
 
-    def status(self, run: str) -> str:
-        """`pending`, `starting`, `running`, or `finished:` with how."""
-        document = self._flwr("list", _NAME, "--run-id", run, "--format", "json")
-        return str(document["runs"][0]["status"])
-
     def wait(self, run: str, *, seconds: float) -> None:
         """Until the run has finished. RoundFailed unless it completed, whatever `flwr run` said."""
-        seen = {"status": "pending"}
+        seen: dict[str, str] = {}
 
         def finished() -> bool:
-            seen["status"] = self.status(run)
-            return seen["status"].startswith("finished")
+            seen.update(self.statuses())
+            return seen[run].startswith("finished")
 
         wait_until(
             finished,
@@ -93,8 +88,8 @@ class Federation:
             what="the end of the run",
             programs=self.programs,
         )
-        if seen["status"] != "finished:completed":
-            failed = RoundFailed(f"the Flower run ended as {seen['status']}; nothing was released. Its log:")
+        if seen[run] != "finished:completed":
+            failed = RoundFailed(f"the Flower run ended as {seen[run]}; nothing was released. Its log:")
             failed.add_note(f"\n{self.log(run)}")
             raise failed
 
@@ -121,8 +116,12 @@ class Federation:
             *("--ssl-keyfile", str(tls.key), "--enable-supernode-auth"),
         ]
         self.programs.start("superlink", command, self.environment("superlink"))
+        trusted = ssl.create_default_context(cafile=str(tls.authority))
         wait_until(
-            self._link_answers, seconds=_START_SECONDS, what="the SuperLink to answer", programs=self.programs
+            lambda: _listens(self.port, trusted),
+            seconds=_START_SECONDS,
+            what="the SuperLink to answer",
+            programs=self.programs,
         )
 
     def start_node(self, name: str, key: NodeKey, port: int, config: Mapping[str, Value]) -> Program:
@@ -154,17 +153,6 @@ class Federation:
             "PATH": os.pathsep.join(filter(None, places)),
             "PYTHONPATH": os.pathsep.join(filter(None, packages)),
         }
-
-    def _link_answers(self) -> bool:
-        context = ssl.create_default_context(cafile=str(self.certificates.authority))
-        try:
-            with (
-                socket.create_connection((_HOST, self.port), timeout=5) as plain,
-                context.wrap_socket(plain, server_hostname=_HOST),
-            ):
-                return True
-        except OSError:
-            return False
 
     def _flwr(self, *arguments: str) -> Any:
         done = self._run_flwr(*arguments)
@@ -285,9 +273,12 @@ def _write_connection(federation: Federation) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
 
 
-def _listens(port: int) -> bool:
+def _listens(port: int, trusted: ssl.SSLContext | None = None) -> bool:
+    """Whether something answers at this port, under a trusted certificate if there is a context."""
     try:
-        with socket.create_connection((_HOST, port), timeout=5):
+        with socket.create_connection((_HOST, port), timeout=5) as plain:
+            if trusted is not None:
+                trusted.wrap_socket(plain, server_hostname=_HOST).close()
             return True
     except OSError:
         return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,27 +31,28 @@ ON_RAY = ("flower-simulation",)
 """Engines whose nodes run on Ray, here or on a cluster."""
 
 
-class SimulatedTransport(Protocol):
-    """A transport over a whole population."""
+@dataclass(kw_only=True)
+class SimulatedTransport(ABC):
+    """A transport over a whole population.
 
-    @property
-    def simulated(self) -> bool:
-        """True."""
+    Args:
+        dropout: the share of a masked round's participants that falls silent.
+        observe: called with the events of the rounds.
+        totals: the exact totals of the rounds so far.
+        bytes_per_user: how many bytes one user's own device would have sent; under masking, a participant.
+        reports: what happened in the rounds so far; participants are nodes, or the process.
+    """
 
-    @property
-    def totals(self) -> dict[Round, Total]:
-        """The exact totals of the rounds so far."""
+    dropout: float = 0.0
+    observe: Observer = ignore
+    simulated: bool = True
+    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
+    bytes_per_user: dict[Round, int] = field(default_factory=dict)
+    reports: dict[Round, RoundReport] = field(default_factory=dict)
 
-    @property
-    def bytes_per_user(self) -> dict[Round, int]:
-        """How many bytes one user's own device would have sent; under masking, a participant."""
-
-    @property
-    def reports(self) -> dict[Round, RoundReport]:
-        """What happened in the rounds so far; participants are nodes, or the shards of a process."""
-
+    @abstractmethod
     def total(self, request: Request) -> Total:
-        """The sum of the requested statistic over the cohort."""
+        """The sum of the requested measurement over the cohort."""
 
 
 class Engine(Protocol):
@@ -72,13 +75,4 @@ def engine_named(name: str, **options: float | str) -> Engine:
     if name not in ENGINES:
         raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
     module, function = ENGINES[name].split(":")
-    opens: Callable[..., AbstractContextManager[SimulatedTransport]] = getattr(
-        import_module(f"fedhist.simulations.engines.{module}"), function
-    )
-
-    def engine(
-        population: Population, *, seed: int | None, observe: Observer = ignore
-    ) -> AbstractContextManager[SimulatedTransport]:
-        return opens(population, seed=seed, observe=observe, **options)
-
-    return engine
+    return partial(getattr(import_module(f"fedhist.simulations.engines.{module}"), function), **options)

@@ -26,15 +26,15 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
-from fedhist.server.collection import RoundReport
+from fedhist.simulations.datasets.mapped_files import write_mapped
+from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
-from fedhist.simulations.engines.node_files import read_identities, read_part, write_population, write_secrets
+from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
 
@@ -75,16 +75,10 @@ def open_flower_simulation(
     quieten(loopback=on_loopback(ray_address))
     with tempfile.TemporaryDirectory(prefix="fedhist-nodes-") as name, _quiet_logs():
         folder = Path(name)
-        write_population(population, folder)
+        write_mapped(population, folder)
         write_secrets(folder, nodes, source=device_source(seed).fork("identities"))
         transport = FlowerSimulation(
-            population,
-            folder,
-            seed=seed,
-            nodes=nodes,
-            dropout=dropout,
-            ray_address=ray_address,
-            observe=observe,
+            population, folder, seed, nodes, ray_address, dropout=dropout, observe=observe
         )
         thread = Thread(target=transport.serve, name="flower-simulation", daemon=True)
         thread.start()
@@ -96,24 +90,20 @@ def open_flower_simulation(
         finally:
             transport.requests.put(None)
             thread.join(_STOP_SECONDS)
-            _stop_ray()
+            import ray
+
+            ray.shutdown()
 
 
 @dataclass
-class FlowerSimulation:
+class FlowerSimulation(SimulatedTransport):
     """The coordinator's side: hands a request to the ServerApp and waits for the total."""
 
     population: Population = field(repr=False)
     folder: Path = field(repr=False)
     seed: int | None
     nodes: int
-    dropout: float = 0.0
     ray_address: str | None = None
-    simulated: bool = True
-    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
-    bytes_per_user: dict[Round, int] = field(default_factory=dict)
-    reports: dict[Round, RoundReport] = field(default_factory=dict)
-    observe: Observer = ignore
     requests: Queue[Request | None] = field(default_factory=Queue, repr=False)
     answers: Queue[Total | BaseException] = field(default_factory=Queue, repr=False)
     losses: Losses = field(default_factory=Losses, repr=False)
@@ -121,16 +111,25 @@ class FlowerSimulation:
 
     def total(self, request: Request) -> Total:
         """The sum over all nodes, less the modelled drop-outs. RoundFailed if any other is missing."""
-        self._check_participants(request.plan)
+        participants = request.plan.participants
+        if participants not in (None, self.nodes):
+            raise InvalidInput(
+                f"the plan is for {participants} participants and there are {self.nodes} nodes",
+                allowed="as many nodes as participants",
+                advice="choose --nodes",
+            )
         self.requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, BaseException):
             raise answer
-        source = device_source(self.seed)
-        if not request.plan.is_masked:
-            self.bytes_per_user[request.round] = message_bytes(request, self.population, source=source)
+        source, report = device_source(self.seed), self.reports[request.round]
+        self.bytes_per_user[request.round] = (
+            round((report.size or 0) / report.nodes)
+            if report.stages
+            else message_bytes(request, self.population, source=source)
+        )
         self.totals[request.round] = answer
-        if request.plan.noise_by_devices:
+        if request.measurement.share is not None:
             self.totals[request.round] = self._without_noise(request, source)
         return answer
 
@@ -196,35 +195,20 @@ class FlowerSimulation:
         """The round's total. A loss comes before what it led to, such as too few survivors."""
         self.losses.errors.clear()
         transport.reports.pop(request.round, None)
-        silent: Mapping[str, int] = {}
-        if request.plan.is_masked:
-            gone = dropouts(self.nodes, self.dropout, source=SystemSource())
-            silent = {stage: len(nodes) for stage, nodes in gone.items()}
+        share = 0.0 if request.plan.participants is None else self.dropout
+        gone = dropouts(self.nodes, share, source=SystemSource())
+        silent = {stage: len(nodes) for stage, nodes in gone.items()}
         try:
             total = transport.total(request)
-        except RoundFailed:
+        finally:
             if request.round in transport.reports:
                 check_nobody_lost(transport.reports[request.round], silent, self.losses)
-            raise
-        report = transport.reports[request.round]
-        check_nobody_lost(report, silent, self.losses)
         if not any(silent.values()) and total.users != self.population.users:
             raise RoundFailed(
                 f"round {request.round.value}: all nodes answered, for {total.users:,} of {self.population.users:,} "
                 "users; nothing was released. Something changed the users' files; run it again"
             )
-        if request.plan.is_masked:
-            self.bytes_per_user[request.round] = round((report.size or 0) / report.nodes)
         return total
-
-    def _check_participants(self, plan: Plan) -> None:
-        """Every node is a participant, or some users would be left out."""
-        if plan.is_masked and plan.participants != self.nodes:
-            raise InvalidInput(
-                f"the plan is for {plan.participants} participants and there are {self.nodes} nodes",
-                allowed="as many nodes as participants",
-                advice="choose --nodes",
-            )
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
         from fedhist.server.app import GridTransport
@@ -289,12 +273,12 @@ def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0
     }
     return mount(
         ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
-        partial(_load, folder),
+        lambda context: read_part(folder, _number(context), int(context.node_config["num-partitions"])),
         # Every virtual node has an identity, and takes part in rounds of any kind.
         policy=Policy(minimum_masking="none"),
-        source=partial(_source, seed),
-        identity=partial(_identity, folder),
-        simulated=_simulated,
+        source=lambda context: device_source(seed),
+        identity=lambda context: read_identities(folder)[_number(context)],
+        simulated=lambda context: True,
     )
 
 
@@ -303,21 +287,8 @@ def device_source(seed: int | None) -> Source:
     return SystemSource() if seed is None else SeededSource(seed)
 
 
-def _load(folder: Path, context: Context) -> Population:
-    config = context.node_config
-    return read_part(folder, int(config["partition-id"]), int(config["num-partitions"]))
-
-
-def _simulated(context: Context) -> bool:
-    return True
-
-
-def _source(seed: int | None, context: Context) -> Source:
-    return device_source(seed)
-
-
-def _identity(folder: Path, context: Context) -> Identity:
-    return read_identities(folder)[int(context.node_config["partition-id"])]
+def _number(context: Context) -> int:
+    return int(context.node_config["partition-id"])
 
 
 def _fall_silent(
@@ -328,7 +299,7 @@ def _fall_silent(
 ) -> Message:
     """Goes before a node's handlers: a drop-out fails instead of answering."""
     key = (message.metadata.group_id, message.metadata.message_type.removeprefix("query."))
-    if int(context.node_config["partition-id"]) in silent.get(key, ()):
+    if _number(context) in silent.get(key, ()):
         raise RoundFailed("a drop-out of the simulation")
     return answer(message, context)
 
@@ -360,12 +331,6 @@ def _quiet_logs() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _stop_ray() -> None:
-    import ray
-
-    ray.shutdown()
 
 
 def _ended(problem: str, cause: BaseException | None = None) -> RoundFailed:

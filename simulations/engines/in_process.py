@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 from fedhist.client.device import answer, answer_population
@@ -12,9 +12,9 @@ from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of, names_of
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.codec import encode
-from fedhist.server.collection import RoundReport
+from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.masked_in_process import masked_round
 from fedhist.simulations.engines.process_watch import ProcessWatch
 
@@ -22,20 +22,11 @@ _SAMPLE = 100
 
 
 @dataclass
-class InProcess:
-    """A transport over a population on this machine.
-
-    Remembers what only a simulation may know: the exact totals, and how many bytes one user's device would have sent.
-    """
+class InProcess(SimulatedTransport):
+    """A transport over a population in this process."""
 
     population: Population
     source: Source
-    dropout: float = 0.0
-    simulated: bool = True
-    totals: dict[Round, Total] = field(default_factory=dict, repr=False)
-    bytes_per_user: dict[Round, int] = field(default_factory=dict)
-    reports: dict[Round, RoundReport] = field(default_factory=dict)
-    observe: Observer = ignore
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
@@ -52,7 +43,11 @@ class InProcess:
         total = exact_total(request, self.population, source=self.source)
         self.totals[request.round] = total
         self.reports[request.round] = watch.end(total, perf_counter() - started)
-        _check_users(request, total, self.population)
+        if total.users != self.population.users:
+            raise RoundFailed(
+                f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
+                f"{self.population.users:,}; nothing was released. Check the population's shards"
+            )
         self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
         return total
 
@@ -63,27 +58,13 @@ def open_in_process(
 ) -> Iterator[InProcess]:
     """A transport over the population in this process; under masking this share of the participants drops out."""
     source = SystemSource() if seed is None else SeededSource(seed)
-    yield InProcess(population, source, dropout, observe=observe)
+    yield InProcess(population, source, dropout=dropout, observe=observe)
 
 
 def exact_total(request: Request, population: Population, *, source: Source) -> Total:
     """The sum over all users, without masks or noise."""
     summed = answer_population(request, population, source=source)
-    return Total(
-        users=summed.users,
-        values=summed.values,
-        keyed=summed.keyed,
-        labels=labels_of(population),
-    )
-
-
-def _check_users(request: Request, total: Total, population: Population) -> None:
-    """A population whose shards do not hold the users that it says is no population."""
-    if total.users != population.users:
-        raise RoundFailed(
-            f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
-            f"{population.users:,}; nothing was released. Check the population's shards"
-        )
+    return Total(summed.users, summed.values, summed.keyed, labels_of(population))
 
 
 def message_bytes(request: Request, population: Population, *, source: Source) -> int:

@@ -100,23 +100,17 @@ class LocalDevices:
         if messages is None:
             for device in self.ids:
                 if device not in silent:
-                    yield device, self._start(device, stage)
+                    source, identity = self.source_of(device, stage), self.identities.get(device)
+                    self.states[device], answer = start(self.terms, device, source=source, identity=identity)
+                    yield device, answer
             return
         for device, message in messages:
-            if device not in silent and (answer := self._advance(device, stage, message)):
-                yield device, answer
-
-    def _start(self, device: int, stage: str) -> bytes:
-        source, identity = self.source_of(device, stage), self.identities.get(device)
-        self.states[device], message = start(self.terms, device, source=source, identity=identity)
-        return message
-
-    def _advance(self, device: int, stage: str, message: bytes) -> bytes:
-        state = self.states[device]
-        vector = self.vector_of(device) if isinstance(state, Checked) else None
-        source = self.source_of(device, stage)
-        self.states[device], answer = advance(state, message, source=source, vector=vector)
-        return answer
+            if device not in silent:
+                state, source = self.states[device], self.source_of(device, stage)
+                vector = self.vector_of(device) if isinstance(state, Checked) else None
+                self.states[device], answer = advance(state, message, source=source, vector=vector)
+                if answer:
+                    yield device, answer
 
 
 class _Forked:

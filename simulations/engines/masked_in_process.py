@@ -45,12 +45,14 @@ class MaskedRound:
     Args:
         total: what the server saw.
         exact: the same without the devices' noise, which only a simulation knows.
+        included: the participants in the sum.
         bytes_sent: the mean over participants that sent something.
         report: what happened in the round.
     """
 
     total: Total
     exact: Total = field(repr=False)
+    included: tuple[int, ...] = field(repr=False)
     bytes_sent: int
     report: RoundReport = field(repr=False)
 
@@ -77,7 +79,7 @@ def masked_round(
             )
         terms = terms_of(envelope)
         watch = MaskedWatch(observe, envelope, terms, parts)
-        keys = identities(parts, source=draws.fork("identities")) if request.plan.is_signed else None
+        keys = identities(parts, source=draws.fork("identities")) if terms.signed else None
         with closing(watch):
             run = run_cohort(
                 terms,
@@ -101,7 +103,7 @@ def masked_round(
 
     total = read(run.values)
     report = watch.report(run, users=total.users)
-    return MaskedRound(total=total, exact=read(exact), bytes_sent=watch.mean_bytes_sent(), report=report)
+    return MaskedRound(total, read(exact), run.included, watch.mean_bytes_sent(), report)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:

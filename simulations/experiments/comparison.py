@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,6 @@ PLAN_COLUMNS = (
     "min_threshold", "max_threshold", "candidates", "threshold",
 )  # fmt: skip
 _TAG = b"fedhist/1/experiment/drawn-once/"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lists:
-    """The lists of values to compare; every combination is a cell.
-
-    Args:
-        selectors: names of SELECTORS.
-        varied: values by name of a field of Plan.
-        fixed: the other fields of Plan.
-    """
-
-    selectors: tuple[str, ...]
-    varied: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, str]:
@@ -130,13 +115,14 @@ def _any_plan(domain: str, mechanism: str) -> Plan:
     return Plan(users=1, items=1 if domain == "closed" else None, domain=domain, mechanism=mechanism)
 
 
-def cells_of(lists: Lists, sets: Sequence[UserSet]) -> tuple[Cell, ...]:
-    """A cell for every combination; only the selector fixed has a threshold."""
+def cells_of(
+    varied: Mapping[str, tuple[Any, ...]], fixed: Mapping[str, Any], sets: Sequence[UserSet]
+) -> tuple[Cell, ...]:
+    """A cell for every combination of the varied fields of Plan; only the selector fixed has a threshold."""
     cells: dict[str, Cell] = {}
-    names = list(lists.varied)
-    for users, selector, *values in product(sets, lists.selectors, *lists.varied.values()):
-        settings = dict(lists.fixed) | dict(zip(names, values, strict=True)) | {"selector": selector}
-        if selector != "fixed":
+    for users, *values in product(sets, *varied.values()):
+        settings = {**fixed, **dict(zip(varied, values, strict=True))}
+        if settings["selector"] != "fixed":
             settings.pop("threshold", None)
         settings = {name: value for name, value in settings.items() if value is not None}
         cell = Cell(users=users, settings=settings)
@@ -161,13 +147,8 @@ def cost_of(charges: Sequence[Charge]) -> Row:
     """The total by basic and by tight composition; None if something was not private."""
     if not all(charge.private for charge in charges):
         return dict.fromkeys(("epsilon_total", "delta_total", "epsilon_tight", "delta_tight"))
-    basic, tight = basic_total(charges), tight_total(charges)
-    return {
-        "epsilon_total": basic.epsilon,
-        "delta_total": basic.delta,
-        "epsilon_tight": tight.epsilon,
-        "delta_tight": tight.delta,
-    }
+    totals = {"total": basic_total(charges), "tight": tight_total(charges)}
+    return {f"{name}_{how}": value for how, cost in totals.items() for name, value in asdict(cost).items()}
 
 
 def rows_of(

@@ -11,7 +11,7 @@ from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.experiments.paper_setup import NO_NUMBERS, Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.table_open import READINGS, SETTINGS
@@ -77,7 +77,7 @@ def _curve(
     plan = Cell(users=users, settings=settings, paper_grid=True).plan(
         population.users, population.domain_size
     )
-    total = InProcess(population, SeededSource(0)).total(select_request(plan))
+    total = exact_total(select_request(plan), population, source=SeededSource(0))
     steps = plan.candidate_steps
     bound = error_bound(plan, read_statistic(plan, total))
     mass = int(population.totals().sum())

@@ -100,7 +100,16 @@ def _read(
         os.fsync(file.fileno())
         return {}
     first, *lines = whole.split(b"\n")[:-1]
-    if _fingerprint_in(first, folder) != wanted:
+    try:
+        described = json.loads(first)
+    except (ValueError, RecursionError):
+        raise _something_else(folder) from None
+    match described:
+        case {"fingerprint": str(found), "description": dict()}:
+            pass
+        case _:
+            raise _something_else(folder)
+    if found != wanted:
         raise InvalidFile(
             f"{folder} holds another experiment: its data, settings, seed or version differ",
             allowed="a new folder, or the command with which this one was made",
@@ -117,19 +126,6 @@ def _read(
     if whole != text:
         file.truncate(len(whole))
     return done
-
-
-def _fingerprint_in(line: bytes, folder: Path) -> str:
-    """The fingerprint in the first line of a journal; any other line is refused."""
-    try:
-        header = json.loads(line)
-    except (ValueError, RecursionError):
-        raise _something_else(folder) from None
-    match header:
-        case {"fingerprint": str(found), "description": dict()}:
-            return found
-        case _:
-            raise _something_else(folder)
 
 
 def _something_else(folder: Path) -> InvalidFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments.counting import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
 from fedhist.simulations.experiments.summaries import Summary, summarise
-from fedhist.simulations.experiments.trials import Cell, CellTrials, run_cells
+from fedhist.simulations.experiments.trials import Cell, CellTrials
 from fedhist.simulations.experiments.user_sets import Store, UserSet
-from fedhist.simulations.experiments.workers import Task, run_tasks
+from fedhist.simulations.experiments.workers import run_tasks
 
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 STORE = ".users"
@@ -45,11 +45,6 @@ class Experiment:
         """Everything that a trial depends on. The number of trials is not part of it: more may be added later."""
         cells = sorted({cell.key for group in self.groups for cell in group.cells})
         return {"fedhist": __version__, "seed": self.seed, "cells": cells}
-
-    @property
-    def size(self) -> int:
-        """The number of trials of all cells."""
-        return sum(len(group.cells) * group.trials for group in self.groups)
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,8 @@ def run_experiment(
         # The remains of a killed run are not trusted.
         store.clear()
         tasks = _tasks(experiment, journal, workers)
-        counting.begin(experiment.size, sum(task.results for task in tasks))
+        total = sum(len(group.cells) * group.trials for group in experiment.groups)
+        counting.begin(total, sum(len(task.cells) for task in tasks))
         try:
             if tasks:
                 for users, population in populations.items():
@@ -139,7 +135,7 @@ def run_experiment(
         return Results(dict(journal.done), experiment)
 
 
-def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[Task]:
+def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[CellTrials]:
     """The missing trials, grouped by users and trial, in enough pieces for all workers."""
     left: dict[tuple[str, int], dict[str, Cell]] = defaultdict(dict)
     for group in experiment.groups:
@@ -149,14 +145,9 @@ def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[Task]
                     left[cell.users.key, trial][cell.key] = cell
     pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
     tasks = []
-    for (_, trial), cells in left.items():
-        for piece in _pieces(list(cells.values()), pieces):
-            work = CellTrials(seed=experiment.seed, trial=trial, cells=piece)
-            tasks.append(Task(run_cells, work, len(piece)))
+    for (_, trial), of_trial in left.items():
+        cells = tuple(of_trial.values())
+        size = -(-len(cells) // pieces)
+        for first in range(0, len(cells), size):
+            tasks.append(CellTrials(experiment.seed, trial, cells[first : first + size]))
     return tasks
-
-
-def _pieces(cells: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:
-    size = max(-(-len(cells) // count), 1)
-    for first in range(0, len(cells), size):
-        yield tuple(cells[first : first + size])

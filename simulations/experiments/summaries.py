@@ -30,17 +30,16 @@ class Summary:
 
     def of_runs(self, runs: int) -> tuple[float, float] | None:
         """The interval that contains the mean of this number of new trials in 95 % of cases."""
-        if self.std is None:
-            return None
-        half = _student(self.trials) * self.std * math.sqrt(1 / self.trials + 1 / runs)
-        return self.mean - half, self.mean + half
+        return self._around(_student(self.trials) * math.sqrt(1 / self.trials + 1 / runs))
 
     def among(self, intervals: int) -> tuple[float, float] | None:
         """The mean's interval if this number of intervals must all be right in 95 % of cases (Bonferroni)."""
+        return self._around(_student(self.trials, (1 - CONFIDENCE) / intervals) / math.sqrt(self.trials))
+
+    def _around(self, deviations: float) -> tuple[float, float] | None:
         if self.std is None:
             return None
-        half = _student(self.trials, (1 - CONFIDENCE) / intervals) * self.std / math.sqrt(self.trials)
-        return self.mean - half, self.mean + half
+        return self.mean - deviations * self.std, self.mean + deviations * self.std
 
     def columns(self, name: str = "loss") -> Row:
         """The mean and its interval as columns of a table; `name` is the column of the mean."""

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import user_squares, user_totals
-from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats, Integers, labels_of
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
@@ -28,6 +26,7 @@ from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
 from fedhist.server.steps import read_statistic, select_request
+from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
 PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
@@ -123,21 +122,16 @@ class SharedRoundOne:
     def total(self, request: Request) -> Total:
         """The sum; that of round 1 from memory if it was computed before."""
         if request.round is Round.RELEASE:
-            return self._compute(request)
+            return exact_total(request, self.population, source=self.source)
         key = request.measurement.key
         if key in self.first:
             total, spent = self.first[key]
             self.remembered += spent
             return total
         start = perf_counter()
-        total = self._compute(request)
+        total = exact_total(request, self.population, source=self.source)
         self.first[key] = (total, perf_counter() - start)
         return total
-
-    def _compute(self, request: Request) -> Total:
-        summed = answer_population(request, self.population, source=self.source)
-        labels = labels_of(self.population)
-        return Total(summed.users, summed.values, summed.keyed, labels)
 
 
 _file_rounds: dict[str, RoundOnes] = defaultdict(dict)
@@ -201,11 +195,9 @@ def exact_threshold(name: str, plan: Plan, population: SparsePopulation) -> floa
         norms = np.sqrt(user_squares(histograms).astype(np.float64))
         rank = min(max(math.ceil(plan.noise_price), 1), len(norms))
         bound = float(np.partition(norms, len(norms) - rank)[len(norms) - rank])
-    elif name in EXACT:
+    else:
         # A total that occurs: the smallest that this share of users does not exceed.
         bound = float(np.quantile(user_totals(histograms), EXACT[name], method="inverted_cdf"))
-    else:
-        raise InvalidInput(f"unknown exact threshold {name!r}", allowed=", ".join([*EXACT, "m-rank"]))
     return min(max(bound, plan.min_threshold), plan.max_threshold)
 
 

@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from fedhist.client.populations import SparsePopulation, item_totals
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import Histograms, Integers, Population
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.result_folder import undisturbed
+from fedhist.simulations.datasets.mapped_files import ABOUT, read_mapped, write_mapped
 from fedhist.simulations.datasets.paper_sets import RatesPopulation
 from fedhist.simulations.datasets.registry import DATASETS, PREFIX, make_population
 from fedhist.simulations.datasets.synthetic import materialise
@@ -77,18 +76,9 @@ def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(_TAG + text.encode()).digest()[:7], "big")
 
 
-def make_users(users: UserSet, seed: int) -> Population:
-    """The synthetic users of this set and seed."""
-    if users.kind == "rates":
-        return RatesPopulation(users.users, seed, alpha=users.shape, mean=users.mean)
-    if users.kind not in SYNTHETIC:
-        raise InvalidInput(f"unknown synthetic set {users.kind!r}", allowed=", ".join(SYNTHETIC))
-    return make_population(f"{PREFIX}{users.kind}", seed=seed, users=users.users, items=users.items)
-
-
 @dataclass
 class Store:
-    """Populations as memory-mapped arrays in a folder, so that all worker processes share one copy.
+    """Populations as mapped files in a folder, so that all worker processes share one copy.
 
     They are every user's exact histogram: only the owner may open the folder, and the process that fills it clears it.
 
@@ -97,23 +87,18 @@ class Store:
     """
 
     folder: Path
-    _known: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
+    _files: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
     _drawn: dict[str, tuple[SparsePopulation, Integers]] = field(default_factory=dict, repr=False)
 
     def put(self, users: UserSet, population: SparsePopulation) -> None:
         """Write the arrays, unless the set is there already."""
         place = self._place(users)
-        if (place / "rest.json").exists():
+        if (place / ABOUT).exists():
             return
         self.folder.mkdir(mode=_OWNER_ALONE, parents=True, exist_ok=True)
         self.folder.chmod(_OWNER_ALONE)
         place.mkdir(exist_ok=True)
-        histograms = population.histograms
-        for name in ("offsets", "items", "counts"):
-            np.save(place / f"{name}.npy", getattr(histograms, name))
-        labels = None if population.labels is None else list(population.labels)
-        rest = {"domain_size": histograms.domain_size, "labels": labels}
-        (place / "rest.json").write_text(json.dumps(rest))
+        write_mapped(population, place)
 
     def clear(self) -> None:
         """Remove the arrays; a second Ctrl-C does not stop this halfway."""
@@ -123,30 +108,16 @@ class Store:
     def users_of(self, users: UserSet, *, seed: int, trial: int) -> tuple[SparsePopulation, Integers]:
         """The users of a trial, and their exact histogram; a file's are the same in every trial."""
         if users.is_file:
-            if users.key not in self._known:
-                population = self._open(users)
-                self._known[users.key] = (population, item_totals(population))
-            return self._known[users.key]
+            if users.key not in self._files:
+                population = read_mapped(self._place(users))
+                self._files[users.key] = (population, population.totals())
+            return self._files[users.key]
         name = f"{users.key}/{seed}/{trial}"
         if name not in self._drawn:
             population = draw_users(users, seed=seed, trial=trial)
             # Only one trial is kept: the users of the next replace it.
-            self._drawn = {name: (population, item_totals(population))}
+            self._drawn = {name: (population, population.totals())}
         return self._drawn[name]
-
-    def _open(self, users: UserSet) -> SparsePopulation:
-        place = self._place(users)
-        rest = json.loads((place / "rest.json").read_text())
-        # As plain arrays, because a memory map does extra work on every slice.
-        offsets, items, counts = (
-            np.load(place / f"{name}.npy", mmap_mode="r").view(np.ndarray)
-            for name in ("offsets", "items", "counts")
-        )
-        histograms = Histograms(
-            offsets=offsets, items=items, counts=counts, domain_size=int(rest["domain_size"])
-        )
-        labels = None if rest["labels"] is None else tuple(rest["labels"])
-        return SparsePopulation(histograms, labels=labels)
 
     def _place(self, users: UserSet) -> Path:
         return self.folder / hashlib.sha256(users.key.encode()).hexdigest()[:16]
@@ -154,5 +125,13 @@ class Store:
 
 def draw_users(users: UserSet, *, seed: int, trial: int) -> SparsePopulation:
     """The synthetic users of a trial, in memory."""
-    made = materialise(make_users(users, trial_seed(seed, users, trial, "users")))
+    own_seed = trial_seed(seed, users, trial, "users")
+    population: Population
+    if users.kind == "rates":
+        population = RatesPopulation(users.users, own_seed, alpha=users.shape, mean=users.mean)
+    else:
+        population = make_population(
+            f"{PREFIX}{users.kind}", seed=own_seed, users=users.users, items=users.items
+        )
+    made = materialise(population)
     return made if users.top_items is None else made.keep_top_items(users.top_items)

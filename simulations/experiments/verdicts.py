@@ -78,23 +78,22 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
         ours: our trials, or None if there is nothing to run.
         why: what is missing, or a caveat about our number.
     """
-    row = where | {"paper": printed.text}
+    row = where | {
+        "paper": printed.text, "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "",
+        "runs_low": None, "runs_high": None, "std": None, "trials": 0, "ratio": None, "away": None,
+        "verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why,
+    }  # fmt: skip
     if ours is None:
-        return row | {
-            "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "", "runs_low": None,
-            "runs_high": None, "std": None, "trials": 0, "ratio": None, "away": None,
-            "verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why,
-        }  # fmt: skip
+        return row
     low, high = ours.of_runs(PAPER_RUNS) or (None, None)
     row |= ours.columns("ours") | {
         "runs_interval": interval_text(low, high), "runs_low": low, "runs_high": high,
         "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
         "away": None if not ours.std else (printed.value - ours.mean) / ours.std,
     }  # fmt: skip
-    if why:
-        return row | {"verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why}
-    judged = {"verdict": str(judge(printed, ours)), "of_mean": str(judge_mean(printed, ours))}
-    return row | judged | {"why": ""}
+    if not why:
+        row |= {"verdict": str(judge(printed, ours)), "of_mean": str(judge_mean(printed, ours))}
+    return row
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from fedhist.protocol.errors import FedhistError, InvalidInput
-from fedhist.simulations.experiments.trials import Measured
+from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
 from fedhist.simulations.experiments.user_sets import Store
 
 ONE_THREAD = dict.fromkeys(
@@ -30,41 +30,27 @@ _ENDED = (
 )
 
 
-@dataclass(frozen=True)
-class Task:
-    """A module-level function, its argument, and the number of measurements that it returns."""
-
-    function: Callable[[Any, Store], Iterator[Measured]]
-    work: Any
-    results: int
-
-
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def check_workers(workers: int | None) -> int:
-    """The number of workers; None stands for one per core."""
+    """The number of workers; None stands for one per core that this process may use."""
     if workers is None:
-        return usable_cores()
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     if not 1 <= workers <= MAX_WORKERS:
         raise InvalidInput(f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}")
     return workers
 
 
-def run_tasks(tasks: Sequence[Task], *, store: Store, workers: int) -> Iterator[Measured]:
+def run_tasks(tasks: Sequence[CellTrials], *, store: Store, workers: int) -> Iterator[Measured]:
     """All measurements of all tasks, in the order in which they are finished."""
     if workers == 1 or len(tasks) <= 1:
         for task in tasks:
-            yield from task.function(task.work, store)
+            yield from run_cells(task, store)
         return
     with _pool(min(workers, len(tasks)), store.folder) as pipes:
         yield from _collect(list(tasks), pipes)
 
 
-def _collect(waiting: list[Task], pipes: list[Connection]) -> Iterator[Measured]:
+def _collect(waiting: list[CellTrials], pipes: list[Connection]) -> Iterator[Measured]:
     waiting.reverse()
     busy = set()
     for pipe in pipes:
@@ -99,8 +85,6 @@ def _alive() -> Iterator[None]:
 
 @contextmanager
 def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
-    from multiprocessing import get_context
-
     context = get_context("spawn")
     pipes: list[Connection] = []
     processes: list[SpawnProcess] = []
@@ -136,8 +120,6 @@ def _ctrl_c_held_back() -> Iterator[None]:
     Blocked signals are inherited and, unlike ignored ones, not lost. Another thread of this process may still take the
     signal, and Python would interrupt the main thread in the middle of a start, so the handlers wait as well.
     """
-    from multiprocessing import resource_tracker
-
     # The tracker unblocks the signal when it starts; without this it would do so during the first process's start.
     resource_tracker.ensure_running()
     held: list[int] = []
@@ -161,9 +143,9 @@ def _work(pipe: Connection, folder: Path) -> None:
     store = Store(folder)
     try:
         while True:
-            task = cast(Task, pipe.recv())
+            task = cast(CellTrials, pipe.recv())
             try:
-                for measured in task.function(task.work, store):
+                for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)
             except (FedhistError, MemoryError, ArithmeticError, ValueError, OSError) as problem:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+
+import polars as pl
 
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,29 +38,26 @@ class LineReader:
     header: bool = False
 
 
-class Format(Protocol):
-    """A published file format: one module here and one line in the registry."""
+class Format(ABC):
+    """A published file format: one module here and one line in the registry.
 
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
+    Args:
+        name: on the command line.
+        shape: what a line looks like, in words.
+        encoding: of the text, unless the user names another.
+    """
 
-    @property
-    def shape(self) -> str:
-        """What a line looks like, in words."""
+    name: str
+    shape: str
+    encoding: Encoding = "utf-8"
 
-    @property
-    def encoding(self) -> Encoding:
-        """The encoding of the text, unless the user names another."""
-
+    @abstractmethod
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """How to read a file that begins with these lines; None for a file of another format."""
 
 
 def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) -> Parsed:
     """One observation per line for which `right` holds; `user` and `item` are columns."""
-    import polars as pl
-
     good = fields.select(right.fill_null(value=False)).to_series()
     one = pl.lit(1, dtype=pl.Int64).alias("count")
     return Parsed(
@@ -69,11 +65,8 @@ def observations(fields: pl.DataFrame, *, user: str, item: str, right: pl.Expr) 
     )
 
 
-def counted(users: pl.Series, items: pl.Series, counts: pl.Series) -> Parsed:
+def counted(table: pl.DataFrame) -> Parsed:
     """Records with counts; a line without a user, an item or a whole count is malformed."""
-    import polars as pl
-
-    table = pl.DataFrame({"user": users, "item": items, "count": counts})
     whole = pl.col("count").is_between(0, MAX_USER_TOTAL) & (pl.col("count") == pl.col("count").floor())
     filled = (pl.col("user").str.len_bytes() > 0) & (pl.col("item").str.len_bytes() > 0)
     good = table.select((whole & filled).fill_null(value=False).alias("good")).to_series()

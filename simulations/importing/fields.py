@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 QUOTE = '"'
 
@@ -21,8 +19,6 @@ def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool
         quoted: True when a field may be in double quotes, with a quote inside written twice. It may not contain a line
             break.
     """
-    import polars as pl
-
     names = [str(number) for number in range(columns)]
     with_quotes = lines.str.contains(QUOTE, literal=True).fill_null(value=False)
     if not quoted or not with_quotes.any():
@@ -33,8 +29,6 @@ def split_fields(lines: pl.Series, *, separator: str, columns: int, quoted: bool
 
 
 def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
-    import polars as pl
-
     if len(names) == 1:
         return pl.DataFrame({names[0]: lines})
     fields = lines.str.splitn(separator, len(names)).struct.unnest()
@@ -45,8 +39,6 @@ def _split_plain(lines: pl.Series, separator: str, names: list[str]) -> pl.DataF
 
 
 def _split_quoted(lines: pl.Series, separator: str, names: list[str]) -> pl.DataFrame:
-    import polars as pl
-
     field = rf'(?:"((?:[^"]|"")*)"|([^"{re.escape(separator)}]*))'
     groups = lines.str.extract_groups(f"^{re.escape(separator).join([field] * len(names))}$").struct.unnest()
     first, second = groups.columns[0::2], groups.columns[1::2]

@@ -11,31 +11,25 @@ A user's items are the numbers of the movies that they rated; every rating is on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from fedhist.simulations.importing.contract import LineReader, Parsed, observations
+import polars as pl
+
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed, observations
 from fedhist.simulations.importing.fields import split_fields
-from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _HEADER = "userid,movieid,rating,timestamp"
 _COLUMNS = 4
 
 
-@dataclass(frozen=True)
-class MovieLens:
+class MovieLens(Format):
     """Movies by user."""
 
-    name: str = "movielens"
-    shape: str = (
+    name = "movielens"
+    shape = (
         "user, movie, rating (0.5 to 5) and timestamp between tabs or ::, or between commas below "
         "userId,movieId,rating,timestamp"
     )
-    encoding: Encoding = "utf-8"
 
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises the header of ratings.csv, or a rating in some line."""
@@ -49,8 +43,6 @@ class MovieLens:
 
 def ratings(lines: pl.Series, *, separator: str) -> Parsed:
     """The users and movies of these ratings."""
-    import polars as pl
-
     fields = split_fields(lines, separator=separator, columns=_COLUMNS)
     right = pl.all_horizontal(pl.col("0", "1", "3").str.contains("^[0-9]+$")) & pl.col("2").cast(
         pl.Float64, strict=False

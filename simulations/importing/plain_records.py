@@ -7,31 +7,25 @@ from 0, or if a field continues in the next line. A JSON line without a count is
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import parquet_table
-from fedhist.simulations.importing.contract import LineReader, Parsed, counted
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
-from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
-@dataclass(frozen=True)
-class PlainRecords:
+class PlainRecords(Format):
     """Items by user."""
 
-    name: str = "records"
-    shape: str = (
+    name = "records"
+    shape = (
         "the columns user, item and optionally count (a whole number from 0) that the first line names, or "
         '{"user": "ana", "item": "park", "count": 2}'
     )
-    encoding: Encoding = "utf-8"
 
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises JSON objects, or a first line that names the columns."""
@@ -58,33 +52,25 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
         columns: the number of fields in a line.
         places: the numbers of the columns user, item and, if there is one, count.
     """
-    import polars as pl
-
     fields = split_fields(lines, separator=separator, columns=columns, quoted=True)
-    ones = pl.Series([1.0]).new_from_index(0, len(lines))
-    counts = fields[places["count"]] if "count" in places else ones
-    if counts.dtype == pl.String:
-        counts = counts.str.strip_chars().cast(pl.Float64, strict=False)
-    return counted(fields[places["user"]], fields[places["item"]], counts)
+    count = pl.lit(1.0)
+    if "count" in places:
+        count = pl.col(places["count"]).str.strip_chars().cast(pl.Float64, strict=False)
+    user, item = (pl.col(places[name]).alias(name) for name in ("user", "item"))
+    return counted(fields.select(user, item, count.alias("count")))
 
 
 def parse_json(lines: pl.Series) -> Parsed:
     """The records of these JSON objects, one per line."""
-    import polars as pl
-
-    table = pl.concat(_objects(lines))
-    return counted(table["user"], table["item"], table["count"])
+    return counted(pl.concat(_objects(lines)))
 
 
 def parse_parquet(path: Path) -> Parsed:
     """The records of a Parquet file; its rows count as lines."""
-    import polars as pl
-
     table = parquet_table(path)
     # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
-    texts = table.select(pl.col("user").cast(pl.String), pl.col("item").cast(pl.String), count.alias("count"))
-    return counted(texts["user"], texts["item"], texts["count"])
+    return counted(table.select(pl.col("user", "item").cast(pl.String), count.alias("count")))
 
 
 def _objects(lines: pl.Series) -> list[pl.DataFrame]:
@@ -92,8 +78,6 @@ def _objects(lines: pl.Series) -> list[pl.DataFrame]:
 
     polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
-    import polars as pl
-
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
     try:
         with silent_native_errors():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from fedhist.client.files.tabulation import tabulated
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.simulations.importing import MAX_MALFORMED
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed
 from fedhist.simulations.importing.movielens import MovieLens
 from fedhist.simulations.importing.plain_records import PlainRecords, parse_parquet
@@ -18,18 +19,13 @@ from fedhist.simulations.importing.sentiment140 import By, Sentiment140
 from fedhist.simulations.importing.snap import SnapCheckins
 from fedhist.simulations.importing.text_lines import CHUNK_BYTES, Encoding, Lines, line_chunks
 
-if TYPE_CHECKING:
-    import polars as pl
-
 FORMATS: dict[str, Format] = {
     one.name: one for one in (Sentiment140(), SnapCheckins(), MovieLens(), PlainRecords())
 }
-"""In the order in which they are tried on a file."""
+"""In the order of FORMAT_NAMES."""
 
-MAX_MALFORMED = 0.001
 NAMED_LINES = 10
 _LOOK_LINES = 20
-_PARQUET = b"PAR1"
 
 
 @dataclass
@@ -103,7 +99,7 @@ def import_population(
             allowed="a share from 0 to 1",
             advice="0.001 is 0.1 percent",
         )
-    if path.is_file() and (path.suffix.lower() == ".parquet" or _starts_with(path, _PARQUET)):
+    if path.is_file() and (path.suffix.lower() == ".parquet" or _is_parquet(path)):
         chosen, tally, tables = _read_rows(path, format_name)
     else:
         chosen, reader = _recognised(path, format_name, by, encoding)
@@ -126,9 +122,9 @@ def import_population(
     return Imported(_populated(path, tables), chosen, tally)
 
 
-def _starts_with(path: Path, magic: bytes) -> bool:
+def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(magic)) == magic
+        return file.read(4) == b"PAR1"
 
 
 def _recognised(
@@ -158,8 +154,6 @@ def _recognised(
 
 def _beginning(path: Path, encoding: Encoding) -> pl.Series:
     """The first lines, without blank lines and lines in another encoding."""
-    import polars as pl
-
     # A file may have nothing after its byte order mark.
     chunk = next(line_chunks(path, encoding, chunk_bytes=1 << 16), None)
     lines = pl.Series(dtype=pl.String) if chunk is None else chunk.text.drop_nulls().head(2 * _LOOK_LINES)
@@ -168,8 +162,6 @@ def _beginning(path: Path, encoding: Encoding) -> pl.Series:
 
 def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
     """The records of these lines. A line in another encoding is malformed and is not parsed."""
-    import polars as pl
-
     numbered = pl.DataFrame({"text": chunk.text}).with_row_index("number", offset=chunk.first)
     if reader.header and chunk.first == 1:
         # Blank lines may come before the header.
@@ -189,8 +181,6 @@ def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
 
 def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.DataFrame]]:
     """The records of a Parquet file; its rows are numbered from 1."""
-    import polars as pl
-
     if format_name not in ("auto", "records"):
         raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
     parsed: Parsed = parse_parquet(path)
@@ -201,8 +191,6 @@ def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.Dat
 
 def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
     """The population of the records; users without items come last."""
-    import polars as pl
-
     table = pl.concat(tables) if tables else pl.DataFrame({"item": []}, schema={"item": pl.String})
     records = table.filter(pl.col("item").is_not_null())
     if not records.height:

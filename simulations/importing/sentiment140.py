@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html.entities import html5
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from fedhist.simulations.importing.contract import LineReader, Parsed
+import polars as pl
+
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed
 from fedhist.simulations.importing.fields import split_fields
-from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 By = Literal["author", "addressee"]
 
@@ -37,13 +35,13 @@ _WORD = r"[a-z0-9']+"
 
 
 @dataclass(frozen=True)
-class Sentiment140:
+class Sentiment140(Format):
     """Words by author, or by addressee."""
 
     by: By = "author"
-    name: str = "sentiment140"
-    shape: str = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
-    encoding: Encoding = "latin-1"
+    name = "sentiment140"
+    shape = "polarity,id,date,query,user,text with a polarity of 0, 2 or 4"
+    encoding = "latin-1"
 
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises a line with the six columns."""
@@ -51,8 +49,6 @@ class Sentiment140:
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The words of these tweets."""
-        import polars as pl
-
         tweets = _tweets(lines)
         good = tweets["5"].is_not_null()
         texts = tweets.filter(good).select(pl.col("4").alias("user"), _plain_text(pl.col("5")).alias("text"))
@@ -71,8 +67,6 @@ class Sentiment140:
 
 def _tweets(lines: pl.Series) -> pl.DataFrame:
     """The six columns; null in a line of another form."""
-    import polars as pl
-
     # As published, every field is quoted. The text comes last, so its own quotes can't be taken for separators.
     as_published = lines.str.contains('^".*"$').fill_null(value=False)
     fields = lines.str.slice(1).str.strip_suffix('"').str.splitn('","', _COLUMNS).struct.unnest()

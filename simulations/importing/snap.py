@@ -6,27 +6,20 @@ an unknown place, is an id like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import polars as pl
 
-from fedhist.simulations.importing.contract import LineReader, Parsed, observations
+from fedhist.simulations.importing.contract import Format, LineReader, Parsed, observations
 from fedhist.simulations.importing.fields import split_fields
-from fedhist.simulations.importing.text_lines import Encoding
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COLUMNS = 5
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
 
 
-@dataclass(frozen=True)
-class SnapCheckins:
+class SnapCheckins(Format):
     """Locations by user."""
 
-    name: str = "snap"
-    shape: str = "user, time (2010-07-03T23:55:27Z), latitude, longitude and location id between tabs"
-    encoding: Encoding = "utf-8"
+    name = "snap"
+    shape = "user, time (2010-07-03T23:55:27Z), latitude, longitude and location id between tabs"
 
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises a line with a check-in."""
@@ -34,8 +27,6 @@ class SnapCheckins:
 
     def parse(self, lines: pl.Series) -> Parsed:
         """The users and locations of these check-ins."""
-        import polars as pl
-
         fields = split_fields(lines, separator="\t", columns=_COLUMNS)
         place = pl.col("2", "3").str.strip_chars().cast(pl.Float64, strict=False)
         right = (

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import polars as pl
 
 from fedhist.protocol.errors import InvalidFile
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Encoding = Literal["utf-8", "latin-1"]
 
@@ -101,8 +100,6 @@ def _check_text(path: Path, beginning: bytes) -> None:
 
 
 def _decoded(data: bytes, encoding: Encoding, first: int) -> Lines:
-    import polars as pl
-
     try:
         text = pl.Series("line", [data.decode(encoding)]).str.split("\n").explode()
     except UnicodeDecodeError:

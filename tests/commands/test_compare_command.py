@@ -284,7 +284,7 @@ class TestGoingOn:
 
     def test_ctrl_c_leaves_no_copy_of_the_users(self, fedhist, tmp_path, data, monkeypatch):
         def stopped(tasks, *, store, workers):
-            assert any(store.folder.rglob("*.npy"))
+            assert any(store.folder.rglob("*.bin"))
             raise KeyboardInterrupt
 
         monkeypatch.setattr(running, "run_tasks", stopped)

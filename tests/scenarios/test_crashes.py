@@ -19,7 +19,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "crashes.py"
 
 def crashes(folder: Path, *arguments: str, prelude: str = "") -> tuple[int, str]:
     """The exit code of the script and what it printed; the prelude may break what the script is to check."""
-    code = f"{prelude}\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    code = (
+        f"{prelude}\nimport runpy, sys\nsys.argv = sys.argv[1:]\nsys.path.insert(0, {str(SCRIPT.parent)!r})\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, str(SCRIPT), "--flower", "0", "--deployment", "0", *arguments],
         cwd=folder,

@@ -23,11 +23,12 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes
+from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.flower_simulation import FlowerSimulation, node_app
 from fedhist.simulations.engines.in_process import InProcess
-from fedhist.simulations.engines.node_files import write_population, write_secrets
+from fedhist.simulations.engines.node_files import write_secrets
 from fedhist.simulations.simulation import simulate
 
 NODES = 20
@@ -91,7 +92,7 @@ def in_masking(message: Message, place: int) -> bool:
 @contextmanager
 def simulation(folder: Path, dies: Dies, *, dropout: float = 0.0) -> Iterator[FlowerSimulation]:
     """The engine on a grid of this process in place of Flower's."""
-    write_population(POPULATION, folder)
+    write_mapped(POPULATION, folder)
     write_secrets(folder, NODES, source=SeededSource(8).fork("identities"))
     app = node_app(folder, 8, nodes=NODES, dropout=dropout)
     nodes = {100 + place: Node(app, 100 + place) for place in range(NODES)}

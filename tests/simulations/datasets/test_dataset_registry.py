@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Histograms, Population
+from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.paper_sets import PaperPopulation
-from fedhist.simulations.datasets.registry import DATASETS, dataset_name, is_synthetic, make_population
-from fedhist.simulations.datasets.synthetic import Blocks, HeavyTailedPopulation, materialise
+from fedhist.simulations.datasets.registry import DATASETS, make_population
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 
 
 def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:
@@ -21,12 +21,6 @@ def parts(shard: Histograms) -> tuple[bytes, bytes, bytes, int]:
     arrays = (np.diff(shard.offsets), shard.items[entries], shard.counts[entries])
     lengths, items, counts = (array.astype(np.int64).tobytes() for array in arrays)
     return lengths, items, counts, shard.first_user
-
-
-def blocks_of(population: Population) -> Blocks:
-    shards = population.shards()
-    assert isinstance(shards, Blocks)
-    return shards
 
 
 def made(name: str, *, seed: int = 3, **sizes: int) -> Any:
@@ -43,7 +37,9 @@ class TestEveryDataset:
         assert len(in_order) > 2
         for number in reversed(range(len(in_order))):
             # Of a fresh population each time, so that nothing was read before.
-            assert parts(blocks_of(made(name)).at(number)) == in_order[number]
+            population = made(name)
+            block, left = population.block(number), population.users - number * population.block_users
+            assert parts(block.rows(0, min(left, block.users))) == in_order[number]
         other = [parts(shard) for shard in made(name, seed=4).shards()]
         assert len({part[:3] for part in in_order + other}) == 2 * len(in_order)
 
@@ -72,9 +68,9 @@ class TestEveryDataset:
         assert population.totals().tolist() == materialise(population).totals().tolist()
 
     def test_the_far_end_of_an_enormous_population_is_there_at_once(self, name: str) -> None:
-        shards = blocks_of(made(name, seed=1, users=2**40))
-        last = shards.at(shards.count - 1)
-        assert last.first_user + last.users == 2**40
+        population = made(name, seed=1, users=2**40)
+        last = population.block((2**40 - 1) // population.block_users)
+        assert last.first_user < 2**40 <= last.first_user + last.users
 
     @pytest.mark.parametrize("seed", [0, -1, 2**80])
     def test_any_integer_is_a_seed(self, name: str, seed: int) -> None:
@@ -108,17 +104,18 @@ class TestNames:
         assert population == HeavyTailedPopulation(users=7, items=20, seed=2, exponent=1.5)
 
     def test_the_paper_s_sets_in_both_readings(self) -> None:
+        for name, users in (("paper-iid", 50_000), ("paper-iid-text", 500_000)):
+            iid: Any = make_population(f"synthetic:{name}", seed=0)
+            assert iid == PoissonPopulation(users=users, items=100, seed=0, mean=100.0)
         table: Any = make_population("synthetic:paper-non-iid", seed=0)
-        assert table == PaperPopulation(users=50_000, items=100, seed=0, kind="non-iid", rate_shape=0.5)
+        assert table == PaperPopulation(users=50_000, items=100, seed=0, rate_shape=0.5)
         text: Any = make_population("synthetic:paper-non-iid-text", seed=0)
-        assert text == PaperPopulation(users=500_000, items=100, seed=0, kind="non-iid", rate_shape=2.0)
+        assert text == PaperPopulation(users=500_000, items=100, seed=0, rate_shape=2.0)
 
     @pytest.mark.parametrize(
         ("text", "words"),
         [
             ("synthetic:zip", "unknown synthetic population 'zip'; allowed: heavy-tailed, zipf"),
-            ("synthetic:", "unknown synthetic population ''"),
-            ("synthetic:zipf?user=5", "has no parameter 'user'; allowed: users, items, exponent"),
             (
                 "synthetic:zipf?seed=5",
                 "has no parameter 'seed'; allowed: users, items, exponent; the seed is --seed",
@@ -126,14 +123,8 @@ class TestNames:
             ("synthetic:zipf?users", "users has no value"),
             ("synthetic:zipf?users=5&users=6", "users is given twice"),
             ("synthetic:zipf?users=many", "users is 'many'; allowed: a whole number"),
-            ("synthetic:zipf?users=1.5", "users is '1.5'; allowed: a whole number"),
             ("synthetic:zipf?exponent=steep", "exponent is 'steep'; allowed: a number"),
-            ("synthetic:zipf?exponent=9", "the exponent is 9.0; allowed: 0 to 4"),
             ("synthetic:zipf?exponent=nan", "the exponent is nan; allowed: 0 to 4"),
-            ("synthetic:zipf?users=0", "0 users were asked for; allowed: 1 to"),
-            ("synthetic:poisson?mean=-1", "the mean total of a user is -1.0"),
-            ("synthetic:rates?items=5", "has no parameter 'items'; allowed: users, alpha, mean"),
-            ("synthetic:rates?alpha=0", "the shape of the rates is 0.0"),
         ],
     )
     def test_mistakes_are_told_with_what_is_allowed(self, text: str, words: str) -> None:
@@ -144,7 +135,3 @@ class TestNames:
     def test_a_size_given_twice_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="users is given twice; allowed: once; leave out --users"):
             make_population("synthetic:zipf?users=5", seed=0, users=6)
-
-    def test_names_and_files_are_told_apart(self) -> None:
-        assert is_synthetic("synthetic:zipf") and not is_synthetic("zipf.csv")
-        assert dataset_name("synthetic:zipf?users=5") == "zipf"

@@ -12,7 +12,7 @@ from fedhist.simulations.datasets.paper_sets import (
     RatesPopulation,
     ZipfPopulation,
 )
-from fedhist.simulations.datasets.synthetic import PoissonPopulation, materialise
+from fedhist.simulations.datasets.synthetic import item_probabilities, materialise
 
 
 def table_of(population: Population) -> npt.NDArray[np.float64]:
@@ -23,16 +23,10 @@ def table_of(population: Population) -> npt.NDArray[np.float64]:
 
 
 class TestPaper:
-    def test_iid_users_are_alike_with_a_mean_total_of_100(self) -> None:
-        population = PaperPopulation(users=3_000, items=20, seed=4, kind="iid")
-        alike = PoissonPopulation(users=3_000, items=20, seed=4, mean=100.0)
-        assert (table_of(population) == table_of(alike)).all()
-        assert population.item_probabilities() == pytest.approx(alike.item_probabilities())
-
     @pytest.mark.parametrize(("shape", "fourth"), [(0.5, 14), (2.0, 5)])
     def test_non_iid_totals_are_a_gamma_mixture_of_poisson_totals(self, shape: float, fourth: float) -> None:
         """Rates are Gamma of mean 100; `fourth` is their kurtosis less one, for the error of the variance."""
-        population = PaperPopulation(60_000, 30, seed=7, kind="non-iid", rate_shape=shape)
+        population = PaperPopulation(60_000, 30, seed=7, rate_shape=shape)
         totals, variance = table_of(population).sum(axis=1), 100 + 100**2 / shape
         assert totals.mean() == pytest.approx(100, abs=5 * np.sqrt(variance / 60_000))
         assert totals.var() == pytest.approx(variance, rel=5 * np.sqrt(fourth / 60_000))
@@ -41,15 +35,15 @@ class TestPaper:
         assert (totals == 0).mean() == pytest.approx(nobody, abs=5 * np.sqrt(nobody / 60_000))
 
     def test_the_paper_s_median_and_90_percent_baselines_lose_what_reproduced_it(self) -> None:
-        totals = table_of(PaperPopulation(users=50_000, items=50, seed=1, kind="non-iid")).sum(axis=1)
+        totals = table_of(PaperPopulation(users=50_000, items=50, seed=1)).sum(axis=1)
         for quantile, lost in ((0.5, 0.702), (0.9, 0.169)):
             threshold = np.quantile(totals, quantile)
             assert np.maximum(totals - threshold, 0).sum() / totals.sum() == pytest.approx(lost, abs=0.012)
 
     def test_non_iid_cells_have_the_moments_of_a_dirichlet(self) -> None:
-        population = PaperPopulation(users=100_000, items=8, seed=9, kind="non-iid")
+        population = PaperPopulation(users=100_000, items=8, seed=9)
         table = table_of(population)
-        p = population.item_probabilities()
+        p = item_probabilities(8)
         assert p == pytest.approx((1 / np.arange(51, 59)) / (1 / np.arange(51, 59)).sum())
         # Dir(p/2) has E q_j = p_j and E q_j q_k = (p_j p_k / 2 + [j = k] p_j) / 1.5; rates have E R^2 = 30,000.
         second = (np.outer(p, p) / 2 + np.diag(p)) / 1.5
@@ -61,40 +55,15 @@ class TestPaper:
         spread = np.sqrt(squares.T @ squares / len(table) - products**2) / np.sqrt(len(table))
         assert (np.abs(products - expected) < 5 * spread).all()
 
-    def test_non_iid_users_have_few_items_of_their_own(self) -> None:
-        population = materialise(PaperPopulation(users=20_000, items=200, seed=2, kind="non-iid"))
-        # Of m samples from a Dirichlet of weight 1/2, about 1 + ln(m)/2 are of different items, however many there are.
-        assert 2 < population.nonzeros / population.users < 4
 
-    def test_other_kinds_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="unknown kind 'both'; allowed: iid or non-iid"):
-            PaperPopulation(users=5, items=5, seed=0, kind="both")  # type: ignore[arg-type] # what is tested
-
-
-class TestNumberedLabels:
-    def test_is_a_sequence_of_different_names(self) -> None:
-        names = NumberedLabels(101)
-        assert list(names) == [names[number] for number in range(101)]
-        assert len(set(names)) == len(names) == 101
-        assert sorted(names) == list(names)
-        assert names[7] == "item-007"
-        assert names[-1] == "item-100"
-        assert names[2:4] == ["item-002", "item-003"]
-        assert names.index("item-042") == 42
-        assert "item-101" not in names
-        assert names.count("item-042") == 1
-        assert list(NumberedLabels(1)) == ["item-0"]
-        assert list(NumberedLabels(0)) == []
-
-    @pytest.mark.parametrize("number", [3, -4])
-    def test_there_is_no_name_beyond_the_end(self, number: int) -> None:
-        with pytest.raises(IndexError):
-            NumberedLabels(3)[number]
-
-    def test_a_million_items_have_names(self) -> None:
-        population = ZipfPopulation(users=5, items=1_000_000, seed=1)
-        assert len(population.labels) == population.domain_size == 1_000_000
-        assert population.labels[123] == "item-000123"
+def test_items_have_names_by_rank_with_enough_digits_for_all() -> None:
+    names = ZipfPopulation(users=5, items=101, seed=1).labels
+    assert list(names) == [f"item-{number:03}" for number in range(101)]
+    assert names[-1] == "item-100"
+    assert names[2:4] == ["item-002", "item-003"]
+    assert list(NumberedLabels(1)) == ["item-0"]
+    with pytest.raises(IndexError):
+        names[101]
 
 
 class TestRatesOfOneItem:

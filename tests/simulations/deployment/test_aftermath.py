@@ -10,6 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checks.aftermath import (
+    folder_faults,
+    ledger_faults,
+    memory_faults,
+    run_faults,
+)
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.commands import cli
@@ -17,7 +23,6 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.deployment.aftermath import folder_faults, ledger_faults, memory_faults, run_faults
 from tests.asking import select_request
 
 PLAN = Plan(users=10, items=2)

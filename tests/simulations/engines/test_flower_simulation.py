@@ -14,9 +14,10 @@ import pytest
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
+from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.node_files import read_part, write_population
+from fedhist.simulations.engines.node_files import read_part
 from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
 from fedhist.simulations.simulation import simulate
 from tests.builders import population_of
@@ -89,7 +90,7 @@ class TestNodeFiles:
     @pytest.mark.parametrize("labels", [None, ["a", 7, "\ud800", "ü"]], ids=["numbers", "names"])
     def test_the_parts_are_the_population(self, tmp_path: Path, parts: int, labels: Any) -> None:
         table = np.random.default_rng(1).integers(0, 3, (7, 4))
-        write_population(population_of(table, labels=labels), tmp_path)
+        write_mapped(population_of(table, labels=labels), tmp_path)
         read = [read_part(tmp_path, number, parts) for number in range(parts)]
         rows = []
         for part in read:
@@ -104,7 +105,7 @@ class TestNodeFiles:
         assert np.array_equal(rows, table)
 
     def test_users_without_anything(self, tmp_path: Path) -> None:
-        write_population(population_of(np.zeros((3, 2), dtype=np.int64)), tmp_path)
+        write_mapped(population_of(np.zeros((3, 2), dtype=np.int64)), tmp_path)
         assert read_part(tmp_path, 1, 2).users == 2
 
 

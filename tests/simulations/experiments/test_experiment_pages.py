@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedhist.simulations.experiments.tables import write_csv
+from tests.builders import Fedhist, page_in, rows_of
 
-Fedhist = Callable[..., Any]
 EVIL = "<script>alert(1)</script>"
 
 
@@ -38,17 +35,14 @@ def folder_of(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
 def page_of(fedhist: Fedhist, folder: Path) -> tuple[str, dict[str, Any]]:
     outcome = fedhist("report", folder)
     assert outcome.code == 0, outcome.err
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found[1])
-    return page, data
+    page = page_in(folder)
+    return page.text, page.charts
 
 
 def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist, tmp_path: Path) -> None:
     rows = [compared("weighted-quantile", 0.4), compared("oracle", 0.2), compared("dpsgd", 0.3)]
-    page, data = page_of(fedhist, folder_of(tmp_path, rows))
-    bars = data["charts"]["loss-1"]["bars"]
+    page, charts = page_of(fedhist, folder_of(tmp_path, rows))
+    bars = charts["loss-1"]["bars"]
     assert [(bar["label"], bar["value"]) for bar in bars] == [
         ("oracle (not private)", 0.2), ("dpsgd", 0.3), ("weighted-quantile", 0.4),
     ]  # fmt: skip
@@ -68,9 +62,9 @@ def test_what_varies_is_an_axis_and_data_sets_have_charts_of_their_own(
         for items in (10, 100)
         for name in ("iid", EVIL)
     ]
-    page, data = page_of(fedhist, folder_of(tmp_path, rows))
-    assert len(data["charts"]) == 2
-    chart = data["charts"]["loss-1"]
+    page, charts = page_of(fedhist, folder_of(tmp_path, rows))
+    assert len(charts) == 2
+    chart = charts["loss-1"]
     assert (chart["x_label"], [line["name"] for line in chart["lines"]]) == (
         "items d", ["weighted-quantile", "oracle (not private)"],
     )  # fmt: skip
@@ -113,10 +107,9 @@ def test_a_real_comparison_has_a_page_with_its_own_numbers(fedhist: Fedhist) -> 
     selectors = ("--selectors", "weighted-quantile,oracle", "--trials", 2, "--workers", 1)
     outcome = fedhist("compare", "--users", 80, "--items", "4,8", *selectors, "--out", "c")
     assert outcome.code == 0, outcome.err
-    _, data = page_of(fedhist, Path("c"))
-    with Path("c/table.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    (chart,) = data["charts"].values()
+    _, charts = page_of(fedhist, Path("c"))
+    rows = rows_of(Path("c/table.csv"))
+    (chart,) = charts.values()
     for line, selector in zip(chart["lines"], ("weighted-quantile", "oracle"), strict=True):
         mine = [row for row in rows if row["selector"] == selector]
         assert line["ys"] == [float(row["loss_mean"]) for row in mine]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from dataclasses import replace
@@ -12,11 +13,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fedhist.client.populations import SparsePopulation
 from fedhist.commands.progress import Counting
 from fedhist.protocol.errors import FedhistError, InvalidFile
 from fedhist.simulations.experiments import running, workers
-from fedhist.simulations.experiments.journal import fingerprint, open_journal
+from fedhist.simulations.experiments.journal import open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
     Cell,
@@ -27,8 +27,9 @@ from fedhist.simulations.experiments.trials import (
     run_cells,
 )
 from fedhist.simulations.experiments.user_sets import FILE, Store, UserSet, draw_users, trial_seed
-from fedhist.simulations.experiments.workers import Task, run_tasks
+from fedhist.simulations.experiments.workers import run_tasks
 from fedhist.simulations.simulation import simulate
+from tests.builders import population_of
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
 OPEN = CLOSED | {"domain": "open", "selector": "exponential-v", "delta": "1/2n", "epsilon": 5.0}
@@ -37,10 +38,6 @@ ITEMS = {"mechanism": "laplace", "debias": "poisson", "selector": "quantile"}
 
 def heavy(users=400, items=20, **others):
     return UserSet(kind="heavy-tailed", name="heavy", users=users, items=items, **others)
-
-
-def population_of(rows, labels=None):
-    return SparsePopulation.from_scipy(csr_array(np.array(rows)), labels=labels)
 
 
 def run_once(folder, *cells, seed=0, trial=0):
@@ -138,49 +135,26 @@ class TestSeeds:
         assert len({one, trial_seed(0, heavy(), 0, "users"), *(trial_seed(*other) for other in others)}) == 5
 
 
-class TestStore:
-    def test_users_come_back_as_they_were(self, tmp_path):
-        population = population_of([[1, 0, 2], [0, 0, 0], [0, 7, 0]], labels=["é", 7, "7"])
-        users = UserSet(kind=FILE, name="f", content="abc")
-        Store(tmp_path / "s").put(users, population)
-        found, truth = Store(tmp_path / "s").users_of(users, seed=0, trial=5)
-        assert found.labels == ("é", 7, "7")
-        assert truth.tolist() == [1, 7, 2]
-        assert found.histograms.offsets.tolist() == population.histograms.offsets.tolist()
-        assert found.domain_size == 3
-
-    def test_a_synthetic_set_is_drawn_anew_for_each_trial(self):
-        first, second = (draw_users(heavy(), seed=0, trial=trial) for trial in (0, 1))
-        assert first.totals().tolist() != second.totals().tolist()
-        assert draw_users(heavy(), seed=0, trial=0).totals().tolist() == first.totals().tolist()
-
-
-def fails(work, store):
-    yield Measured("a", 0, {})
-    raise ValueError("something is wrong")
-
-
-def dies(work, store):
-    import os
-
-    yield Measured("a", 0, {})
-    os._exit(1)
+class Deadly(UserSet):
+    @property
+    def is_file(self):
+        os._exit(1)
 
 
 class TestWorkers:
-    @pytest.fixture(autouse=True)
-    def _importable(self, monkeypatch):
-        """Workers are fresh interpreters, and import the functions above by the name of this module."""
-        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent.parent))
-
-    def test_a_failure_in_a_worker_reaches_the_caller(self, tmp_path):
-        tasks = [Task(fails, None, 1)] * 2
-        with pytest.raises(FedhistError, match="something is wrong"):
+    @pytest.mark.parametrize(
+        ("users", "words"),
+        [
+            (UserSet(kind="none", name="n"), "unknown synthetic population 'none'"),
+            (Deadly(kind="none", name="n"), "ended before its work was done"),
+        ],
+    )
+    def test_a_worker_that_fails_or_dies_is_noticed(self, users, words, tmp_path, monkeypatch):
+        # Workers are fresh interpreters, and import the class above by the name of this module.
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+        tasks = [CellTrials(0, 0, (Cell(users=users, settings={}),))] * 2
+        with pytest.raises(FedhistError, match=words):
             list(run_tasks(tasks, store=Store(tmp_path), workers=2))
-
-    def test_a_worker_that_dies_is_noticed(self, tmp_path):
-        with pytest.raises(FedhistError, match="ended before its work was done"):
-            list(run_tasks([Task(dies, None, 1)] * 2, store=Store(tmp_path), workers=2))
 
     @pytest.mark.parametrize("by", ["this thread", "another thread"])
     def test_ctrl_c_waits_until_a_worker_is_started_and_is_not_lost(self, by):
@@ -216,21 +190,6 @@ class TestWorkers:
 
 
 class TestRunning:
-    def test_only_what_is_missing_is_run(self, tmp_path):
-        told = []
-
-        class Counted(Counting):
-            def begin(self, total, left):
-                told.append((total, left))
-
-        cells = tuple(Cell(users=heavy(items=d), settings=CLOSED) for d in (5, 10))
-        for trials in (2, 2, 3):
-            experiment = Experiment(seed=0, groups=(Group(cells, trials),))
-            results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counted())
-        assert told == [(4, 4), (4, 0), (6, 2)]
-        assert len(results.values(cells[0], "loss")) == 3
-        assert {path.name for path in (tmp_path / "run").iterdir()} == {"journal.jsonl", "NOT-PRIVATE.txt"}
-
     @pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError, FedhistError])
     def test_exact_histograms_are_the_owner_s_alone_and_gone_however_it_ends(
         self, problem, tmp_path, monkeypatch
@@ -255,13 +214,6 @@ class TestRunning:
             )
         assert seen == [(0o700, False), [".users", "NOT-PRIVATE.txt", "journal.jsonl"]]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["NOT-PRIVATE.txt", "journal.jsonl"]
-
-    def test_gaps_are_paired_by_trial(self, tmp_path):
-        cells = tuple(Cell(users=heavy(), settings=CLOSED | {"epsilon": e}) for e in (1.0, 50.0))
-        experiment = Experiment(seed=0, groups=(Group(cells, 3),))
-        results = run_experiment(experiment, tmp_path / "run", {}, workers=1, counting=Counting())
-        first, second = (results.values(cell, "loss") for cell in cells)
-        assert results.gap(*cells).mean == pytest.approx(np.mean(np.subtract(first, second)))
 
 
 FOREIGN = (
@@ -317,6 +269,3 @@ class TestJournal:
             with open_journal(tmp_path, {"a": 1}) as journal:
                 assert len(journal.done) == (length == len(header + trial))
             assert path.read_bytes() == header + trial * len(journal.done)
-
-    def test_a_fingerprint_does_not_depend_on_the_order_of_names(self):
-        assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})

@@ -105,14 +105,6 @@ class TestRows:
         assert row["ratio"] == pytest.approx(0.0025 / 0.0026)
         assert row["away"] == pytest.approx(0.0001 / 0.00025)
 
-    def test_without_ours_it_says_why(self):
-        row = number_row({}, Printed("0.0026"), None, why="no data")
-        assert (row["ours"], row["verdict"], row["why"]) == (None, "can't be reproduced", "no data")
-
-    def test_other_data_shows_numbers_and_judges_nothing(self):
-        row = number_row({}, Printed("0.0026"), summary(0.002, 0.003), why="other data")
-        assert (row["ours"], row["verdict"], row["of_mean"]) == (0.0025, "can't be reproduced", "")
-
     @pytest.mark.parametrize(
         ("holds", "verdict"), [(True, "holds"), (False, "does not hold"), (None, "can't be reproduced")]
     )
