@@ -169,7 +169,7 @@ class _Node:
     def population(self, envelope: Envelope, context: Context) -> Population:
         """The node's users, if its items are those of the request."""
         population = self.load(context)
-        if envelope.request.plan.is_open or labels_of(population) is None:
+        if envelope.request.plan.items is None or labels_of(population) is None:
             return population
         # Two nodes that number the items each in their own way would add apples to pears. Items that were read off the
         # data are never those of the request: an answer would show that a guess at them was right.

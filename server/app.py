@@ -91,9 +91,9 @@ class GridTransport:
         envelope = Envelope(
             run=self.run,
             request=request,
-            items_digest=b"" if request.plan.is_open else items_digest(self.labels),
+            items_digest=items_digest(self.labels) if request.plan.items else b"",
         )
-        known: Labels = self.labels or () if request.plan.is_open else ()
+        known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
             return self._masked_total(envelope, nodes, known, started)
@@ -278,7 +278,7 @@ def run_on_grid(
     Args:
         grid: what Flower hands to a ServerApp's main function.
         plan: what to run. Selectors that are not private are refused.
-        ledger: where each mechanism is charged before it draws noise; None uses one that ends with the call.
+        ledger: where each charge is written before its noise is drawn; None uses one that ends with the call.
         source: where noise comes from. None is the operating system; anything else is for simulations.
         labels: the public list of a closed domain whose items have names, the same that the nodes have.
         timeout: seconds that a round waits for answers; a node that has not answered by then is left out.

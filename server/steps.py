@@ -99,7 +99,8 @@ class Publish:
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
     """The steps that the plan's parts ask for, in their order. InvalidPlan if a part is unknown or does not fit."""
-    return Choose(selector_for(plan)), Publish(rule_for(plan))
+    publish = Publish(rule_for(plan))
+    return Choose(selector_for(plan)), publish
 
 
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
@@ -112,7 +113,8 @@ def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
 
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """The most that a run of this plan will charge, known before it starts."""
-    return (*selector_for(plan).charges(plan), *rule_for(plan).charges(plan, None))
+    release = rule_for(plan).charges(plan, None)
+    return (*selector_for(plan).charges(plan), *release)
 
 
 def select_request(plan: Plan) -> Request:

@@ -118,7 +118,7 @@ def _budget_flags(prediction: Prediction) -> str:
     """The budget as flags of `fedhist run`."""
     plan = prediction.plan
     flags = f"--epsilon {plan.epsilon:.6g}"
-    if not plan.is_pure:
+    if plan.delta > 0:
         flags += f" --delta {plan.delta:.6g}"
     if len(prediction.charges) > 1:
         flags += f" --epsilon-select {plan.epsilon_select:.6g}"

@@ -84,7 +84,7 @@ def run_here(flags: dict[str, Any]) -> None:
             default = min(DEFAULT_PARTICIPANTS, users)
             settings["participants"] = default if options.nodes is None else options.nodes
         plan = Plan(users=users, items=items, **settings)
-        if settings["delta"] and plan.is_pure:
+        if settings["delta"] and plan.delta == 0:
             unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
             loaded = replace(loaded, notes=(*loaded.notes, unused))
         _check_ready(options, loaded, plan)
@@ -95,7 +95,7 @@ def run_here(flags: dict[str, Any]) -> None:
             plan,
             target=target,
             # The number of an open domain's names depends on the data, and so does the room that they need.
-            labels=loaded.labels if options.truth or not plan.is_open else None,
+            labels=loaded.labels if options.truth or plan.items else None,
             ledger=options.ledger,
             label=options.label,
             trials=options.trials or 1,

@@ -56,7 +56,7 @@ def plans_for(population: Population, plans: Mapping[str, Plan] = ENGINE_PLANS) 
         name: variant(
             plan,
             users=population.users,
-            **({} if plan.is_open else {"items": items, "sparsity": items}),
+            **({"items": items, "sparsity": items} if plan.items else {}),
             **({"participants": PARTICIPANTS} if plan.is_masked else {}),
             **({"table_capacity": 2 * items} if plan.has_table else {}),
         )

@@ -142,7 +142,7 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
     """One of each for each value over an open domain, none over a closed one; what somebody holds and nobody else."""
     for plan in ruled:
         release = _Run(ruled.rule, plan).release()
-        if not plan.is_open:
+        if plan.items is not None:
             require(len(release.histogram) == plan.closed.items, "a closed domain's release has other items")
             require(release.labels is None and release.keys is None, "a closed domain's release names keys")
             continue
@@ -278,6 +278,6 @@ def _rows(plan: Plan) -> Integers:
     generator = np.random.Generator(np.random.Philox(7))
     rows = generator.poisson(4.0, size=(plan.users, len(labels_for(plan))))
     rows[:, -1] = 0
-    if plan.is_open:
+    if plan.items is None:
         rows[:, -2] = np.arange(plan.users) == 0
     return rows

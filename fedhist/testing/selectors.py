@@ -228,6 +228,6 @@ def _check_range(plan: Plan, selection: Selection) -> None:
 def _logarithms(selector: ScoringSelector, plan: Plan, rows: Integers) -> Floats:
     """The logarithms of the chances of each candidate, for each choice that is drawn."""
     statistic = statistic_of(plan, rows)
-    by_item = getattr(selector, "item_choices", None) if plan.per_item else None
+    by_item = getattr(selector, "item_choices", None) if plan.debias else None
     choices = [selector.choice(plan, statistic)] if by_item is None else by_item(plan, statistic)
     return np.log([choice.probabilities() for choice in choices])

@@ -39,7 +39,7 @@ def charged(
         )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)
-    # Checked now, not when the first mechanism is charged.
+    # Checked now, not at the first charge.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
     entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
     try:

@@ -31,7 +31,7 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
     sign, and choosing that point directly loses less at the same cost (benchmarks/selector_losses.py).
 
     Privacy: W moves by at most sqrt(s) at every candidate for either neighbours (`neighbours.tail_weight`), so the
-    score does, and the base measure does not depend on the data: the exponential mechanism is epsilon'-private. The
+    score does, and the base measure does not depend on the data: the choice is epsilon'-private. The
     score is a distance on the circle, so this holds under masks for whatever the other participants send.
     """
 

@@ -215,7 +215,7 @@ class FlowerSimulation(SimulatedTransport):
 
         # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
         labels = labels_of(self.population)
-        if labels is None and plan.is_open:
+        if labels is None and plan.items is None:
             labels = range(self.population.domain_size)
         return GridTransport(
             grid=cast("Grid", _CountedGrid(grid, self.observe, self.losses)),

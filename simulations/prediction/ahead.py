@@ -56,7 +56,7 @@ class Outlook:
         plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
         if self.total_delta is None:
             return plan
-        if plan.is_pure:
+        if plan.delta == 0:
             raise InvalidInput(
                 "--total-delta is given, and the laplace mechanism over a closed domain spends no delta",
                 allowed="--total-delta with gaussian, or with an open domain",

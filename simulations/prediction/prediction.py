@@ -44,11 +44,17 @@ from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
+from fedhist.server.releases import rule_for
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
 from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
-from fedhist.simulations.prediction.release_errors import ReleaseErrors, clipping_errors, release_errors
+from fedhist.simulations.prediction.release_errors import (
+    ERRORS,
+    ReleaseErrors,
+    clipping_errors,
+    release_errors,
+)
 from fedhist.simulations.simulation import check_fits
 
 DRAWS = 64
@@ -155,7 +161,7 @@ class Predictor:
             threshold_high=math.ldexp(chosen.quantile(0.95), -plan.grid_bits),
             clipped_users=float(table.users_above[places] @ chances) / self.population.users,
             released_items=shown,
-            recall=shown / (len(table.truth) - table.absent_items) if plan.is_open else None,
+            recall=None if plan.items else shown / (len(table.truth) - table.absent_items),
             draws=chosen.draws,
             sampling_error=0.0 if chosen.draws is None else math.sqrt(variance / chosen.draws),
         )
@@ -166,7 +172,7 @@ class Predictor:
         return float(errors.loss() / table.total @ chances)
 
     def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
-        if plan.per_item:
+        if rule_for(plan).measures not in ERRORS:
             raise InvalidInput(
                 "debiased counts can't be predicted",
                 allowed="closed domains without debiasing, and open domains",
@@ -203,7 +209,7 @@ class Predictor:
         if key not in self._statistics:
             sent = answer_population(request, self.population, source=SeededSource(self.seed))
             total = Total(sent.users, sent.values, sent.keyed, labels_of(self.population))
-            if plan.digest in key:
+            if plan in key:
                 # No other plan has these sums.
                 return _unpacked(read_statistic(plan, total))
             self._statistics[key] = _unpacked(read_statistic(plan, total))

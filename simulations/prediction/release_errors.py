@@ -10,7 +10,12 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.kept_items import KeptItems
+from fedhist.protocol.measurements.kept_table import KeptTable
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.server.releases import rule_for
 from fedhist.server.releases.central_noise import release_noise
 from fedhist.simulations.prediction.clipped_sums import ClippedSums
 from fedhist.simulations.prediction.noise_expectations import (
@@ -23,7 +28,7 @@ from fedhist.simulations.prediction.noise_expectations import (
 
 def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:
     """The errors at these places of the table, whose thresholds are `steps` of the plan's grid."""
-    return (OpenErrors if plan.is_open else ClosedErrors)(plan, table, steps[places], places)
+    return ERRORS[rule_for(plan).measures](plan, table, steps[places], places)
 
 
 def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
@@ -67,7 +72,7 @@ class ClosedErrors:
     def _distance(self, gap: Floats) -> Floats:
         """E|noise - gap| in counts, from noise in steps."""
         scale = math.ldexp(1.0, self.plan.grid_bits)
-        if self.plan.mechanism == "gaussian":
+        if self.plan.norm is Norm.L2:
             return folded_normal(gap, np.sqrt(self._spreads) / scale)
         return LaplaceTails(self._spreads).distance(gap * scale) / scale
 
@@ -111,3 +116,10 @@ class OpenErrors:
 ReleaseErrors = ClosedErrors | OpenErrors
 """Expected l1 errors over all items, one number for each threshold: of the release against the true counts (`loss`), of
 the release against the clipped sums (`noise_alone`); and the expected number of released items (`shown`)."""
+
+ERRORS: dict[str, type[ReleaseErrors]] = {
+    ClippedSum.name: ClosedErrors,
+    KeptItems.name: OpenErrors,
+    KeptTable.name: OpenErrors,
+}
+"""The errors of what is released, by measurement. Those of others can't be predicted."""

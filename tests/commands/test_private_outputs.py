@@ -184,7 +184,7 @@ class TestSizes:
         assert {"bytes_per_user", "rounds"} <= set(document["not_private"])
         assert all(sizes.values()) and all(rounds.values())
         line = f"select {sizes['select']:,} B · release {sizes['release']:,} B  (*)"
-        assert line_of(outcome.out, "sent by").endswith(line)
+        assert line_of(outcome.out, "sent ").endswith(line)
         assert page.charts["bytes"]["warning"] == NOT_PRIVATE
         assert f"{rounds['release']:,} ({NOT_PRIVATE})" in page.text
         assert f"{sizes['release']:,} bytes from a device with one user ({NOT_PRIVATE})" in page.text
@@ -194,7 +194,7 @@ class TestSizes:
     def test_a_closed_domain_has_nothing_to_mark(self, fedhist: Fedhist, many: Path) -> None:
         outcome = fedhist("run", "--data", many, "--seed", 1, "--out", "r")
         assert "bytes_per_user" not in document_in("r")["not_private"]
-        assert "(*)" not in line_of(outcome.out, "sent by")
+        assert "(*)" not in line_of(outcome.out, "sent ")
         assert "warning" not in page_in("r").charts["bytes"]
 
     @pytest.mark.parametrize(

@@ -356,7 +356,7 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
     (["--domain", "open", "--release", "gaussian"], "allowed: truncated-laplace, laplace-threshold"),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
-    (["--release", "truncated-laplace"], "the mechanism says how the release is noised"),
+    (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
     (["--statistic", "bucketed"], "add --domain open or leave it out"),
     (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
     (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),

@@ -71,5 +71,5 @@ def test_a_person_reads_both_losses(fedhist: Fedhist, poisson_file: Path) -> Non
     text = fedhist(*run, "--threshold", 2, "--out", "r").out
     assert f"loss, clipped   {document['relative_loss_clipped']:.4f}" in text
     assert f"loss, debiased  {document['relative_loss']:.4f}" in text
-    assert "each item by itself" in text
+    assert "clip of each item" in text
     assert "debiasing assumes Poisson counts" in text

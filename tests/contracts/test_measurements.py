@@ -12,9 +12,11 @@ from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Summed
 from fedhist.protocol.measurements.given import Bound
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.releases import rule_for
-from fedhist.server.steps import measurements_of, select_request
+from fedhist.server.steps import measurements_of
 from fedhist.testing import MEASUREMENT, PLANS, check_measurement
 from fedhist.testing.cases import variant
 from fedhist.testing.measurements import Asked, usual_givens
@@ -147,6 +149,12 @@ def test_a_wrong_one_is_caught(caught_by, kind, name):
     assert "toy" not in MEASUREMENTS
 
 
+def asked(plan: Plan) -> Request:
+    """The request of round 1, whatever the plan's release."""
+    (kind,) = [kind for kind in MEASUREMENTS.values() if kind.offers and kind.fits(plan)]
+    return Request(plan=plan, asks=kind.name, given=usual_givens(kind)(plan)[0])
+
+
 def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_none() -> None:
     for plan in PLANS.values():
         fitting = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan)]
@@ -156,4 +164,4 @@ def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_non
         with pytest.raises(InvalidPlan, match="of-somebody-else"):
             rule_for(other)
         with pytest.raises(DecodeError, match="release is unknown"):
-            Envelope.from_fields(Envelope(run="r", request=select_request(other)).to_fields())
+            Envelope.from_fields(Envelope(run="r", request=asked(other)).to_fields())

@@ -291,7 +291,7 @@ class TestExperiments:
     ) -> None:
         with file_size_limit(8192):
             done = fedhist(*of_file, "--out", str(tmp_path / "c"))
-        told = f"{tmp_path / 'c'} can't be written (the disk refused it)"
+        told = f"{tmp_path / 'c'} can't be written (File too large)"
         assert told in one_sentence(done.code, done.err, 1)
         assert names_in(tmp_path / "c") == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
