@@ -35,10 +35,10 @@ def rule_for(plan: Plan) -> ReleaseRule:
     for rule in RULES:
         if rule.fits(plan):
             return rule
-    names = {name for kind in MEASUREMENTS.values() for name in kind.releases}
+    names = dict.fromkeys(name for kind in MEASUREMENTS.values() for name in kind.releases if name)
     others = [name for name in names if any(rule.fits(replace(plan, release=name)) for rule in RULES)]
     raise InvalidPlan(
         f"the release {plan.release!r} over {plan.domain} domains",
-        allowed=", ".join(sorted(map(str, filter(None, others)))) or "no --release for such a plan",
+        allowed=", ".join(others) or "no --release for such a plan",
         advice="choose another --release or leave it out",
     )
