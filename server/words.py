@@ -20,7 +20,8 @@ def sender(plan: Plan) -> str:
 
 def method(plan: Plan) -> str:
     """How users are clipped, and how the sum is noised."""
-    return f"{round_words(plan)[Round.RELEASE].clip}, {rule_for(plan).words(plan).noise} noise"
+    noise = rule_for(plan).words(plan).noise
+    return f"{round_words(plan)[Round.RELEASE].clip}, {noise} noise"
 
 
 def charged_ahead(plan: Plan) -> set[Round]:
