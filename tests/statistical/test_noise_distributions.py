@@ -6,7 +6,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -77,14 +76,6 @@ def p_value(draws: Integers, width: float, below: Cdf) -> float:
     return chi_square_p(counts(draws, edges), expected)
 
 
-def two_sample_p_value(one: Integers, other: Integers, width: float) -> float:
-    edges = cell_edges(width)
-    table = np.array([counts(one, edges), counts(other, edges)])
-    rare = table.sum(axis=0) < 200
-    table = np.column_stack([table[:, ~rare], table[:, rare].sum(axis=1)])
-    return float(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue)
-
-
 @lru_cache
 def laplace_draws(scale: float) -> Integers:
     return discrete_laplace(DRAWS, laplace_scale(Fraction(scale)), source=SeededSource(11))
@@ -94,19 +85,6 @@ def laplace_draws(scale: float) -> Integers:
 def gaussian_draws(sigma: float) -> Integers:
     variance = min(Fraction(sigma) ** 2, LARGEST_GAUSSIAN_VARIANCE)
     return discrete_gaussian(DRAWS, gaussian_variance(variance), source=SeededSource(12))
-
-
-def test_the_reference_distributions_agree_with_many_digits() -> None:
-    xs = np.arange(-400, 401)
-    for width in (mpmath.mpf(0.7), mpmath.mpf(3)):
-        for below, exponents in (
-            (laplace_cdf(float(width)), [-abs(int(x)) / width for x in xs]),
-            (gaussian_cdf(float(width)), [-(int(x) ** 2) / (2 * width**2) for x in xs]),
-        ):
-            terms = [mpmath.exp(exponent) for exponent in exponents]
-            total = mpmath.fsum(terms)
-            exact = np.array([float(term / total) for term in terms])
-            np.testing.assert_allclose(np.diff(below(np.append(xs, 401))), exact, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +109,6 @@ def test_draws_from_the_operating_system_have_the_distribution_too() -> None:
     gaussian = discrete_gaussian(500_000, Fraction(9), source=source)
     assert p_value(laplace, 3.0, laplace_cdf(3.0)) > PASSES_UNSEEDED
     assert p_value(gaussian, 3.0, gaussian_cdf(3.0)) > PASSES_UNSEEDED
-
-
-def test_two_percent_more_zeros_would_be_noticed() -> None:
-    # A negative zero that was not rejected would double them.
-    draws = laplace_draws(0.7)
-    more = np.append(draws, np.zeros(int((draws == 0).sum()) // 50, dtype=np.int64))
-    assert p_value(more, 0.7, laplace_cdf(0.7)) < REJECTS
 
 
 @pytest.mark.parametrize("draws_of", [laplace_draws, gaussian_draws])
@@ -170,28 +141,6 @@ def test_what_arrays_leave_to_single_draws_has_the_same_distribution(monkeypatch
     draws = discrete_gaussian(60_000, Fraction(9), source=SeededSource(13))
     assert p_value(draws, 3.0, gaussian_cdf(3.0)) > PASSES
     assert p_value(draws, 3.0, gaussian_cdf(3.0 * 1.05)) < REJECTS
-
-
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-@pytest.mark.parametrize("width", [3.0, 1000.0])
-def test_opendp_draws_the_same_noise(kind: str, width: float) -> None:
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    integers = dp.vector_domain(dp.atom_domain(T=int))
-    if kind == "laplace":
-        theirs = dp.m.make_laplace(integers, dp.l1_distance(T=int), scale=width)
-    else:
-        theirs = dp.m.make_gaussian(integers, dp.l2_distance(T=float), scale=width)
-    peer = np.array(theirs([0] * 40_000))
-
-    def ours(wanted: float) -> Integers:
-        if kind == "laplace":
-            return discrete_laplace(DRAWS, laplace_scale(Fraction(wanted)), source=SeededSource(14))
-        return discrete_gaussian(DRAWS, gaussian_variance(Fraction(wanted) ** 2), source=SeededSource(14))
-
-    assert two_sample_p_value(peer, ours(width), width) > PASSES_UNSEEDED
-    assert two_sample_p_value(peer, ours(1.08 * width), width) < PASSES_UNSEEDED
 
 
 @pytest.mark.parametrize(
