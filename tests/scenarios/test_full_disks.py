@@ -141,18 +141,6 @@ class TestTheResultFolder:
 
 
 class TestTheLedger:
-    def test_a_full_disk_before_the_run(self, tmp_path: Path, fedhist: Fedhist) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 128):
-            ledger = disk / "l.db"
-            BudgetFile.open(ledger, create=True)
-            filler = fill(disk)
-            done = fedhist(*RUN, "--out", str(tmp_path / "r"), "--ledger", str(ledger))
-            filler.unlink()
-            assert BudgetFile.open(ledger, create=False).runs() == []
-        assert "full" in one_sentence(done.code, done.err, 2)
-        assert not (tmp_path / "r").exists()
-
     def test_a_disk_that_fills_up_during_the_run_leaves_it_open_and_tells_why_it_failed(
         self, tmp_path: Path
     ) -> None:
@@ -202,20 +190,6 @@ class TestADevicesMemory:
     @staticmethod
     def ask(path: Path, run: str) -> None:
         MemoryFile(path).admit(Policy(max_epsilon=10.0), Envelope(run=run, request=select_request(PLAN)))
-
-    def test_a_full_disk_is_no_answer_and_no_loss(self, tmp_path: Path) -> None:
-        disk = tmp_path / "disk"
-        with small_disk(disk, 64):
-            memory = disk / "m.db"
-            self.ask(memory, "one")
-            before = MemoryFile(memory).read()
-            filler = fill(disk)
-            with pytest.raises(InvalidFile, match="full"):
-                self.ask(memory, "two")
-            filler.unlink()
-            assert MemoryFile(memory).read() == before
-            self.ask(memory, "two")
-            assert set(MemoryFile(memory).read().plans) == {"one", "two"}
 
     def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
         memory = tmp_path / "m.db"
