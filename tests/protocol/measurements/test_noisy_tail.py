@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_the_sensitivity_is_that_of_the_columns(norm, bits, neighbours):
 def test_what_is_read_without_noise_is_the_tail(make_histograms, mechanism, selector):
     plan = plan_of(mechanism=mechanism, selector=selector, max_threshold=200.0)
     users = make_histograms([[i % 7, (i * i) % 23, i % 2, i] for i in range(100)])
-    request, whole = select_request(plan), TailMeasurement(plan, NOTHING)
+    request, whole = select_request(plan), TailMeasurement(replace(plan, noise_from="server"), NOTHING)
     exact = whole.read(Total(100, whole.of(users, source=SOURCE).values))
     sent = answer(request, users, source=SOURCE, labels=range(4))
     tail = request.measurement.read(Total(100, sent.values, shares=10))
