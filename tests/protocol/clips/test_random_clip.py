@@ -85,18 +85,6 @@ def test_all_outcomes_together_are_multivariate_hypergeometric(by_user, make_his
     assert p_value(observed, with_replacement(ROW, THRESHOLD)) < REJECTS
 
 
-def test_one_item_is_hypergeometric_and_not_binomial(by_user, make_histograms):
-    row, threshold, users = [30, 12, 18], 25, 30_000
-    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(13))
-    values = np.arange(26)
-    for item, count in enumerate(row):
-        observed = Counter(kept[:, item].tolist())
-        right = stats.hypergeom(sum(row), count, threshold).pmf(values)
-        wrong = stats.binom(threshold, count / sum(row)).pmf(values)
-        assert p_value(observed, dict(zip(values.tolist(), right, strict=True))) > PASSES
-        assert p_value(observed, dict(zip(values.tolist(), wrong, strict=True))) < REJECTS
-
-
 def test_every_pair_of_many_single_items_is_kept_equally_often(by_user, make_histograms):
     items, threshold, users = 33, 7, 20_000
     kept = by_user(

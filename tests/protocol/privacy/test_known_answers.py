@@ -1,7 +1,7 @@
 """Deterministic quantities against their formulas, evaluated here in high precision and by other means.
 
 Bars and their deltas are in test_bars.py, the analytic multiplier in test_calibration.py, the masking graph in
-test_mask_graph.py, V(C) in test_open_statistics.py and h in test_poisson.py, each against exact sums of their own.
+test_mask_graph.py, V(C) in test_open_domain_laws.py and h in test_poisson.py, each against exact sums of their own.
 """
 
 from __future__ import annotations

@@ -146,18 +146,6 @@ def test_without_corrupt_participants_the_gaussian_costs_less_and_laplace_the_sa
         assert charge.parameters["epsilon_without_corrupt"] == pytest.approx(charge.epsilon, rel=1e-6)
 
 
-def test_wider_laplace_noise_has_the_same_pure_epsilon():
-    """The ratio of neighbouring chances of 18 shares of 1/17 tends to e^(1/b) from below and never passes it."""
-    scale, shape, reach = 3.0, 18 / 17, 400
-    q = np.exp(-1 / scale)
-    ks = np.arange(1, reach)
-    one_side = (1 - q) ** shape * np.cumprod(np.concatenate([[1.0], q * (ks - 1 + shape) / ks]))
-    difference = np.convolve(one_side, one_side[::-1])[reach - 1 :]
-    losses = np.log(difference[:80] / difference[1:81])
-    assert losses.max() <= 1 / scale
-    assert losses[-1] > 0.99 / scale
-
-
 def noisy_tail(plan, histograms, seed):
     request = select_request(plan)
     values = answer(request, histograms, source=SOURCE).values
