@@ -237,8 +237,8 @@ class TestExperiments:
 
     @pytest.fixture
     def of_file(self, tmp_path: Path) -> tuple[str, ...]:
-        """A call for users whose arrays are larger than all else."""
-        rows = (f"{user},{item}\n" for user in range(100) for item in range(40))
+        """A call for users of one item each, so that of all files the one of their offsets is the largest."""
+        rows = (f"{user},{user % 40}\n" for user in range(1500))
         (tmp_path / "visits.csv").write_text("user,item\n" + "".join(rows))
         return ("compare", "--data", str(tmp_path / "visits.csv"), "--selectors", "oracle", *self.SMALL[5:])
 
@@ -260,12 +260,12 @@ class TestExperiments:
         assert fedhist(*call).code == 0
         assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
 
-    def test_users_that_find_no_room_are_told_without_none(
+    def test_users_that_find_no_room_are_told_and_not_cut_short(
         self, of_file: tuple[str, ...], tmp_path: Path, fedhist: Fedhist
     ) -> None:
         with file_size_limit(8192):
             done = fedhist(*of_file, "--out", str(tmp_path / "c"))
-        told = f"{tmp_path / 'c'} can't be written (the disk refused it)"
+        told = f"{tmp_path / 'c'} can't be written (File too large)"
         assert told in one_sentence(done.code, done.err, 1)
         assert names_in(tmp_path / "c") == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
