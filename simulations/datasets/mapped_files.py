@@ -26,7 +26,8 @@ def write_mapped(population: Population, folder: Path) -> None:
             items.write(np.ascontiguousarray(shard.items[entries], dtype=np.int32).data)
             counts.write(np.ascontiguousarray(shard.counts[entries], dtype=np.int32).data)
             lengths.append(np.diff(shard.offsets).astype(np.int64))
-    np.cumsum(np.concatenate(lengths)).tofile(folder / "offsets.bin")
+    # Not with tofile, which may leave part of an array on a full disk without an error.
+    (folder / "offsets.bin").write_bytes(np.cumsum(np.concatenate(lengths)).data)
     named = labels_of(population)
     about = {"domain_size": population.domain_size, "labels": None if named is None else list(named)}
     (folder / ABOUT).write_text(json.dumps(about), encoding="ascii")

@@ -107,19 +107,6 @@ def test_the_error_bound_is_the_definition_s(make_histograms: Make, release: str
         assert found == pytest.approx(exact, abs=USERS * ITEMS * LARGEST * 2.0**-SHARE_BITS)
 
 
-def test_totals_above_the_largest_candidate_count_as_that(make_histograms: Make) -> None:
-    plan = plan_for(max_threshold=10.0)
-    bars = [noise.bar for noise in plan.open_noises(plan.candidate_steps)]
-    table = np.array([[30, 10, 0, 0], [1, 1, 1, 0]] + [[0] * ITEMS] * (USERS - 2))
-    found = np.ldexp(error_bound(plan, reading_of(plan, make_histograms(table))).astype(float), -SHARE_BITS)
-    for value, threshold, bar in zip(found, plan.candidate_steps.tolist(), bars, strict=True):
-        # The shares stay as they were: 3/4 and 1/4 of ten.
-        kept = np.array([7.5, 2.5, 0, 0]) * min(1, threshold / 10)
-        kept += np.array([1, 1, 1, 0]) * min(1, threshold / 3)
-        lost = 2 * (10 - threshold) + 2 * max(3 - threshold, 0)
-        assert value == pytest.approx(lost + np.minimum(kept, bar).sum(), abs=0.01)
-
-
 def test_the_oracle_s_expected_loss_is_the_integral_over_the_noise(make_histograms: Make) -> None:
     plan = plan_for("laplace-threshold")
     noises = plan.open_noises(plan.candidate_steps)
@@ -196,11 +183,3 @@ def test_the_expected_error_lies_between_the_bounds_of_the_theorem(make_histogra
     # The upper bound is reached somewhere, and releases that show something were among them.
     assert tightest < 1.05
     assert shown > 40
-
-
-def test_what_is_clipped_away_and_what_is_kept_are_together_everything_exactly(make_histograms: Make) -> None:
-    plan = plan_for()
-    for table in populations(50, seed=10):
-        tail = reading_of(plan, make_histograms(table))
-        kept = sum(piece.sum(axis=0) for piece in tail.expected.pieces())
-        assert ((kept >> SHARE_BITS) + tail.overflow == table.sum()).all()

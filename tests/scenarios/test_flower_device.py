@@ -86,11 +86,6 @@ class TestRefusals:
         message = Message(RecordDict(), 5, "query.select")
         assert outcome(lab.app(lab.population())(message, context_of())) == ("refused", "malformed")
 
-    def test_a_node_without_users(self, lab: Any) -> None:
-        nobody = lab.part(lab.population(), 0, 61)
-        assert nobody.users == 0
-        assert outcome(lab.app(nobody)(message_of(select()), context_of())) == ("refused", "no-users")
-
 
 class TestErrors:
     @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, MemoryError, ZeroDivisionError])

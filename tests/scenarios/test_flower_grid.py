@@ -23,7 +23,6 @@ from local_grid import (
     with_field,
 )
 
-from fedhist.client.policy import Policy
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -188,17 +187,6 @@ class TestOneBadNode:
         run_on_grid(grid, plan_of(), on_report=reports)
         assert reports.faults(Round.RELEASE) == {"out-of-bounds": 1}
 
-    @pytest.mark.parametrize("mode", ["open", "bucketed", "debiased"])
-    def test_norms_are_checked_in_every_mode(self, lab: Any, mode: str) -> None:
-        """A node of ten users that claims to be of one."""
-        reports = Reports()
-        plan = plan_of(mode, selector="fixed", threshold=3) if mode == "open" else plan_of(mode)
-        grid = lab.grid(lab.population(), faults={0: changed(partial(declaring, 1))})
-        run_on_grid(grid, plan, on_report=reports)
-        for round_, report in reports.items():
-            assert report.answered == 5, round_
-            assert set(reports.faults(round_)) <= {"out-of-bounds", "malformed"}
-
 
 def declaring(users: int, data: bytes) -> bytes:
     """The answer with another number of users in its header."""
@@ -250,13 +238,6 @@ class TestACohortThatIsTooSmall:
 
 
 class TestDevicesThatRefuse:
-    def test_a_plan_over_their_limit_gets_nothing(self, lab: Any) -> None:
-        reports = Reports()
-        grid = lab.grid(lab.population(), policy=Policy(max_epsilon=1.0))
-        with pytest.raises(RoundFailed):
-            run_on_grid(grid, plan_of(), on_report=reports)
-        assert reports.faults(Round.SELECT) == {"refused": 6}
-
     def test_another_list_of_items_is_refused(self, lab: Any) -> None:
         whole, reports = lab.population(named=True), Reports()
         with pytest.raises(RoundFailed):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -96,19 +95,6 @@ def gaussian_draws(sigma: float) -> Integers:
     return discrete_gaussian(DRAWS, gaussian_variance(variance), source=SeededSource(12))
 
 
-def test_the_reference_distributions_agree_with_many_digits() -> None:
-    xs = np.arange(-400, 401)
-    for width in (mpmath.mpf(0.7), mpmath.mpf(3)):
-        for below, exponents in (
-            (laplace_cdf(float(width)), [-abs(int(x)) / width for x in xs]),
-            (gaussian_cdf(float(width)), [-(int(x) ** 2) / (2 * width**2) for x in xs]),
-        ):
-            terms = [mpmath.exp(exponent) for exponent in exponents]
-            total = mpmath.fsum(terms)
-            exact = np.array([float(term / total) for term in terms])
-            np.testing.assert_allclose(np.diff(below(np.append(xs, 401))), exact, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize(
     ("draws_of", "cdf", "width"),
     [
@@ -131,13 +117,6 @@ def test_draws_from_the_operating_system_have_the_distribution_too() -> None:
     gaussian = discrete_gaussian(500_000, Fraction(9), source=source)
     assert p_value(laplace, 3.0, laplace_cdf(3.0)) > PASSES_UNSEEDED
     assert p_value(gaussian, 3.0, gaussian_cdf(3.0)) > PASSES_UNSEEDED
-
-
-def test_two_percent_more_zeros_would_be_noticed() -> None:
-    # A negative zero that was not rejected would double them.
-    draws = laplace_draws(0.7)
-    more = np.append(draws, np.zeros(int((draws == 0).sum()) // 50, dtype=np.int64))
-    assert p_value(more, 0.7, laplace_cdf(0.7)) < REJECTS
 
 
 @pytest.mark.parametrize("draws_of", [laplace_draws, gaussian_draws])

@@ -46,20 +46,6 @@ def test_no_draw_passes_the_bound_and_users_at_or_below_it_are_exact(
 
 
 @norms
-@given(rows=populations, threshold=thresholds, cut=st.integers(0, 8))
-@settings(max_examples=200, deadline=None)
-def test_the_sum_does_not_depend_on_the_sharding(by_user, make_histograms, norm, *, rows, threshold, cut):
-    whole = make_histograms(rows)
-    source = SeededSource(3)
-    cut = min(cut, whole.users)
-    parts = [whole.rows(0, cut), whole.rows(cut, whole.users)]
-    expected = sum_clipped(whole, threshold, norm=norm, source=source)
-    added = sum(sum_clipped(part, threshold, norm=norm, source=source) for part in parts)
-    assert (added == expected).all()
-    assert (by_user(sum_clipped, whole, threshold, norm=norm, source=source).sum(axis=0) == expected).all()
-
-
-@norms
 def test_rounding_is_unbiased(make_histograms, norm):
     """The mean over many users' draws meets the unrounded clip within five standard errors, at a coarse step."""
     row, users = [7, 1, 0, 30, 2, 11], 200_000

@@ -78,16 +78,6 @@ def test_larger_urns_against_scipy_and_not_the_binomial(good: int, bad: int, dra
         assert np.abs(found - with_replacement).max() > 20 / cells
 
 
-@pytest.mark.parametrize("uniform", [0.0, 0.3, BELOW_ONE])
-@pytest.mark.parametrize("size", [1, 5, 70_000, 2**30])
-def test_what_leaves_no_choice(size: int, uniform: float) -> None:
-    assert one(size, size, 0, uniform) == 0
-    assert one(size, 3, size + 3, uniform) == size
-    assert one(0, size, size // 2, uniform) == 0
-    assert one(size, 0, size // 2, uniform) == size // 2
-    assert one(0, 0, 0, uniform) == 0
-
-
 urns = st.integers(0, 10**6).flatmap(
     lambda good: st.integers(0, 10**6).flatmap(
         lambda bad: st.tuples(st.just(good), st.just(bad), st.integers(0, good + bad))

@@ -1,4 +1,4 @@
-"""Poisson debiasing: exact functions, an inverse for every input, and when it helps and when it hurts."""
+"""Poisson debiasing: exact functions, and an inverse for every input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from fedhist.protocol.clips.poisson import (
     inverse_clipped_mean,
 )
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats
 
 THRESHOLDS = (0.25, 1.0, 2.0, 2.5, 5.0, 100.0, 100 + 1 / 1024, 1e4)
 LARGEST_RATE = 1e6
@@ -67,15 +66,6 @@ def test_slope_is_the_derivative_of_the_exact_clipped_mean(threshold: float) -> 
             )
             exact = rise / (2 * width)
         assert slope == pytest.approx(float(exact), rel=1e-10, abs=1e-30), rate
-
-
-def test_known_answers() -> None:
-    rates = np.array([0.0, 0.5, 1.0, 2.0, 30.0])
-    assert clipped_mean(rates, 1.0) == pytest.approx(-np.expm1(-rates))
-    assert clipped_mean(rates, 0.5) == pytest.approx(-np.expm1(-rates) / 2)
-    assert clipped_mean(np.array([2.0]), 2.0) / 2 == pytest.approx(0.7293, abs=5e-5)  # the paper's 0.729
-    assert 1 / clipped_mean_slope(np.array([1.0]), 2.0) == pytest.approx(math.e / 2)  # the paper's gamma_2
-    assert inverse_clipped_mean(np.array([0.9]), 1.0, largest_rate=10.0) == pytest.approx(math.log(10))
 
 
 def test_a_rate_far_below_the_threshold_is_not_touched() -> None:
@@ -127,14 +117,6 @@ def test_every_mean_has_a_rate_in_range(means: list[float], threshold: float, la
     ceiling = clipped_mean(np.array([largest_rate]), threshold)
     reached = np.clip(given_means, 0, ceiling)
     assert np.allclose(clipped_mean(rates, threshold), reached, rtol=1e-12, atol=1e-300)
-
-
-@pytest.mark.parametrize("threshold", THRESHOLDS)
-def test_a_higher_mean_never_gives_a_lower_rate(threshold: float) -> None:
-    close = threshold * (1 - 2.0 ** -np.arange(1, 54))
-    means = np.sort(np.concatenate([np.linspace(-1, 1.1 * threshold, 301), close]))
-    rates = inverse_clipped_mean(means, threshold, largest_rate=LARGEST_RATE)
-    assert (np.diff(rates) >= -1e-12 * rates[1:]).all()
 
 
 def test_a_threshold_of_zero_says_nothing() -> None:
@@ -194,55 +176,6 @@ def test_debiasing_recovers_the_totals_of_users_with_like_rates() -> None:
     assert np.abs(debiased / totals - 1).max() < 0.015
     assert released[-1] / totals[-1] < 0.6
     assert released[-2] / totals[-2] < 0.9
-
-
-def gamma_mixed(users: int, *, mean: float, shape: float, seed: int) -> Floats:
-    """Poisson counts of users whose rates are Gamma: the smaller the shape, the more they differ."""
-    generator = np.random.default_rng(seed)
-    return generator.poisson(generator.gamma(shape, mean / shape, size=users)).astype(np.float64)
-
-
-def test_rates_that_differ_a_lot_leave_most_of_the_bias_behind_a_small_standard_error() -> None:
-    users, threshold, standard_error = 100_000, 2.0, math.sqrt(2) * 2.0
-    debiased_means = []
-    for shape in (100.0, 4.0, 1.0, 0.25):
-        counts = gamma_mixed(users, mean=2.0, shape=shape, seed=2)
-        released = np.array([np.minimum(counts, threshold).sum()])
-        debiased = debias_poisson(released, users=users, threshold=threshold, largest_rate=50.0)
-        assert released < debiased  # still the better of the two ...
-        debiased_means.append(float(debiased[0]) / users)
-    assert debiased_means == sorted(debiased_means, reverse=True)
-    assert debiased_means[0] == pytest.approx(2.0, rel=0.03)
-    assert debiased_means[-1] == pytest.approx(
-        0.77, abs=0.02
-    )  # ... but 1.23 of 2 are missing where clipping lacks 1.28
-    claimed = debiased_standard_error(
-        released, users=users, threshold=threshold, standard_error=standard_error, largest_rate=50.0
-    )
-    assert claimed / users < 1e-4
-
-
-def test_noise_makes_debiasing_hurt_when_nearly_all_are_clipped_and_the_standard_error_tells() -> None:
-    generator = np.random.default_rng(3)
-    users, threshold, rate, largest_rate = 50, 1.0, 5.0, 30.0
-    counts = generator.poisson(rate, size=(users, 2_000))
-    totals = counts.sum(axis=0)
-    released = np.minimum(counts, threshold).sum(axis=0) + generator.laplace(scale=threshold, size=2_000)
-    debiased = debias_poisson(released, users=users, threshold=threshold, largest_rate=largest_rate)
-    error_of_clipped = math.sqrt(np.mean((released - totals) ** 2)) / users
-    error_of_debiased = math.sqrt(np.mean((debiased - totals) ** 2)) / users
-    assert error_of_clipped < 4.1
-    assert error_of_debiased > 10
-    warned = debiased_standard_error(
-        released,
-        users=users,
-        threshold=threshold,
-        standard_error=math.sqrt(2) * threshold,
-        largest_rate=largest_rate,
-    )
-    harmed = np.abs(debiased - totals) > np.abs(released - totals)
-    assert harmed.mean() > 0.3
-    assert (warned > debiased - released)[harmed].all()
 
 
 def test_standard_error_is_the_spread_that_noise_causes_after_debiasing() -> None:

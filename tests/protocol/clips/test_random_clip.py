@@ -36,31 +36,6 @@ def test_the_kept_total_is_exact_and_nothing_is_made_up(by_user, make_histograms
     assert (kept <= had).all()
 
 
-@given(rows=populations, threshold=thresholds, cuts=st.lists(st.integers(0, 8), max_size=3))
-@settings(max_examples=80, deadline=None)
-def test_every_sharding_draws_the_same_bit_for_bit(by_user, make_histograms, rows, threshold, cuts):
-    whole, source = make_histograms(rows, first_user=5), SeededSource(3)
-    expected = by_user(sum_random_clipped, whole, threshold, source=source)
-    places = sorted({0, whole.users, *(min(cut, whole.users) for cut in cuts)})
-    parts = [whole.rows(a, b) for a, b in itertools.pairwise(places)]
-    pieces = [by_user(sum_random_clipped, part, threshold, source=source) for part in parts]
-    assert np.concatenate(pieces).tolist() == expected.tolist()
-    added = sum(sum_random_clipped(part, threshold, source=source) for part in parts)
-    assert added.tolist() == expected.sum(axis=0).tolist()
-    assert added.tolist() == sum_random_clipped(whole, threshold, source=source).tolist()
-
-
-def test_a_user_draws_by_number_and_own_items_alone(by_user, make_histograms):
-    row = [40, 0, 7, 300, 2]
-    among = make_histograms([[1, 2, 3, 4, 5], [10**6, 10**6, 0, 0, 9], row, [9, 9, 9, 9, 9]], first_user=70)
-    alone = make_histograms([row], first_user=72)
-    source = SeededSource(8)
-    assert (
-        by_user(sum_random_clipped, among, 25, source=source)[2].tolist()
-        == by_user(sum_random_clipped, alone, 25, source=source)[0].tolist()
-    )
-
-
 def outcome_counts(by_user, make_histograms, row, threshold, users, *, seed=11):
     kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(seed))
     return Counter(map(tuple, kept.tolist()))
@@ -108,18 +83,6 @@ def test_all_outcomes_together_are_multivariate_hypergeometric(by_user, make_his
     observed = outcome_counts(by_user, make_histograms, ROW, THRESHOLD, 40_000)
     assert p_value(observed, without_replacement(ROW, THRESHOLD)) > PASSES
     assert p_value(observed, with_replacement(ROW, THRESHOLD)) < REJECTS
-
-
-def test_one_item_is_hypergeometric_and_not_binomial(by_user, make_histograms):
-    row, threshold, users = [30, 12, 18], 25, 30_000
-    kept = by_user(sum_random_clipped, make_histograms([row] * users), threshold, source=SeededSource(13))
-    values = np.arange(26)
-    for item, count in enumerate(row):
-        observed = Counter(kept[:, item].tolist())
-        right = stats.hypergeom(sum(row), count, threshold).pmf(values)
-        wrong = stats.binom(threshold, count / sum(row)).pmf(values)
-        assert p_value(observed, dict(zip(values.tolist(), right, strict=True))) > PASSES
-        assert p_value(observed, dict(zip(values.tolist(), wrong, strict=True))) < REJECTS
 
 
 def test_every_pair_of_many_single_items_is_kept_equally_often(by_user, make_histograms):

@@ -192,17 +192,6 @@ class TestUniformity:
         for part in (bodies[:2], bodies[:3], bodies):
             assert byte_chi_square(np.sum(part, axis=0, dtype=np.uint32).tobytes()) < 400
 
-    @pytest.mark.parametrize("broken", ["no mask", "15 of 16 bits", "short period"])
-    def test_the_check_rejects_broken_masks(self, play: Any, broken: str) -> None:
-        cohort, masked = self.masked(play)
-        good = np.frombuffer(masked[10], np.uint32)
-        data = {
-            "no mask": cohort.vector(10).astype(np.uint32),
-            "15 of 16 bits": good & np.uint32(0xFFFF7FFF),
-            "short period": np.resize(good[:500], self.LENGTH),
-        }[broken]
-        assert byte_chi_square(data.tobytes()) > 400
-
 
 def test_an_identity_does_not_show_its_key() -> None:
     identity = Identity(bytes(range(100, 132)), {})

@@ -62,12 +62,6 @@ def test_one_share_less_fits_every_secret() -> None:
         assert reconstruct([1, 2, 3], [*shares[:2], third.to_bytes(SHARE_BYTES, "little")]) == guess
 
 
-def test_a_large_complete_graph() -> None:
-    shares = split(b"k" * 32, 270, 511, source=SeededSource(4))
-    points = range(200, 470)
-    assert reconstruct(points, [shares[point - 1] for point in points]) == b"k" * 32
-
-
 @given(SECRETS)
 @settings(max_examples=20)
 def test_shamirs_rebuilds_our_shares(secret: bytes) -> None:

@@ -9,10 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.clips.random_clip import sum_random_clipped
 from fedhist.protocol.measurements import expected_counts
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS, read_sums, sums_by_key
-from fedhist.protocol.privacy.randomness import SeededSource
 
 ONE = 1 << SHARE_BITS
 CANDIDATES = np.array([1, 2, 5, 9, 30])
@@ -58,15 +56,6 @@ def test_a_users_parts_sum_to_exactly_what_clipping_keeps(make_histograms, row):
     found = by_item(make_histograms([row]))
     assert (found >= 0).all()
     assert found.sum(axis=0).tolist() == [min(sum(row), int(bound)) * ONE for bound in CANDIDATES]
-
-
-def test_they_are_the_means_of_random_clipping(make_histograms):
-    row, users = [40, 1, 0, 7, 22], 20_000
-    population = make_histograms([row] * users)
-    for k, bound in enumerate(CANDIDATES):
-        mean = sum_random_clipped(population, int(bound), source=SeededSource(2)) / users
-        expected = by_item(make_histograms([row]))[:, k] / ONE
-        assert np.abs(mean - expected).max() < 5 * np.sqrt(bound) / np.sqrt(users)
 
 
 @given(rows=populations)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from fedhist.protocol.errors import DecodeError, InvalidInput, UnexpectedMessage
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
-from fedhist.protocol.measurements.given import NOTHING, Bound, Column, ItemBounds, SaltedBound
+from fedhist.protocol.measurements.given import Bound, Column, ItemBounds, SaltedBound
 from fedhist.protocol.measurements.noisy_tail import NoisyTailMeasurement
 from fedhist.protocol.plan import Plan
 
@@ -22,22 +21,6 @@ def bounds(*values):
 
 def salted(salt):
     return {"threshold-steps": LOW, "table-salt": salt}
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        NOTHING,
-        Column("weights"),
-        Bound(PLAN.at_steps(LOW)),
-        ItemBounds(np.array([LOW, LOW + 1, HIGH])),
-        SaltedBound(PLAN.at_steps(HIGH), SALT),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_it_comes_back_from_its_fields(given):
-    fields = given.to_fields()
-    assert type(given).from_fields(fields, PLAN).to_fields() == fields
 
 
 @pytest.mark.parametrize(

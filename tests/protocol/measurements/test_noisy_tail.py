@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from fedhist.protocol.measurements.given import NOTHING
 from fedhist.protocol.measurements.noisy_tail import running_sum_root, toeplitz_sensitivity
 from fedhist.protocol.measurements.tail import TailMeasurement
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
@@ -70,8 +70,7 @@ def test_the_sensitivity_is_that_of_the_columns(norm, bits, neighbours):
 def test_what_is_read_without_noise_is_the_tail(make_histograms, mechanism, selector):
     plan = plan_of(mechanism=mechanism, selector=selector, max_threshold=200.0)
     users = make_histograms([[i % 7, (i * i) % 23, i % 2, i] for i in range(100)])
-    request, clear = select_request(plan), Plan.from_json(plan.to_json() | UNMASKED)
-    whole = TailMeasurement(clear, NOTHING)
+    request, whole = select_request(plan), TailMeasurement(replace(plan, noise_from="server"), NOTHING)
     exact = whole.read(Total(100, whole.of(users, source=SOURCE).values))
     sent = answer(request, users, source=SOURCE, labels=range(4))
     tail = request.measurement.read(Total(100, sent.values, shares=10))

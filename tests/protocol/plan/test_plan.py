@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.candidates import geometric_candidates
+from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 
 BAD = {
@@ -69,7 +73,8 @@ def test_a_plan_survives_json_and_keeps_its_name():
 def test_any_change_changes_the_name():
     plan = Plan(users=10, items=4)
     changed = [{"users": 11}, {"items": 5}, {"epsilon": 1.5}, {"delta": 1e-7}, {"neighbours": "replace"},
-               {"max_threshold": 99.0}, {"candidates": 64}, {"sparsity": 3}, {"minimum_cohort": 2}]  # fmt: skip
+               {"max_threshold": 99.0}, {"candidates": 64}, {"sparsity": 3}, {"minimum_cohort": 2},
+               {"masking": "secagg", "participants": 5}, {"masking": "secagg-signed", "participants": 5}]  # fmt: skip
     names = {Plan.from_json(plan.to_json() | change).digest for change in changed}
     assert len(names | {plan.digest}) == len(changed) + 1
 
@@ -115,3 +120,86 @@ def test_a_field_of_another_type_is_not_a_python_error(name, value):
     except InvalidPlan:
         return
     assert not isinstance(value, list | dict)
+
+
+CLOSED = Plan(users=100, items=10)
+OPEN = Plan(users=100, domain="open")
+
+
+def test_a_plan_has_the_parts_that_its_fields_ask_for():
+    assert Plan(users=100, items=10, sparsity=4).closed == Closed(items=10, sparsity=4)
+    assert CLOSED.closed == Closed(items=10, sparsity=10)
+    assert Plan(users=100, domain="open", release="laplace-threshold").open == Open(
+        release="laplace-threshold"
+    )
+    masked = Plan(
+        users=100, items=10, masking="secagg", participants=20, dropout_share=0.3, corrupt_share=0.2
+    )
+    assert masked.masks == Masks(participants=20, minimum_survivors=14, noise_shares=10)
+    fixed = Plan(users=100, items=10, selector="fixed", threshold=12.3)
+    assert fixed.fixed_threshold.value == pytest.approx(12.3, abs=2.0**-fixed.grid_bits)
+
+
+@pytest.mark.parametrize(
+    ("plan", "part"),
+    [(OPEN, "closed"), (CLOSED, "open"), (CLOSED, "masks"), (CLOSED, "fixed_threshold")],
+)
+def test_a_part_that_a_plan_does_not_have_is_a_mistake_in_the_program(plan: Plan, part: str):
+    with pytest.raises(LookupError, match="ask"):
+        getattr(plan, part)
+
+
+def test_candidates_span_the_range_and_rise():
+    candidates = geometric_candidates(1 << 10, 1500 << 10, 128)
+    assert candidates[0] == 1024 and candidates[-1] == 1500 * 1024
+    assert (np.diff(candidates) > 0).all() and len(candidates) == 128
+    ratios = candidates[1:] / candidates[:-1]
+    assert ratios.max() / ratios.min() < 1.002
+
+
+def test_candidates_of_a_narrow_range_fall_together():
+    assert geometric_candidates(1024, 1028, 128).tolist() == [1024, 1025, 1026, 1027, 1028]
+    assert geometric_candidates(7, 7, 10).tolist() == [7]
+
+
+# --- What a plan may say about masking.
+
+
+def masked(**settings: Any) -> Plan:
+    return Plan(**({"users": 5000, "items": 10, "masking": "secagg", "participants": 100} | settings))
+
+
+def test_the_open_domain_takes_the_statistic_that_can_be_masked():
+    assert Plan(users=100, domain="open", masking="secagg", participants=10).statistic == "bucketed"
+    assert Plan(users=100, domain="open").statistic == "plain"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"participants": None}, "without a number of participants"),
+        ({"participants": 2}, "2 participants"),
+        ({"participants": 5001}, "5001 participants"),
+        ({"participants": 513, "masking": "secagg-signed"}, "513 participants under secagg-signed"),
+        ({"corrupt_share": 0.4}, "corrupt share is 0.4"),
+        ({"dropout_share": -0.1}, "drop-out share is -0.1"),
+        ({"dropout_share": float("nan")}, "drop-out share is nan"),
+        ({"masking": "none"}, "without masking sets participants"),
+        (
+            {"masking": "none", "participants": None, "noise_from": "devices"},
+            "without masking sets noise_from",
+        ),
+        ({"masking": "pgp"}, "masking is 'pgp'; allowed: none, secagg"),
+        ({"noise_from": "above"}, "noise from is 'above'; allowed: server, devices"),
+        ({"domain": "open", "items": None, "statistic": "plain"}, "plain statistic under masking"),
+        (
+            {"domain": "open", "items": None, "noise_from": "devices"},
+            "noise from devices over an open domain",
+        ),
+        ({"domain": "open", "items": None, "table_capacity": 0}, "table capacity is 0"),
+        ({"domain": "open", "items": None, "label_bytes": 5000}, "label bytes is 5000"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], told: str):
+    with pytest.raises(InvalidPlan, match=told):
+        masked(**settings)

@@ -1,7 +1,7 @@
 """Deterministic quantities against their formulas, evaluated here in high precision and by other means.
 
 Bars and their deltas are in test_bars.py, the analytic multiplier in test_calibration.py, the masking graph in
-test_mask_graph.py, V(C) in test_open_statistics.py and h in test_poisson.py, each against exact sums of their own.
+test_mask_graph.py, V(C) in test_open_domain_laws.py and h in test_poisson.py, each against exact sums of their own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from fedhist.protocol.measurements.noisy_tail import running_sum_root, toeplitz_sensitivity
+from fedhist.protocol.measurements.noisy_tail import running_sum_root
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import growth_of_mean
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, noise_multiplier
 from fedhist.protocol.privacy.composition import tight_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, GaussianLoss, PrivacyLoss
-from fedhist.protocol.privacy.neighbours import Neighbours, Norm
+from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.shares import Share
 from fedhist.server.releases.central_noise import release_noise
 from tests.oracles import gaussian_delta
@@ -176,11 +176,3 @@ def test_the_noisy_tail_is_measured_with_the_root_of_the_running_sums(length: in
         # The square of the series is 1/(1 - z): every running sum.
         for place in range(length):
             assert abs(mpmath.fsum(exact[i] * exact[place - i] for i in range(place + 1)) - 1) < 1e-30
-    found = toeplitz_sensitivity(coefficients, 3, norm=Norm.L2, neighbours=Neighbours.ADD_REMOVE)
-    assert found.square == 9 * sum(c * c for c in coefficients.tolist())
-    replaced = toeplitz_sensitivity(coefficients, 3, norm=Norm.L2, neighbours=Neighbours.REPLACE)
-    columns = [[0] * j + coefficients.tolist()[: length - j] for j in range(length)]
-    apart = [
-        sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for one in columns for other in columns
-    ]
-    assert replaced.square == 9 * max(found.square // 9, *apart)

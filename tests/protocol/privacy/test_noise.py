@@ -163,12 +163,6 @@ def test_draws_do_not_depend_on_how_the_source_fetches_its_words(kind: str, valu
     assert not np.array_equal(sampler(500, width, source=SeededSource(5)), at_once)
 
 
-def test_successive_draws_from_one_source_differ() -> None:
-    source = SeededSource(4)
-    first, second = (discrete_gaussian(100, Fraction(10**6), source=source) for _ in range(2))
-    assert not np.array_equal(first, second)
-
-
 @given(
     denominator=st.integers(2, 2**59),
     share=st.fractions(0, Fraction(2**60 - 1, 2**60)),

@@ -12,10 +12,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours, tail_count, tail_weight
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
-from fedhist.server.selection.contract import price_in_weights
 from fedhist.server.selection.output_perturbation import minimiser, minimiser_sensitivity
 from fedhist.server.steps import read_statistic
-from tests.asking import release_at, select_request
+from tests.asking import select_request
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 OTHERS = [[2, 0, 1], [9, 9, 0], [0, 0, 4]]
@@ -48,22 +47,6 @@ def sums(make_histograms, request):
 
 
 @relations
-@pytest.mark.parametrize("items", [1, 3])
-@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
-def test_the_clipped_sum_moves_by_its_sensitivity_and_no_more(make_histograms, mechanism, items, neighbours):
-    plan = Plan(users=4, items=items, mechanism=mechanism, neighbours=neighbours)
-    request = release_at(plan=plan, threshold=plan.at_steps(5 * 2**plan.grid_bits))
-    total = sums(make_histograms, request)
-    moved = [total(a) - total(b) for a, b in changes(neighbours, items)]
-    order = 2 if mechanism == "gaussian" else 1
-    largest = max(np.linalg.norm(m.astype(float), ord=order) for m in moved)
-    claimed = plan.release_sensitivity(request.given.threshold.steps).value
-    assert largest <= claimed * (1 + 1e-12)
-    # The l2 clip aims a little under the bound; one item alone is cut to nearly all of it.
-    assert largest > claimed * 0.999
-
-
-@relations
 @pytest.mark.parametrize("sparsity", [1, 2, 3])
 def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_histograms, sparsity, neighbours):
     plan = Plan(users=4, items=3, sparsity=sparsity, neighbours=neighbours, candidates=9, max_threshold=60)
@@ -79,19 +62,6 @@ def test_tail_weights_and_counts_move_by_their_sensitivity_and_no_more(make_hist
         max(int(np.abs(a.counts - b.counts).max()) for a, b in pairs)
         == tail_count(neighbours=neighbours).whole
     )
-
-
-@relations
-def test_the_weighted_score_moves_by_at_most_its_sensitivity(make_histograms, neighbours):
-    plan = Plan(users=4, items=3, neighbours=neighbours, candidates=9, max_threshold=60)
-    summed = sums(make_histograms, select_request(plan=plan))
-
-    def score(rows):
-        tail = read_statistic(plan, Total(len(rows), summed(rows)))
-        return -np.abs(tail.weights - price_in_weights(plan))
-
-    moved = max(int(np.abs(score(a) - score(b)).max()) for a, b in changes(neighbours, 3))
-    assert moved <= tail_weight(plan.tail_cap, neighbours=neighbours).whole
 
 
 @relations

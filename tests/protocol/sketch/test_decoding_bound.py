@@ -61,15 +61,6 @@ def test_it_is_never_below_what_is_seen(items, cells, tables):
     assert stats.binomtest(failed, tables).proportion_ci(0.99).low <= bound
 
 
-def test_pairs_are_seen_as_often_as_the_bound_says():
-    """With much room nothing but pairs fails, and there the bound is sharp: it would notice a factor of two."""
-    rng, tables = np.random.default_rng(3), 60_000
-    failed = sum(not peels(rng.integers(4, size=(HASHES, 3))) for _ in range(tables))
-    bound = failure_bound(3, 4)
-    assert 0.8 * bound * tables < failed + 4 * math.sqrt(failed)
-    assert failed - 4 * math.sqrt(failed) < bound * tables
-
-
 def test_partitions_into_blocks_of_two_or_more():
     assert [_partitions(size) for size in (2, 3, 4, 5, 6)] == [(1,), (1,), (1, 3), (1, 10), (1, 25, 15)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import struct
@@ -15,7 +14,6 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize, stats
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, InvalidPopulation, RoundFailed
 from fedhist.protocol.sketch.iblt import (
@@ -28,7 +26,6 @@ from fedhist.protocol.sketch.iblt import (
     decode_table,
     encode_table,
 )
-from fedhist.protocol.sketch.table_hash import TableHash
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "iblt.json").read_text(encoding="utf-8"))
@@ -161,15 +158,6 @@ class TestExactness:
             with np.errstate(over="ignore"):
                 assert read(table + lie, shape) == {"a": claimed + 1, "b": 2}
 
-    def test_columns_hold_words_of_32_bits(self):
-        shape = TableShape(capacity=200, label_bytes=64)
-        table = cells(table_of(dict.fromkeys(map(str, STRANGE), MAX_COUNT), shape), shape)
-        singles = table[table[..., 0] == 1]
-        assert len(singles) > 50
-        assert (singles[:, 2:] >= 0).all()
-        assert (singles[:, 2:] < 2**32).all()
-        assert (singles[:, 1] == MAX_COUNT).all()
-
 
 class TestShape:
     @given(capacity=st.integers(1, 200_000), longest=st.integers(1, 64))
@@ -186,12 +174,6 @@ class TestShape:
 
     def test_a_large_table_is_no_larger_than_its_load_asks(self):
         assert 0.5599 < 100_000 / TableShape(100_000, 8).cells <= 0.56
-
-    def test_the_load_is_below_the_threshold_of_peeling(self):
-        found = optimize.minimize_scalar(
-            lambda x: x / (HASHES * (1 - math.exp(-x)) ** (HASHES - 1)), bounds=(0.1, 10), method="bounded"
-        )
-        assert found.fun == pytest.approx(0.7018, abs=1e-4)
 
     @pytest.mark.parametrize("wrong", [0, -1, 2**26 + 1, 2.0, "9", None, True])
     @pytest.mark.parametrize("name", ["capacity", "label_bytes"])
@@ -338,11 +320,6 @@ class TestCorruption:
         part[[alone, empty]] = part[[empty, alone]]
         assert_refused(values, self.SHAPE)
 
-    def test_a_row_that_stands_in_one_sub_table_alone(self, values):
-        part = cells(values, self.SHAPE)[0]
-        part[np.flatnonzero(part[:, 0] == 0)[0]] = 1
-        assert_refused(values, self.SHAPE)
-
     def test_a_mask_that_was_not_removed(self, values):
         mask = np.random.default_rng(1).integers(0, 2**64, size=self.SHAPE.length, dtype=np.uint64)
         assert_refused(values.view(np.uint64) + mask, self.SHAPE)
@@ -401,35 +378,6 @@ def raw_table(items, shape, salt):
         for part, place in zip(cells(values, shape), places, strict=True):
             part[place] += np.array([count, value, *(count * w for w in (*check, *words))])
     return values
-
-
-class TestHash:
-    """Places and checks look drawn at random, whatever pattern the keys have, and anew for each salt."""
-
-    WORDS = np.stack([np.full(40_000, 8), np.arange(40_000), np.zeros(40_000, dtype=np.int64)], axis=1)
-
-    def hashed(self, salt=SALT, capacity=9):
-        return TableHash(capacity=capacity, label_bytes=8, part_cells=50, salt=salt).of(self.WORDS)
-
-    def test_places_are_uniform_and_those_of_two_sub_tables_independent(self):
-        places, _ = self.hashed()
-        assert places.shape == (HASHES, 40_000)
-        for one, other in itertools.combinations(places, 2):
-            seen = np.bincount(50 * one + other, minlength=2_500)
-            assert stats.chisquare(seen).pvalue > 1e-6
-
-    def test_bits_of_checks_are_fair_and_no_two_checks_are_equal(self):
-        _, checks = self.hashed()
-        assert checks.min() >= 0 and checks.max() < 2**32
-        assert len(np.unique(checks[:, 0] << 31 ^ checks[:, 1])) == 40_000
-        for column, bit in itertools.product((0, 1), range(32)):
-            ones = int((checks[:, column] >> bit & 1).sum())
-            assert stats.binomtest(ones, 40_000).pvalue > 1e-6
-
-    def test_another_salt_or_shape_places_all_anew(self):
-        first = self.hashed()[0]
-        for other in (self.hashed(bytes(32))[0], self.hashed(capacity=10)[0]):
-            assert stats.binomtest(int((first == other).sum()), other.size, 1 / 50).pvalue > 1e-6
 
 
 class TestKnownAnswers:

@@ -37,14 +37,6 @@ ENVELOPES = {
 }
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=ENVELOPES)
-def test_fields_hold_the_whole_request(envelope: Envelope) -> None:
-    again = Envelope.from_fields(envelope.to_fields())
-    assert again.to_fields() == envelope.to_fields()
-    assert again.fingerprint == envelope.fingerprint
-    assert again.request.plan == envelope.request.plan
-
-
 def test_different_requests_have_different_fingerprints() -> None:
     assert len({envelope.fingerprint for envelope in ENVELOPES.values()}) == len(ENVELOPES)
 

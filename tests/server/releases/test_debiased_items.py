@@ -7,21 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.client.device import answer
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.checks import MAX_ITEMS_ALONE
-from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.ledger import GaussianLoss, Ledger, PureLoss
-from fedhist.protocol.privacy.mechanisms import gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Neighbours
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.releases.debiased_items import item_bounds, item_sensitivity
+from fedhist.server.releases.debiased_items import item_bounds
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.quantile import target_rank
 from fedhist.server.steps import planned_charges
+from tests.builders import Cohort
 
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 
@@ -30,42 +27,6 @@ def plan_of(**settings):
     return Plan(
         **({"users": 4, "items": 2, "debias": "poisson", "max_threshold": 60, "candidates": 9} | settings)
     )
-
-
-@relations
-@pytest.mark.parametrize("items", [1, 2, 9])
-def test_laplace_noise_of_an_item_has_the_scale_d_times_its_threshold_over_epsilon(items, neighbours):
-    """One user's loss is at most the sum over items of C_j / (d C_j / eps) = eps."""
-    plan = plan_of(items=items, mechanism="laplace", epsilon=0.5, neighbours=neighbours)
-    for steps in (1 << plan.grid_bits, 7 << plan.grid_bits, 60 << plan.grid_bits):
-        scale = float(laplace_noise(item_sensitivity(plan, steps), plan.epsilon).spread)
-        assert scale == pytest.approx(items * steps / 0.5)
-        assert items * steps / scale <= 0.5
-
-
-@relations
-@pytest.mark.parametrize("items", [1, 2, 9])
-def test_gaussian_noise_of_an_item_has_root_d_times_the_deviation_of_one(items, neighbours):
-    """Measured in deviations a user's move has the l2 norm 1/multiplier."""
-    plan = plan_of(items=items, mechanism="gaussian", epsilon=0.5, delta=1e-7, neighbours=neighbours)
-    sigma = noise_multiplier(0.5, 1e-7, calibration="analytic")
-    steps = 30 << plan.grid_bits
-    noise = gaussian_noise(item_sensitivity(plan, steps), plan.multiplier)
-    assert noise.standard_deviation == pytest.approx(math.sqrt(items) * sigma * steps, rel=1e-6)
-    assert math.sqrt(items * (steps / noise.standard_deviation) ** 2) <= 1 / sigma
-
-
-class Cohort:
-    """A transport over one batch."""
-
-    simulated = True
-
-    def __init__(self, histograms):
-        self.histograms = histograms
-
-    def total(self, request):
-        sent = answer(request, self.histograms, source=SeededSource(1), labels=range(9))
-        return Total(sent.users, sent.values)
 
 
 @relations
@@ -78,7 +39,9 @@ def test_the_ledger_adds_up_to_the_plans_budget(make_histograms, mechanism, item
     )
     ledger = Ledger()
     rows = np.random.default_rng(3).poisson(2, size=(60, items)).tolist()
-    release = run_rounds(plan, Cohort(make_histograms(rows)), ledger=ledger, source=SeededSource(2))
+    release = run_rounds(
+        plan, Cohort(make_histograms(rows), labels=range(9)), ledger=ledger, source=SeededSource(2)
+    )
     *choices, noise = ledger.entries
     assert [charge.cost for charge in ledger.entries] == [charge.cost for charge in planned_charges(plan)]
     assert len(choices) == items
@@ -102,7 +65,7 @@ def test_each_item_chooses_for_itself_as_the_budget_grows(make_histograms):
     chosen, best = (
         run_rounds(
             plan_of(**settings, selector=selector),
-            Cohort(make_histograms(rows)),
+            Cohort(make_histograms(rows), labels=range(9)),
             ledger=Ledger(),
             source=SeededSource(2),
         ).item_release.thresholds

@@ -9,7 +9,7 @@ import pytest
 
 from fedhist.client.device import add_noise_share, answer
 from fedhist.protocol.clips.clipping import sum_clipped
-from fedhist.protocol.errors import InvalidPlan, RoundFailed, UnexpectedMessage
+from fedhist.protocol.errors import RoundFailed, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
@@ -20,8 +20,7 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import Asking, Released, run_rounds
 from fedhist.server.releases import rule_for
-from fedhist.server.selection import SELECTORS, selector_for
-from fedhist.server.selection.contract import NoisySelector
+from fedhist.server.selection import selector_for
 from fedhist.server.steps import planned_charges, read_statistic
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from tests.asking import select_request
@@ -145,27 +144,6 @@ def test_without_corrupt_participants_the_gaussian_costs_less_and_laplace_the_sa
     honest = planned_charges(plan_of(corrupt_share=0.0))
     for charge in honest:
         assert charge.parameters["epsilon_without_corrupt"] == pytest.approx(charge.epsilon, rel=1e-6)
-
-
-def test_wider_laplace_noise_has_the_same_pure_epsilon():
-    """The ratio of neighbouring chances of 18 shares of 1/17 tends to e^(1/b) from below and never passes it."""
-    scale, shape, reach = 3.0, 18 / 17, 400
-    q = np.exp(-1 / scale)
-    ks = np.arange(1, reach)
-    one_side = (1 - q) ** shape * np.cumprod(np.concatenate([[1.0], q * (ks - 1 + shape) / ks]))
-    difference = np.convolve(one_side, one_side[::-1])[reach - 1 :]
-    losses = np.log(difference[:80] / difference[1:81])
-    assert losses.max() <= 1 / scale
-    assert losses[-1] > 0.99 / scale
-
-
-def test_every_selector_is_either_ready_for_noisy_tails_or_refused():
-    ready = {name for name, one in SELECTORS.items() if isinstance(one, NoisySelector)}
-    assert ready == {selector for _, selector in CASES}
-    with pytest.raises(InvalidPlan, match="exact statistic"):
-        selector_for(plan_of(selector="oracle"))
-    with pytest.raises(InvalidPlan, match="quantile does not go with the gaussian"):
-        selector_for(plan_of(selector="quantile"))
 
 
 def noisy_tail(plan, histograms, seed):
