@@ -78,7 +78,7 @@ class TestDiagnostics:
     @pytest.mark.parametrize("threshold", [1.0, 6.5, 1000.0])
     def test_they_are_what_brute_force_says(self, mechanism: str, threshold: float) -> None:
         table = table_of(200, 6)
-        result = simulate(population_of(table), fixed_plan(table, mechanism, threshold), seed=3)
+        result = simulate(Sharded(population_of(table), 7), fixed_plan(table, mechanism, threshold), seed=3)
         found, total, truth = known(result), table.sum(), table.sum(axis=0)
         clipped = clipped_sum(table, mechanism, threshold)
         assert found.clipped_users == np.mean(norms_of(table, mechanism) > threshold)
@@ -142,24 +142,6 @@ class TestRelease:
         # 4.2247 is the analytic Gaussian's multiplier at (1, 1e-6); a Laplace of scale b deviates sqrt(2) b.
         expected = 8 * 4.2247 if mechanism == "gaussian" else 8 * math.sqrt(2)
         assert release.standard_error == pytest.approx(expected, rel=1e-4)
-
-
-class TestSharding:
-    @every_mode
-    def test_a_release_does_not_depend_on_it(self, words: SparsePopulation, settings: dict[str, Any]) -> None:
-        plan = Plan(users=350, **settings)
-        at_once = simulate(Sharded(words, 350), plan, seed=9)
-        assert len(at_once.release.histogram) > 1
-        assert known(at_once).clipped_users > 0
-        for users_each in (101, 7, 1):
-            in_pieces = simulate(Sharded(words, users_each), plan, seed=9)
-            assert in_pieces.release.histogram.tobytes() == at_once.release.histogram.tobytes()
-            assert in_pieces.release.labels == at_once.release.labels
-            assert in_pieces.threshold == at_once.threshold
-            assert in_pieces.diagnostics == at_once.diagnostics
-            assert plan.is_open or in_pieces.bytes_per_user == at_once.bytes_per_user
-            before, after = at_once.release.item_release, in_pieces.release.item_release
-            assert before is after is None or before.thresholds.tolist() == after.thresholds.tolist()
 
 
 class TestSeeds:
