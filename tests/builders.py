@@ -40,19 +40,6 @@ def sources() -> dict[str, str]:
 # --- Populations.
 
 
-def histograms_of(rows: Sequence[Sequence[int]], *, first_user: int = 0) -> Histograms:
-    """Dense rows as Histograms, explicit zeros left out."""
-    dense = np.asarray(rows, dtype=np.int64).reshape(len(rows), -1)
-    kept = dense > 0
-    return Histograms(
-        offsets=np.concatenate([[0], np.cumsum(kept.sum(axis=1))]),
-        items=np.nonzero(kept)[1],
-        counts=dense[kept],
-        domain_size=dense.shape[1],
-        first_user=first_user,
-    )
-
-
 def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
     """Dense rows as a population; the options are those of `SparsePopulation.from_scipy`."""
     return SparsePopulation.from_scipy(csr_array(np.asarray(table)), **options)

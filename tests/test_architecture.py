@@ -68,7 +68,7 @@ def test_both_pass_the_contracts(tree: Path) -> None:
 
 @pytest.mark.parametrize("masked", [(), ("--masking", "secagg", "--nodes", "5")], ids=["clear", "masked"])
 def test_a_run_releases_what_the_rule_says(tree: Path, masked: tuple[str, ...]) -> None:
-    run = (
+    run = [
         "-m",
         "fedhist",
         "run",
@@ -81,7 +81,7 @@ def test_a_run_releases_what_the_rule_says(tree: Path, masked: tuple[str, ...]) 
         "--seed",
         "1",
         "--json",
-    )
+    ]
     document = json.loads(python(tree, *run, "--release", "holders", *masked))
     assert document["plan"]["release"] == "holders"
     assert [entry["round"] for entry in document["ledger"]] == ["select", "release"]

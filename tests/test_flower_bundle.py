@@ -52,7 +52,6 @@ def test_only_public_modules_of_flower_are_imported() -> None:
     [
         "import fedhist.client, fedhist.server, fedhist.commands.run",
         "from fedhist.simulations.engines import contract, in_process, node_files, quiet, flower_simulation",
-        "from fedhist.commands.cli import cli; cli.main(['run', '--help'], standalone_mode=False)",
     ],
 )
 def test_nothing_loads_flower_before_it_is_needed(code: str) -> None:

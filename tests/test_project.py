@@ -32,7 +32,6 @@ IMPURE = {
     "flwr", "ray", "polars", "click", "rich", "pathlib", "tempfile", "shutil", "sqlite3", "socket", "time",
     "datetime", "subprocess", "threading", "logging",
 }  # fmt: skip
-FLOWER_FILES = {"server/app.py", "client/app.py"}
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
 
 
@@ -68,8 +67,6 @@ def import_faults(source: str, place: str) -> list[str]:
         if head == "" or head in LAYERS:
             faults.append(name)
         if layer == "protocol" and head in IMPURE:
-            faults.append(name)
-        if head == "flwr" and place not in FLOWER_FILES and not place.startswith("simulations/engines/"):
             faults.append(name)
     return faults
 
@@ -127,7 +124,6 @@ class TestImports:
             ("protocol/plan/plan.py", "from pathlib import Path"),
             ("client/device.py", "from fedhist.server import coordinator"),
             ("server/releases/release.py", "from fedhist.client.device import answer"),
-            ("server/releases/release.py", "from flwr.server import Grid"),
             ("server/releases/release.py", "from . import coordinator"),
             ("simulations/x.py", "from server.release import Release"),
             ("simulations/x.py", "from fedhist import simulate"),

@@ -16,7 +16,6 @@ import pytest
 from fedhist.commands import cli
 from fedhist.commands import run as run_command
 from fedhist.protocol.plan import Plan
-from fedhist.server import recorded_run
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.datasets.loading import Wanted, load
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
@@ -270,21 +269,6 @@ class TestLedger:
         assert len(run.charges) == 4
         assert run.charged.epsilon == pytest.approx(2.2)
 
-    def test_a_round_that_fails_is_charged_for_what_it_looked_at(
-        self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device", "result.json")
-
-        monkeypatch.setattr(recorded_run, "write_results", fail)
-        outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
-        assert outcome.code == 1
-        assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
-        (run,) = runs_in("l.db")
-        assert (run.status, run.reason) == ("failed", "NotWritten")
-        assert run.charged.epsilon == pytest.approx(1.1)
-        assert files_in(tmp_path) == ["l.db"]
-
 
 class TestResultFolder:
     def test_it_holds_the_result_the_histogram_and_the_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -335,13 +319,8 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--users", "many"], "not a valid integer"),
     (["--top-items", "0"], "--top-items is 0; allowed"),
     (["--trials", "0"], "--trials is 0; allowed"),
-    (["--trials", "1000000000"], "allowed: a whole number from 1 to"),
     (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
-    (["--delta", "nan"], "delta is nan; allowed"),
-    (["--delta-select", "0", "--selector", "dpsgd"], "delta-select"),
-    (["--selector", "quantile"], "does not go with the gaussian mechanism over closed domains; allowed"),
-    (["--selector", "fixed"], "has no threshold; allowed: a threshold from 1 to 1500"),
     (["--items-file", "items.txt"], "--items-file with --data"),
     (["--domain", "open", "--mechanism", "gaussian"], "an open domain with the gaussian mechanism"),
     (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
@@ -435,14 +414,6 @@ class TestProcess:
     def start(*arguments: object, cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "fedhist", *map(str, arguments)]
         return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, **options)
-
-    def test_a_mistake_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
-        with self.start("run", "--epsilon", 0, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-            out, err = process.communicate()
-        assert process.returncode == 2
-        assert out == b""
-        assert err.count(b"\n") == 1
-        assert files_in(tmp_path) == []
 
     def test_a_reader_that_leaves_early_sees_no_traceback(self, tmp_path: Path) -> None:
         with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:

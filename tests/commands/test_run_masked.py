@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.builders import Fedhist, page_in
 
 SMALL = ("run", "--users", 500, "--items", 5, "--seed", 1)
@@ -34,10 +32,3 @@ def test_the_summary_says_how_many_users_are_left(fedhist: Fedhist) -> None:
     assert "select 450 · release 450 of 500 users" in done.out
     assert "round release: 450 of the plan's 500 users answered; the histogram is of those" in done.out
     assert "<p>450 of 500 users over" in page_in("r").text
-
-
-def test_too_many_drop_outs_end_with_their_own_code(fedhist: Fedhist) -> None:
-    done = fedhist(*MASKED, "--nodes", 20, "--dropout", 0.3, "--out", "r")
-    assert done.code == 4
-    assert "are needed" in done.err
-    assert not Path("r").exists()

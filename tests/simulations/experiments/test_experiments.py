@@ -237,17 +237,20 @@ class TestJournal:
 
     # We write the first line before any other file, so an empty journal beside another is not the rest of a killed run.
     @pytest.mark.parametrize(
-        ("text", "beside"), [*product(FOREIGN, (False, True)), ("", True)], ids=lambda value: str(value)[:16]
+        ("text", "beside"),
+        [*product(FOREIGN, (False, True)), ("", True), (None, True)],
+        ids=lambda value: str(value)[:16],
     )
-    def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
+    def test_a_folder_of_something_else_is_refused_and_left_alone(self, text, beside, tmp_path):
         path = tmp_path / "journal.jsonl"
-        path.write_text(text)
+        if text is not None:
+            path.write_text(text)
         if beside:
             (tmp_path / "letter.txt").write_text("dear")
         with pytest.raises(InvalidFile, match="something other than an experiment"):
             open_journal(tmp_path, {"a": 1}).__enter__()
-        assert path.read_text() == text
-        assert len(list(tmp_path.iterdir())) == 1 + beside
+        assert text is None or path.read_text() == text
+        assert len(list(tmp_path.iterdir())) == (text is not None) + beside
 
     def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
         with open_journal(tmp_path, {"a": 1}) as journal:
