@@ -6,7 +6,7 @@ import csv
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, save_npz
 from fedhist.client.device import answer
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -45,28 +45,14 @@ def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
     return SparsePopulation.from_scipy(csr_array(np.asarray(table)), **options)
 
 
-@dataclass(frozen=True)
-class Sharded:
-    """The same users in pieces of a chosen size."""
-
-    whole: SparsePopulation
-    users_each: int
-
-    @property
-    def users(self) -> int:
-        return self.whole.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.whole.domain_size
-
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        return self.whole.labels
-
-    def shards(self) -> Iterator[Histograms]:
-        for start in range(0, self.users, self.users_each):
-            yield self.whole.histograms.rows(start, min(start + self.users_each, self.users))
+def table_of(population: Population) -> Floats:
+    """The users of a population as dense rows."""
+    table, first = np.zeros((population.users, population.domain_size)), 0
+    for shard in population.shards():
+        owners = np.repeat(np.arange(shard.users), np.diff(shard.offsets))
+        table[first + owners, entry_items(shard)] = entry_counts(shard)
+        first += shard.users
+    return table
 
 
 def parts_of_a_sum(

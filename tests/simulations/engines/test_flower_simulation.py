@@ -16,7 +16,7 @@ from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.node_files import read_part
 from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
-from tests.builders import population_of
+from tests.builders import population_of, table_of
 
 
 class TestNodeFiles:
@@ -26,17 +26,11 @@ class TestNodeFiles:
         table = np.random.default_rng(1).integers(0, 3, (7, 4))
         write_mapped(population_of(table, labels=labels), tmp_path)
         read = [read_part(tmp_path, number, parts) for number in range(parts)]
-        rows = []
-        for part in read:
-            assert part.labels == (None if labels is None else tuple(labels))
-            for shard in part.shards():
-                assert shard.first_user == len(rows)
-                for user in range(shard.users):
-                    row = np.zeros(4, dtype=np.int64)
-                    own = slice(int(shard.offsets[user]), int(shard.offsets[user + 1]))
-                    row[shard.items[own]] = shard.counts[own]
-                    rows.append(row)
-        assert np.array_equal(rows, table)
+        assert {part.labels for part in read} == {None if labels is None else tuple(labels)}
+        assert [user for part in read for shard in part.shards() for user in shard.user_numbers()] == [
+            *range(7)
+        ]
+        assert np.array_equal(np.concatenate([table_of(part) for part in read]), table)
 
     def test_users_without_anything(self, tmp_path: Path) -> None:
         write_mapped(population_of(np.zeros((3, 2), dtype=np.int64)), tmp_path)

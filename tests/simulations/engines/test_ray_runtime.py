@@ -16,9 +16,7 @@ from tempfile import mkdtemp
 from time import monotonic, sleep
 
 import pytest
-from click.testing import CliRunner
 
-from fedhist.commands.run_options import run
 from fedhist.protocol.errors import InvalidInput
 from fedhist.simulations.engines.quiet import LOOPBACK
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback
@@ -237,9 +235,3 @@ class TestTheAddress:
     def test_anything_else_is_refused(self, address: str) -> None:
         with pytest.raises(InvalidInput, match="HOST:PORT"):
             check_address(address)
-
-    def test_it_needs_an_engine_on_ray(self) -> None:
-        result = CliRunner().invoke(run, ["--ray-address", "127.0.0.1:6379", "--json"])
-        assert isinstance(result.exception, InvalidInput)
-        assert "in-process does not use Ray" in str(result.exception)
-        assert "--ray-address with --engine flower-simulation" in str(result.exception)
