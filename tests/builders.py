@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import html
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,6 +38,20 @@ def sources() -> dict[str, str]:
     """Every module of the product, by its path in the project."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    finished = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 # --- Populations.

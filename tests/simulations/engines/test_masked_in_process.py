@@ -100,22 +100,16 @@ def test_every_user_belongs_to_one_participant() -> None:
     assert numbers.tolist() == list(range(9000))
 
 
-class TestNoiseFromDevices:
-    POPULATION = HeavyTailedPopulation(users=600, items=400, seed=4)
-
-    @staticmethod
-    def plan(mechanism: str = "gaussian") -> Plan:
-        masking = {"masking": "secagg", "participants": 20, "noise_from": "devices"}
-        return Plan(users=600, items=400, mechanism=mechanism, **masking)
-
-    @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
-    def test_the_noise_in_the_release_is_what_its_standard_error_says(self, mechanism: str) -> None:
-        """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
-        plan = self.plan(mechanism)
-        with engine_named("in-process", dropout=0.1)(self.POPULATION, seed=6) as transport:
-            release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
-            exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
-        noise = release.histogram - exact
-        assert abs(noise.mean()) < 4 * release.standard_error / 20
-        assert noise.std() == pytest.approx(release.standard_error, rel=0.2)
-        assert [charge.round for charge in release.charges] == ["select", "release"]
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_noise_from_devices_is_what_the_standard_error_says(mechanism: str) -> None:
+    """With drop-outs, and nothing added by the server: the sum that it gets has the noise already."""
+    population = HeavyTailedPopulation(users=600, items=400, seed=4)
+    masking = {"masking": "secagg", "participants": 20, "noise_from": "devices"}
+    plan = Plan(users=600, items=400, mechanism=mechanism, **masking)
+    with engine_named("in-process", dropout=0.1)(population, seed=6) as transport:
+        release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(6))
+        exact = np.ldexp(transport.totals[Round.RELEASE].values.astype(float), -plan.grid_bits)
+    noise = release.histogram - exact
+    assert abs(noise.mean()) < 4 * release.standard_error / 20
+    assert noise.std() == pytest.approx(release.standard_error, rel=0.2)
+    assert [charge.round for charge in release.charges] == ["select", "release"]
