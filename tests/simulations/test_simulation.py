@@ -71,10 +71,7 @@ def known(result: Result) -> Diagnostics:
 class TestDiagnostics:
     @pytest.mark.parametrize("mechanism", MECHANISMS)
     @pytest.mark.parametrize("threshold", [1.0, 6.5, 1000.0])
-    def test_they_are_what_brute_force_says(
-        self, mechanism: str, threshold: float, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(populations, "SHARD_USERS", 7)
+    def test_they_are_what_brute_force_says(self, mechanism: str, threshold: float) -> None:
         table = table_of(200, 6)
         result = simulate(population_of(table), fixed_plan(table, mechanism, threshold), seed=3)
         found, total, truth = known(result), table.sum(), table.sum(axis=0)
@@ -119,6 +116,19 @@ class TestRelease:
         # The test can tell: by the sum without clipping it fails, and by a bound 10 % off too.
         assert np.abs((mean - table.sum(axis=0)) / error).max() > 4.5
         assert np.abs((mean - clipped_sum(table, mechanism, 1.1 * threshold)) / error).max() > 4.5
+
+
+@both_domains
+def test_a_release_does_not_depend_on_the_shards(
+    words: SparsePopulation, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(users=350, **settings)
+    at_once = simulate(words, plan, seed=9)
+    monkeypatch.setattr(populations, "SHARD_USERS", 7)
+    in_pieces = simulate(words, plan, seed=9)
+    assert in_pieces.release.histogram.tobytes() == at_once.release.histogram.tobytes()
+    assert in_pieces.release.labels == at_once.release.labels
+    assert in_pieces.diagnostics == at_once.diagnostics
 
 
 class TestSeeds:
