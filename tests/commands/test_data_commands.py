@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 
-from fedhist.client.populations import SparsePopulation
 from fedhist.commands.description_view import bar
 from fedhist.simulations.datasets.description import describe
-from tests.builders import Fedhist
+from tests.builders import Fedhist, population_of, write_npz
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 # The file has all its bytes and not yet its name. The alarm ends a child that waits for what never comes.
@@ -121,8 +119,8 @@ class TestImport:
 
 class TestDescribe:
     def test_figures_are_those_of_the_table(self) -> None:
-        counts = np.array([[3, 0, 4, 0], [0, 0, 0, 0], [1, 1, 1, 0], [0, 60, 0, 0]])
-        population = SparsePopulation.from_scipy(scipy.sparse.csr_array(counts), labels=["a", "b", "c", "d"])
+        counts = [[3, 0, 4, 0], [0, 0, 0, 0], [1, 1, 1, 0], [0, 60, 0, 0]]
+        population = population_of(counts, labels=["a", "b", "c", "d"])
         found = describe(population, name="x", head=2)
         assert (found.users, found.items, found.items_used, found.empty_users) == (4, 4, 3, 1)
         assert (found.total, found.nonzeros, found.largest_count) == (70, 6, 60)
@@ -164,7 +162,7 @@ class TestDescribe:
         assert fedhist(*arguments, "--force").code == 0
 
     def test_a_population_without_anything_can_be_described(self, fedhist: Fedhist, tmp_path: Path) -> None:
-        scipy.sparse.save_npz(tmp_path / "e.npz", scipy.sparse.csr_array((3, 2), dtype=np.int64))
+        write_npz(tmp_path / "e.npz", np.zeros((3, 2), dtype=np.int64))
         told = fedhist("data", "describe", "e.npz", "--figure", "e.png")
         assert told.code == 0, told.err
         assert "empty users  3" in told.out
