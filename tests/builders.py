@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import html
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
@@ -20,7 +23,7 @@ from scipy.sparse import csr_array, save_npz
 from fedhist.client.device import answer
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -37,20 +40,21 @@ def sources() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
-# --- Populations.
-
-
-def histograms_of(rows: Sequence[Sequence[int]], *, first_user: int = 0) -> Histograms:
-    """Dense rows as Histograms, explicit zeros left out."""
-    dense = np.asarray(rows, dtype=np.int64).reshape(len(rows), -1)
-    kept = dense > 0
-    return Histograms(
-        offsets=np.concatenate([[0], np.cumsum(kept.sum(axis=1))]),
-        items=np.nonzero(kept)[1],
-        counts=dense[kept],
-        domain_size=dense.shape[1],
-        first_user=first_user,
+def python(*arguments: str, cwd: Path, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    finished = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+# --- Populations.
 
 
 def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
@@ -58,28 +62,14 @@ def population_of(table: npt.ArrayLike, **options: Any) -> SparsePopulation:
     return SparsePopulation.from_scipy(csr_array(np.asarray(table)), **options)
 
 
-@dataclass(frozen=True)
-class Sharded:
-    """The same users in pieces of a chosen size."""
-
-    whole: SparsePopulation
-    users_each: int
-
-    @property
-    def users(self) -> int:
-        return self.whole.users
-
-    @property
-    def domain_size(self) -> int:
-        return self.whole.domain_size
-
-    @property
-    def labels(self) -> Sequence[str | int] | None:
-        return self.whole.labels
-
-    def shards(self) -> Iterator[Histograms]:
-        for start in range(0, self.users, self.users_each):
-            yield self.whole.histograms.rows(start, min(start + self.users_each, self.users))
+def table_of(population: Population) -> Floats:
+    """The users of a population as dense rows."""
+    table, first = np.zeros((population.users, population.domain_size)), 0
+    for shard in population.shards():
+        owners = np.repeat(np.arange(shard.users), np.diff(shard.offsets))
+        table[first + owners, entry_items(shard)] = entry_counts(shard)
+        first += shard.users
+    return table
 
 
 def parts_of_a_sum(

@@ -10,7 +10,8 @@ from hypothesis import settings
 
 from fedhist.commands import cli
 from fedhist.protocol.histograms import Histograms, Integers
-from tests.builders import Fedhist, Outcome, histograms_of, parts_of_a_sum
+from fedhist.testing.cases import histograms_of
+from tests.builders import Fedhist, Outcome, parts_of_a_sum
 
 # A busy machine is no failure: no test has a limit of milliseconds.
 settings.register_profile("fedhist", deadline=None)

@@ -6,12 +6,11 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.builders import FOLDERS, ROOT
+from tests.builders import FOLDERS, ROOT, python
 
 CONTRACTS = """
 from fedhist import Plan
@@ -49,26 +48,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def python(tree: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={"PYTHONPATH": str(tree), "PATH": ""},
-        capture_output=True,
-        text=True,
-        cwd=tree,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_both_pass_the_contracts(tree: Path) -> None:
-    python(tree, "-c", CONTRACTS)
+    python("-c", CONTRACTS, cwd=tree, PYTHONPATH=str(tree))
 
 
 @pytest.mark.parametrize("masked", [(), ("--masking", "secagg", "--nodes", "5")], ids=["clear", "masked"])
 def test_a_run_releases_what_the_rule_says(tree: Path, masked: tuple[str, ...]) -> None:
-    run = (
+    run = [
         "-m",
         "fedhist",
         "run",
@@ -81,9 +67,9 @@ def test_a_run_releases_what_the_rule_says(tree: Path, masked: tuple[str, ...]) 
         "--seed",
         "1",
         "--json",
-    )
-    document = json.loads(python(tree, *run, "--release", "holders", *masked))
+    ]
+    document = json.loads(python(*run, "--release", "holders", *masked, cwd=tree, PYTHONPATH=str(tree)))
     assert document["plan"]["release"] == "holders"
     assert [entry["round"] for entry in document["ledger"]] == ["select", "release"]
-    everything = json.loads(python(tree, *run, *masked))
+    everything = json.loads(python(*run, *masked, cwd=tree, PYTHONPATH=str(tree)))
     assert document["plan_digest"] != everything["plan_digest"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import fedhist
-from tests.builders import FOLDERS, ROOT, sources
+from tests.builders import FOLDERS, ROOT, python, sources
 
 LAYERS = {
     "protocol": {"display", "protocol"},
@@ -32,7 +32,6 @@ IMPURE = {
     "flwr", "ray", "polars", "click", "rich", "pathlib", "tempfile", "shutil", "sqlite3", "socket", "time",
     "datetime", "subprocess", "threading", "logging",
 }  # fmt: skip
-FLOWER_FILES = {"server/app.py", "client/app.py"}
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest -n auto"
 
 
@@ -69,8 +68,6 @@ def import_faults(source: str, place: str) -> list[str]:
             faults.append(name)
         if layer == "protocol" and head in IMPURE:
             faults.append(name)
-        if head == "flwr" and place not in FLOWER_FILES and not place.startswith("simulations/engines/"):
-            faults.append(name)
     return faults
 
 
@@ -84,20 +81,6 @@ def random_faults(source: str) -> list[str]:
             if isinstance(inside, ast.Attribute) and inside.attr == "random":
                 faults += [ast.unparse(node)] if ast.unparse(inside) in {"np.random", "numpy.random"} else []
     return faults
-
-
-def python(code: str, *, cwd: Path, **environment: str) -> str:
-    """What a fresh interpreter prints, away from the checkout."""
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 @pytest.fixture
@@ -127,7 +110,6 @@ class TestImports:
             ("protocol/plan/plan.py", "from pathlib import Path"),
             ("client/device.py", "from fedhist.server import coordinator"),
             ("server/releases/release.py", "from fedhist.client.device import answer"),
-            ("server/releases/release.py", "from flwr.server import Grid"),
             ("server/releases/release.py", "from . import coordinator"),
             ("simulations/x.py", "from server.release import Release"),
             ("simulations/x.py", "from fedhist import simulate"),
@@ -168,7 +150,7 @@ class TestPackage:
         build = (
             "import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', '../built'])"
         )
-        python(build, cwd=tree, PYTHONWARNINGS="ignore")
+        python("-c", build, cwd=tree, PYTHONWARNINGS="ignore")
         built = tmp_path / "built"
         assert [path.name for path in built.iterdir()] == ["fedhist"]
         files = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
@@ -184,7 +166,7 @@ class TestPackage:
             "print(fedhist.__file__, fedhist.protocol.__file__, fedhist.server.coordinator.__file__)\n"
             "print(fedhist.Plan(users=1, items=1).selector)"
         )
-        first, second = python(code, cwd=elsewhere, PYTHONPATH=str(tree)).splitlines()
+        first, second = python("-c", code, cwd=elsewhere, PYTHONPATH=str(tree)).splitlines()
         assert first.split() == [
             str(tree / place)
             for place in ("fedhist/__init__.py", "protocol/__init__.py", "server/coordinator.py")
@@ -211,7 +193,7 @@ class TestLoading:
     @staticmethod
     def loaded_by(code: str, folder: Path) -> list[str]:
         report = "\nimport json, sys\nprint(json.dumps([m for m in sys.modules if '.' not in m]))"
-        names = json.loads(python(code + report, cwd=folder).splitlines()[-1])
+        names = json.loads(python("-c", code + report, cwd=folder).splitlines()[-1])
         return sorted(set(names) & set(HEAVY))
 
     def test_importing_fedhist_loads_nothing_heavy(self, tmp_path: Path) -> None:

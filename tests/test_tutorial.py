@@ -30,13 +30,3 @@ def test_the_stored_outputs_are_those_that_execution_gives(runner: ModuleType) -
     ):
         assert kept == given, f"cell {number}: run python docs/run_tutorial.py"
     assert sum(cell["cell_type"] == "code" for cell in stored["cells"]) >= 12
-
-
-def test_a_cell_shows_what_it_prints_and_its_last_expression(runner: ModuleType) -> None:
-    names: dict[str, object] = {}
-    printed, shown = runner.run_cell("x = 2\nprint('two')\nx + 1", names, where="here")
-    assert printed["text"] == ["two\n"]
-    assert shown["data"] == {"text/plain": ["3"]}
-    assert runner.run_cell("y = x", names, where="here") == []
-    with pytest.raises(ZeroDivisionError):
-        runner.run_cell("1 / 0", names, where="here")

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.experiments import running
 from fedhist.simulations.experiments.comparison import drawn_once, names_of
 from tests.builders import files_in, rows_of
 
@@ -115,19 +114,6 @@ class TestFolder:
         assert fedhist(*call).code == 0
         (tmp_path / data).write_text(DATA + "u1,a\n")
         assert "another experiment" in fedhist(*call).err
-
-    @pytest.mark.parametrize(
-        "files",
-        [{"letter.txt": "dear"}, {"journal.jsonl": '{"mine": "notes"}', "letter.txt": "dear"}],
-        ids=len,
-    )
-    def test_a_folder_of_something_else_is_refused_and_left_alone(self, fedhist, tmp_path, files):
-        (tmp_path / "mine").mkdir()
-        for name, text in files.items():
-            (tmp_path / "mine" / name).write_text(text)
-        refused = fedhist("compare", *SMALL, "--out", "mine")
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert {path.name: path.read_text() for path in (tmp_path / "mine").iterdir()} == files
 
 
 class TestRefusals:
@@ -281,15 +267,6 @@ class TestGoingOn:
         assert out == b""
         assert b"give the same command with --out run" in err
         assert b"Traceback" not in err
-
-    def test_ctrl_c_leaves_no_copy_of_the_users(self, fedhist, tmp_path, data, monkeypatch):
-        def stopped(tasks, *, store, workers):
-            assert any(store.folder.rglob("*.bin"))
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(running, "run_tasks", stopped)
-        assert fedhist("compare", "--data", data, "--out", "run").code == 130
-        assert files_in(tmp_path / "run") == ["NOT-PRIVATE.txt", "journal.jsonl"]
 
     def test_ctrl_c_does_not_reach_workers_while_they_start(self, tmp_path):
         """The signal is sent to them alone, again and again from their birth on: they go on and say nothing."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.simulation import simulate
-from tests.builders import Fedhist, document_in, files_in, runs_in, write_npz, write_records
+from tests.builders import Fedhist, document_in, files_in, write_npz, write_records
 
 REASON = "not private: the items were read off the data"
 PRIVATE = {"ledger": ("--ledger", "led.db"), "no truth": ("--no-truth",)}
@@ -87,21 +83,6 @@ class TestSaid:
     def test_trials_and_renamed_items_say_it_too(self, fedhist: Fedhist, table: Path) -> None:
         for flags in (("--trials", 2), ("--normalise", "nfc")):
             assert fedhist("run", "--data", table, "--json", *flags).document()["private"] is False
-
-    @pytest.mark.slow
-    @pytest.mark.timeout(300)
-    def test_on_flower_it_is_said_too(self, table: Path, tmp_path: Path) -> None:
-        command = ("run", "--data", table.name, "--engine", "flower-simulation", "--nodes", "3", "--json")
-        done = subprocess.run(
-            [sys.executable, "-m", "fedhist", *command],
-            cwd=tmp_path,
-            env=os.environ | {"FLWR_HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["private"] is False
 
 
 class TestRefused:
@@ -183,8 +164,3 @@ class TestOrigin:
     def test_a_list_does_not_undo_a_choice_by_totals(self, table: Path) -> None:
         top = read_population(table, top_items=2)
         assert top.select_items([0], labels=["common"]).item_origin is ItemOrigin.TOP
-
-    def test_the_ledger_of_a_refused_run_is_not_even_begun(self, fedhist: Fedhist, table: Path) -> None:
-        assert fedhist("ledger", "limit", "led.db", "--epsilon", 5, "--delta", 0.1).code == 0
-        assert fedhist("run", "--data", table, "--ledger", "led.db").code == 2
-        assert runs_in("led.db") == []

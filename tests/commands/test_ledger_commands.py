@@ -125,9 +125,7 @@ class TestClose:
         assert budget.spent() == Cost(0.5, 0)
         assert shown(fedhist)["runs"][1]["status"] == "closed"
 
-    @pytest.mark.parametrize(
-        ("run", "why"), [*((run, "the number of an open run") for run in (1, 3, 0)), ("last", "integer")]
-    )
+    @pytest.mark.parametrize(("run", "why"), [(1, "the number of an open run"), ("last", "integer")])
     def test_only_an_open_run_can_be_closed(
         self, fedhist: Fedhist, budget: BudgetFile, run: object, why: str
     ) -> None:

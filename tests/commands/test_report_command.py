@@ -241,18 +241,15 @@ class TestBadInput:
 
 
 class TestFigures:
-    def test_every_chart_can_be_drawn_twice_the_same_and_says_if_it_is_from_the_truth(
+    def test_every_chart_can_be_drawn_and_says_if_it_is_from_the_truth(
         self, fedhist: Fedhist, folder: Path
     ) -> None:
         for name, chart in page_in(folder).charts.items():
             for kind, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
-                files = [Path(f"{name}-{number}.{kind}") for number in range(2)]
-                for file in files:
-                    outcome = fedhist("figure", "r", name, "--out", file)
-                    assert outcome.code == 0, outcome.err
-                assert files[0].read_bytes().startswith(magic)
-                assert files[0].read_bytes() == files[1].read_bytes()
-            assert (NOT_PRIVATE in Path(f"{name}-0.svg").read_text()) == chart["truth"]
+                outcome = fedhist("figure", "r", name, "--out", f"{name}.{kind}")
+                assert outcome.code == 0, outcome.err
+                assert Path(f"{name}.{kind}").read_bytes().startswith(magic)
+            assert (NOT_PRIVATE in Path(f"{name}.svg").read_text()) == chart["truth"]
 
     def test_bad_names(self, fedhist: Fedhist, folder: Path) -> None:
         Path("there.svg").write_text("mine")

@@ -16,13 +16,11 @@ import pytest
 from fedhist.commands import cli
 from fedhist.commands import run as run_command
 from fedhist.protocol.plan import Plan
-from fedhist.server import recorded_run
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.datasets.loading import Wanted, load
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
 SMALL = ("run", "--users", 300, "--items", 20)
-FIXED = (*SMALL, "--json", "--selector", "fixed", "--threshold")
 WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 
 
@@ -71,8 +69,6 @@ class TestFlags:
     @pytest.mark.parametrize(
         ("settings", "follows"),
         [
-            ({"mechanism": "gaussian", "delta": 1e-9}, {}),
-            ({"mechanism": "laplace"}, {"delta": 0, "selector": "weighted-quantile"}),
             ({"delta": 0}, {"mechanism": "laplace"}),
             ({"selector": "dpsgd", "delta_select": 1e-7}, {}),
             (
@@ -103,13 +99,6 @@ class TestFlags:
         plan = fedhist(*SMALL, "--json", "--no-truth", *flags).document()["plan"]
         assert {name: plan[name] for name in settings | follows} == settings | follows
 
-    def test_a_fixed_threshold_is_used_and_costs_nothing(self, fedhist: Fedhist) -> None:
-        document = fedhist(*FIXED, 12).document()
-        assert document["threshold"] == 12
-        assert [entry["round"] for entry in document["ledger"]] == ["release"]
-        assert document["total"] == {"epsilon": 1, "delta": 1e-6}
-        assert document["bytes_per_user"]["select"] == 0
-
     def test_top_items_keeps_the_most_frequent(self, fedhist: Fedhist, tmp_path: Path) -> None:
         data = write_npz(tmp_path / "d.npz", np.tile([[1, 5, 0, 9]], (50, 1)))
         outcome = fedhist(
@@ -139,9 +128,6 @@ class TestFlags:
             assert command is not None
             assert command.help is not None
             assert command.help.split(":")[0].rstrip(".").startswith(line.split(":")[0].rstrip("."))
-
-    def test_version(self, fedhist: Fedhist) -> None:
-        assert fedhist("--version").out.startswith("fedhist, version ")
 
 
 class TestSeedsAndTrials:
@@ -270,21 +256,6 @@ class TestLedger:
         assert len(run.charges) == 4
         assert run.charged.epsilon == pytest.approx(2.2)
 
-    def test_a_round_that_fails_is_charged_for_what_it_looked_at(
-        self, fedhist: Fedhist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device", "result.json")
-
-        monkeypatch.setattr(recorded_run, "write_results", fail)
-        outcome = fedhist(*SMALL, "--ledger", "l.db", "--out", "r")
-        assert outcome.code == 1
-        assert outcome.err.startswith("error: the result folder r can't be written (No space left on device)")
-        (run,) = runs_in("l.db")
-        assert (run.status, run.reason) == ("failed", "NotWritten")
-        assert run.charged.epsilon == pytest.approx(1.1)
-        assert files_in(tmp_path) == ["l.db"]
-
 
 class TestResultFolder:
     def test_it_holds_the_result_the_histogram_and_the_plan(self, fedhist: Fedhist, tmp_path: Path) -> None:
@@ -335,13 +306,8 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--users", "many"], "not a valid integer"),
     (["--top-items", "0"], "--top-items is 0; allowed"),
     (["--trials", "0"], "--trials is 0; allowed"),
-    (["--trials", "1000000000"], "allowed: a whole number from 1 to"),
     (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
-    (["--delta", "nan"], "delta is nan; allowed"),
-    (["--delta-select", "0", "--selector", "dpsgd"], "delta-select"),
-    (["--selector", "quantile"], "does not go with the gaussian mechanism over closed domains; allowed"),
-    (["--selector", "fixed"], "has no threshold; allowed: a threshold from 1 to 1500"),
     (["--items-file", "items.txt"], "--items-file with --data"),
     (["--domain", "open", "--mechanism", "gaussian"], "an open domain with the gaussian mechanism"),
     (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
@@ -363,6 +329,7 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--dropout", "0.1"], "--dropout without masking"),
     (["--masking", "secagg", "--dropout", "1"], "--dropout is 1"),
     (["--nodes", "5"], "has no nodes"),
+    (["--ray-address", "127.0.0.1:6379"], "in-process does not use Ray.*--engine flower-simulation"),
     (["--selector", "oracle"], "is not private and can't be charged"),
     (["--data", "d.csv", "--users", "5"], "one or the other"),
     (["--data", "synthetic:rates", "--items", "6"], "has no parameter 'items'"),
@@ -428,27 +395,12 @@ class TestBadInput:
         self.check(fedhist("runn"), "No such command")
 
 
-class TestProcess:
-    """The installed command itself, in processes of its own."""
-
-    @staticmethod
-    def start(*arguments: object, cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "fedhist", *map(str, arguments)]
-        return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, **options)
-
-    def test_a_mistake_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
-        with self.start("run", "--epsilon", 0, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-            out, err = process.communicate()
-        assert process.returncode == 2
-        assert out == b""
-        assert err.count(b"\n") == 1
-        assert files_in(tmp_path) == []
-
-    def test_a_reader_that_leaves_early_sees_no_traceback(self, tmp_path: Path) -> None:
-        with self.start(*SMALL, "--json", cwd=tmp_path, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            process.stdout.close()
-            err = process.stderr.read()
-        assert process.returncode == 1
-        assert err == b""
+def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedhist", *map(str, SMALL), "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 1
+    assert err == b""

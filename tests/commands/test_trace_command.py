@@ -116,6 +116,7 @@ class TestMaskedRuns:
         masking = ("--masking", "secagg", "--nodes", 20, "--dropout", 0.5)
         outcome = fedhist(*SMALL, *masking, "--trace", "--out", "r")
         assert outcome.code == 4
+        assert "are needed" in outcome.err
         (path,) = tmp_path.iterdir()
         assert outcome.err.splitlines()[0] == f"the trace of the failed run: {path.name}"
         events = read_trace(path).events

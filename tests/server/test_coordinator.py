@@ -14,8 +14,9 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import Asking, Begin, Planned, Released, advance, run_rounds
 from fedhist.server.steps import planned_charges
+from fedhist.testing.cases import histograms_of
 from tests.asking import release_at, releasing, select_request, selecting
-from tests.builders import Cohort, Refused, Untouched, histograms_of, refusing
+from tests.builders import Cohort, Refused, Untouched, refusing
 
 SOURCE = SeededSource(1)
 CLOSED, OPEN = {"users": 200, "items": 3}, {"users": 200, "domain": "open"}

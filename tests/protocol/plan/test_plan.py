@@ -182,6 +182,7 @@ def test_the_open_domain_takes_the_statistic_that_can_be_masked():
         ({"participants": 5001}, "5001 participants"),
         ({"participants": 513, "masking": "secagg-signed"}, "513 participants under secagg-signed"),
         ({"corrupt_share": 0.4}, "corrupt share is 0.4"),
+        ({"participants": 4, "dropout_share": 0.3, "masking": "secagg-signed"}, "can't rebuild"),
         ({"dropout_share": -0.1}, "drop-out share is -0.1"),
         ({"dropout_share": float("nan")}, "drop-out share is nan"),
         ({"masking": "none"}, "without masking sets participants"),

@@ -23,8 +23,9 @@ from fedhist.server.releases import rule_for
 from fedhist.server.selection import selector_for
 from fedhist.server.steps import planned_charges, read_statistic
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.testing.cases import histograms_of
 from tests.asking import select_request
-from tests.builders import Cohort, Refused, histograms_of, refusing
+from tests.builders import Cohort, Refused, refusing
 
 SOURCE = SeededSource(5)
 CASES = [

@@ -19,8 +19,9 @@ from fedhist.protocol.rounds import Total
 from fedhist.server.coordinator import advance, run_rounds
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.prediction.noise_expectations import LaplaceTails, shown_chance
+from fedhist.testing.cases import histograms_of
 from tests.asking import release_at, releasing, select_request
-from tests.builders import Cohort, histograms_of
+from tests.builders import Cohort
 
 each_release = pytest.mark.parametrize("release", KeptItems.releases)
 relations = pytest.mark.parametrize("neighbours", list(Neighbours))

@@ -1,25 +1,17 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Population
 from fedhist.simulations.datasets.paper_sets import (
     NumberedLabels,
     PaperPopulation,
     RatesPopulation,
     ZipfPopulation,
 )
-from fedhist.simulations.datasets.synthetic import item_probabilities, materialise
-
-
-def table_of(population: Population) -> npt.NDArray[np.float64]:
-    rows = materialise(population).histograms
-    table = np.zeros((rows.users, rows.domain_size))
-    table[np.repeat(np.arange(rows.users), np.diff(rows.offsets)), rows.items] = rows.counts
-    return table
+from fedhist.simulations.datasets.synthetic import item_probabilities
+from tests.builders import table_of
 
 
 class TestPaper:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fedhist.client import populations
 from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Population
@@ -15,7 +16,7 @@ from fedhist.simulations.datasets.synthetic import (
     item_probabilities,
     materialise,
 )
-from tests.builders import Sharded, population_of
+from tests.builders import population_of, table_of
 
 
 def totals_of(population: Population) -> npt.NDArray[np.int64]:
@@ -70,9 +71,7 @@ class TestPoisson:
         p = 1 / (np.arange(1, 21) + 50)
         expected = 100 * p / p.sum()
         assert item_probabilities(20) == pytest.approx(p / p.sum())
-        table = np.zeros((population.users, 20))
-        rows = materialise(population).histograms
-        table[np.repeat(np.arange(rows.users), np.diff(rows.offsets)), rows.items] = rows.counts
+        table = table_of(population)
         # Five standard errors of the mean and of the variance of 40,000 Poisson draws.
         assert np.abs(table.mean(axis=0) - expected).max() < 5 * np.sqrt(expected.max() / 40_000)
         assert np.abs(table.var(axis=0) / expected - 1).max() < 5 * np.sqrt(2.5 / 40_000)
@@ -106,9 +105,10 @@ class TestMaterialise:
         with pytest.raises(InvalidPopulation, match="outside the domain"):
             materialise(Wrong())
 
-    def test_views_into_larger_arrays_and_labels(self) -> None:
+    def test_views_into_larger_arrays_and_labels(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = population_of([[1, 2, 0], [0, 0, 3], [4, 0, 5]], labels=["a", "b", "c"])
-        again = materialise(Sharded(whole, 1))
+        monkeypatch.setattr(populations, "SHARD_USERS", 1)
+        again = materialise(whole)
         assert again.histograms.offsets.tolist() == whole.histograms.offsets.tolist()
         assert again.histograms.items.tolist() == whole.histograms.items.tolist()
         assert again.histograms.counts.tolist() == whole.histograms.counts.tolist()

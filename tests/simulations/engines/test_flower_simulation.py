@@ -1,10 +1,8 @@
-"""Flower's Simulation Engine: a real one with ten nodes, and the parts of the engine alone."""
+"""The parts of the engine on Flower's simulation, which starts for the contract of engines."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,76 +11,12 @@ import numpy as np
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.node_files import read_part
 from fedhist.simulations.engines.quiet import ENVIRONMENT, LOOPBACK, quieten
-from fedhist.simulations.simulation import simulate
-from tests.builders import population_of
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-# One start of Flower and Ray for all modes: the nodes answer any plan.
-SCRIPT = """
-import json, sys, warnings
-from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Ledger
-from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.coordinator import run_rounds
-from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.engines.contract import engine_named
-
-assert "flwr" not in sys.modules
-population = HeavyTailedPopulation(users=300, items=12, seed=2)
-with engine_named("flower-simulation", nodes=10, dropout=0.1)(population, seed=8) as transport:
-    for settings in json.loads(sys.argv[1]):
-        plan = Plan(users=300, **settings)
-        release = run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(8))
-        print(json.dumps([release.threshold, release.histogram.tolist(), release.labels]))
-"""
-MASKED = {"masking": "secagg", "participants": 10}
-MODES: list[dict[str, Any]] = [
-    {"items": 12},
-    {"items": 12, "mechanism": "laplace"},
-    {"domain": "open", "epsilon": 4.0, "max_threshold": 100},
-    {"domain": "open", "epsilon": 4.0, "max_threshold": 100, "statistic": "bucketed", "buckets": 32},
-    {"items": 12, "debias": "poisson", "mechanism": "laplace"},
-    {"items": 12, "selector": "oracle"},
-    {"items": 12} | MASKED,
-    {"items": 12, "noise_from": "devices", "mechanism": "laplace"} | MASKED,
-    {"items": 12} | MASKED | {"masking": "secagg-signed"},
-    {"domain": "open", "epsilon": 4.0, "max_threshold": 100, "buckets": 32, "table_capacity": 20} | MASKED,
-]
-
-
-# Ray starts within this, also on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.mark.slow
-def test_ten_real_nodes_release_the_same_bit_for_bit_in_every_mode(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(MODES)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        cwd=tmp_path,
-        env=environment | {"FLWR_HOME": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    there = [json.loads(line) for line in done.stdout.splitlines()]
-    population = HeavyTailedPopulation(users=300, items=12, seed=2)
-    for settings, (threshold, histogram, labels) in zip(MODES, there, strict=True):
-        engine = engine_named("in-process", dropout=0.1)
-        here = simulate(population, Plan(users=300, **settings), seed=8, engine=engine).release
-        assert threshold == here.threshold
-        assert histogram == here.histogram.tolist()
-        assert labels == (None if here.labels is None else list(here.labels))
+from tests.builders import population_of, table_of
 
 
 class TestNodeFiles:
@@ -92,17 +26,11 @@ class TestNodeFiles:
         table = np.random.default_rng(1).integers(0, 3, (7, 4))
         write_mapped(population_of(table, labels=labels), tmp_path)
         read = [read_part(tmp_path, number, parts) for number in range(parts)]
-        rows = []
-        for part in read:
-            assert part.labels == (None if labels is None else tuple(labels))
-            for shard in part.shards():
-                assert shard.first_user == len(rows)
-                for user in range(shard.users):
-                    row = np.zeros(4, dtype=np.int64)
-                    own = slice(int(shard.offsets[user]), int(shard.offsets[user + 1]))
-                    row[shard.items[own]] = shard.counts[own]
-                    rows.append(row)
-        assert np.array_equal(rows, table)
+        assert {part.labels for part in read} == {None if labels is None else tuple(labels)}
+        assert [user for part in read for shard in part.shards() for user in shard.user_numbers()] == [
+            *range(7)
+        ]
+        assert np.array_equal(np.concatenate([table_of(part) for part in read]), table)
 
     def test_users_without_anything(self, tmp_path: Path) -> None:
         write_mapped(population_of(np.zeros((3, 2), dtype=np.int64)), tmp_path)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from fedhist.commands.progress import Counting
 from fedhist.protocol.errors import FedhistError, InvalidFile
@@ -29,7 +28,7 @@ from fedhist.simulations.experiments.trials import (
 from fedhist.simulations.experiments.user_sets import FILE, Store, UserSet, draw_users, trial_seed
 from fedhist.simulations.experiments.workers import run_tasks
 from fedhist.simulations.simulation import simulate
-from tests.builders import population_of
+from tests.builders import population_of, table_of
 
 CLOSED = {"selector": "weighted-quantile", "max_threshold": 100.0}
 OPEN = CLOSED | {"domain": "open", "selector": "exponential-v", "delta": "1/2n", "epsilon": 5.0}
@@ -110,10 +109,7 @@ class TestTrials:
         half = replace(whole, half_penalty=True)
         chosen = [values["threshold"] for values in run_once(tmp_path, whole, half)]
         population = draw_users(users, seed=0, trial=0)
-        held = population.histograms
-        totals = (
-            csr_array((held.counts, held.items, held.offsets), shape=(held.users, 6)).toarray().astype(float)
-        )
+        totals = table_of(population)
         sizes = totals.sum(axis=1).clip(max=1500.0)
         plan = whole.plan(population.users, population.domain_size)
         for threshold, share in zip(chosen, (1, 2), strict=True):
@@ -237,17 +233,20 @@ class TestJournal:
 
     # We write the first line before any other file, so an empty journal beside another is not the rest of a killed run.
     @pytest.mark.parametrize(
-        ("text", "beside"), [*product(FOREIGN, (False, True)), ("", True)], ids=lambda value: str(value)[:16]
+        ("text", "beside"),
+        [*product(FOREIGN, (False, True)), ("", True), (None, True)],
+        ids=lambda value: str(value)[:16],
     )
-    def test_a_foreign_file_of_that_name_is_refused_and_left_alone(self, text, beside, tmp_path):
+    def test_a_folder_of_something_else_is_refused_and_left_alone(self, text, beside, tmp_path):
         path = tmp_path / "journal.jsonl"
-        path.write_text(text)
+        if text is not None:
+            path.write_text(text)
         if beside:
             (tmp_path / "letter.txt").write_text("dear")
         with pytest.raises(InvalidFile, match="something other than an experiment"):
             open_journal(tmp_path, {"a": 1}).__enter__()
-        assert path.read_text() == text
-        assert len(list(tmp_path.iterdir())) == 1 + beside
+        assert text is None or path.read_text() == text
+        assert len(list(tmp_path.iterdir())) == (text is not None) + beside
 
     def test_the_cut_journal_of_another_experiment_is_left_alone(self, tmp_path):
         with open_journal(tmp_path, {"a": 1}) as journal:

@@ -32,12 +32,6 @@ class TestIntervals:
         half = 3.182446 * math.sqrt(5 / 3) / 2
         assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
 
-    def test_the_mean_of_few_new_runs_spreads_wider(self):
-        found = summarise([1.0, 2.0, 3.0, 4.0])
-        low, high = found.of_runs(3)
-        assert low < found.low and found.high < high
-        assert found.of_runs(10**9) == pytest.approx((found.low, found.high), rel=1e-4)
-
     def test_intervals_that_are_to_be_right_all_together_are_wider(self):
         found = summarise([1.0, 2.0, 3.0, 4.0])
         assert found.among(1) == pytest.approx((found.low, found.high))

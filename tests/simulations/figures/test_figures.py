@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -21,6 +19,7 @@ from fedhist.simulations.figures.paper import (
 )
 from fedhist.simulations.report.comparison_charts import comparison_charts
 from fedhist.simulations.report.marks import LOOKS, SERIES
+from tests.builders import python
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -150,7 +149,7 @@ def test_series_differ_in_colour_and_dashes():
     assert len({look.stroke for look in looks}) == len({look.dashes for look in looks}) == SERIES
 
 
-def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
+def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it(tmp_path):
     code = (
         "import sys\n"
         "import io\n"
@@ -164,4 +163,4 @@ def test_drawing_leaves_no_state_behind_and_nothing_loads_before_it():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert {name: rcParams[name] for name in painting.RC} == before\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code, cwd=tmp_path)

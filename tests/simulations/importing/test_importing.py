@@ -257,15 +257,6 @@ class TestRefusals:
         with pytest.raises(InvalidFile, match="is not a file"):
             import_population(tmp_path)
 
-    def test_too_many_malformed_lines_name_the_limit_and_the_lines(self, write: Write) -> None:
-        path = write("user,item\na,b\nbroken\nc,d\n")
-        with pytest.raises(
-            InvalidFile, match=r"1 of 3 lines is malformed \(line 3\); allowed: a share of at most 0.001"
-        ):
-            import_population(path)
-        with pytest.raises(InvalidInput, match=r"--max-malformed is 2\.0; allowed: a share from 0 to 1"):
-            import_population(path, max_malformed=2.0)
-
     def test_messages_hold_nothing_of_the_data(self, write: Write) -> None:
         with pytest.raises(InvalidFile) as caught:
             import_population(write("user,item\nsecretuser\nsecretother,\n"))
