@@ -13,7 +13,6 @@ from fedhist.protocol.events import (
     MessageSent,
     Observer,
     RoundAsked,
-    RoundEnded,
     Viewed,
     ignore,
 )
@@ -26,7 +25,7 @@ from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
-from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
+from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round, tell_stage
 
 
 class MaskedWatch:
@@ -82,17 +81,7 @@ class MaskedWatch:
             self._observe(DroppedOut(self._round, name, _name(device), Fault.NO_ANSWER.value, None))
         report = StageReport(len(self._asked), len(self._answered), self._size, perf_counter() - self._since)
         self.stages[name] = report
-        self._observe(
-            RoundEnded(
-                round=self._round,
-                stage=name,
-                participants=report.asked,
-                answered=report.answered,
-                users=None,
-                size=report.size,
-                seconds=report.seconds,
-            )
-        )
+        tell_stage(self._observe, self._round, name, report)
         self._stage = None
 
     def report(self, run: MaskedSum, *, users: int) -> RoundReport:
