@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.experiments.figure_debias import BOUNDS, SETTINGS
+from fedhist.simulations.experiments.figure_debias import cells_for
 from fedhist.simulations.experiments.paper_setup import (
     NO_DATA,
     NUMBER_COLUMNS,
@@ -18,7 +18,6 @@ from fedhist.simulations.experiments.paper_setup import (
 )
 from fedhist.simulations.experiments.running import Group
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import FILE, UserSet
 from fedhist.simulations.experiments.verdicts import number_row
 
@@ -39,11 +38,7 @@ def table_words(setup: Setup) -> Report:
             if population is not None:
                 users = UserSet(kind=FILE, name=file.name, content=f"{file.digest}/{word}")
                 found[users], files[users] = population, (file, word)
-    cells = {
-        (users, bound): Cell(users=users, settings=SETTINGS | {"selector": selector})
-        for users in found
-        for bound, selector in BOUNDS.items()
-    }
+    cells = cells_for(found)
     rows: list[Row] = []
     if cells:
         results = setup.run("table-words", [Group(tuple(cells.values()), setup.pick(5, 20))], found)
