@@ -47,7 +47,6 @@ class MaskedWatch:
         self._answered: set[int] = set()
         self._size = 0
         self._participants = participants
-        self._bytes_sent = np.zeros(participants, dtype=np.int64)
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
         self._enter(MaskingStage.ADVERTISING)
@@ -64,14 +63,9 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            self._bytes_sent[device] += len(data)
             if stage == MaskingStage.MASKING and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
-
-    def mean_bytes_sent(self) -> int:
-        """The mean number of bytes that a participant sent in all stages, over those that sent something."""
-        return round(float(self._bytes_sent[self._bytes_sent > 0].mean()))
 
     def close(self) -> None:
         """End the last stage, whether it succeeded or failed."""
