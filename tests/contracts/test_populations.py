@@ -10,9 +10,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
 from fedhist.simulations.engines.masked_in_process import parts_of
-from fedhist.simulations.engines.node_files import read_part, write_population
+from fedhist.simulations.engines.node_files import read_part
 from fedhist.testing import POPULATION, check_population
 from fedhist.testing.cases import histograms_of
 
@@ -21,7 +22,7 @@ SPARSE = SparsePopulation.from_scipy(csr_array(ROWS), labels=["a", "b", 7, "7", 
 
 
 def part_of_a_file(folder):
-    write_population(SPARSE, folder)
+    write_mapped(SPARSE, folder)
     return read_part(folder, 2, 3)
 
 
