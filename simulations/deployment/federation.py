@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import fedhist
+from fedhist import __version__
 from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.simulations.deployment.certificates import (
     Certificates,
@@ -133,7 +134,7 @@ class Federation:
         home.mkdir(parents=True, exist_ok=True)
         # Flower starts its helpers by name.
         places = (str(Path(_program("flwr")).parent), os.environ.get("PATH", ""))
-        packages = (str(Path(fedhist.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
+        packages = (_fedhist_home(), os.environ.get("PYTHONPATH", ""))
         proxies = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
         return {
             **os.environ,
@@ -220,11 +221,18 @@ def open_federation(
         tell(f"stopped all processes in {monotonic() - started:.1f} s")
 
 
+def _fedhist_home() -> str:
+    """The folder that holds the running fedhist, installed or in a checkout."""
+    spec = find_spec("fedhist")
+    assert spec is not None and spec.origin is not None  # noqa: S101 - it runs this code
+    return str(Path(spec.origin).parent.parent)
+
+
 def write_app(folder: Path, settings: Mapping[str, Value]) -> Path:
     """A Flower app that is nothing but a name for the installed fedhist, with this run-config."""
     folder.mkdir()
     lines = [
-        *("[project]", 'name = "fedhist-loopback"', f'version = "{fedhist.__version__}"', ""),
+        *("[project]", 'name = "fedhist-loopback"', f'version = "{__version__}"', ""),
         *("[tool.flwr.app]", 'publisher = "fedhist"', ""),
         "[tool.flwr.app.components]",
         'serverapp = "fedhist.server.app:app"',
