@@ -30,7 +30,7 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import RoundFailed
 from fedhist.simulations.deployment.certificates import NodeKey
 from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
-from fedhist.simulations.deployment.processes import descendants, free_ports, wait_until
+from fedhist.simulations.deployment.processes import descendants, free_ports
 
 NODES, USERS = 2, 20
 ROUND_SECONDS = 30.0
@@ -52,11 +52,10 @@ class Deployment:
         """Submit a run, wait until it is in the ledger, kill at a random moment, look."""
         self.scene.kind, self.scene.number = kind, self.scene.number + 1
         federation.submit(app, {"out": str(self.scene.out)})
-        wait_until(
+        federation.programs.wait_until(
             lambda: len(self.scene.runs()) > self.known,
+            "the run to reserve its budget",
             seconds=LIMIT_SECONDS,
-            what="the run to reserve its budget",
-            programs=federation.programs,
         )
         time.sleep(self.chance.uniform(0, 10))
         kills = {"ServerApp": self.kill_server, "SuperNode": self.kill_node, "SuperLink": self.kill_link}
@@ -102,12 +101,8 @@ class Deployment:
 
     def wait_for_nodes(self, federation: Federation, enough: Callable[[int], bool], what: str) -> None:
         """Wait until enough SuperNodes are online according to the SuperLink."""
-        wait_until(
-            lambda: enough(federation.online()),
-            seconds=LIMIT_SECONDS,
-            pause=2.0,
-            what=what,
-            programs=federation.programs,
+        federation.programs.wait_until(
+            lambda: enough(federation.online()), what, seconds=LIMIT_SECONDS, pause=2.0
         )
 
     def kill_link(self, federation: Federation) -> bool:
@@ -121,11 +116,8 @@ class Deployment:
     def wait_for_end(self, federation: Federation) -> None:
         """Wait until the ledger knows how the run ended."""
         with suppress(RoundFailed):
-            wait_until(
-                lambda: self.scene.runs()[-1].status != "open",
-                seconds=LIMIT_SECONDS,
-                what="the end of the run",
-                programs=federation.programs,
+            federation.programs.wait_until(
+                lambda: self.scene.runs()[-1].status != "open", "the end of the run", seconds=LIMIT_SECONDS
             )
 
 

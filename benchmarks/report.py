@@ -15,9 +15,10 @@ from two_rounds import best_of
 
 from fedhist.protocol.events import RunEnded
 from fedhist.protocol.plan import Plan
+from fedhist.server.result_folder import write_results
 from fedhist.server.trace_file import Recorder, write_trace
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
-from fedhist.simulations.report.run_data import data_of
+from fedhist.simulations.report.run_data import read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import simulate
 from fedhist.simulations.simulation_file import SIMULATION_FILE, simulation_document, write_simulation
@@ -37,10 +38,11 @@ def main() -> None:
     recorder = Recorder(plan, simulated=True)
     result = simulate(population, plan, seed=1, observe=recorder)
     recorder(RunEnded(outcome="released", reason=None))
-    known = simulation_document(population, result.release, recorder.events, None)
-    run = data_of("benchmark", result.to_json(), result.release, None, known)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        write_results(folder, result.to_json(), result.release, None)
+        write_simulation(folder, simulation_document(population, result.release, recorder.events, None))
+        run = read_run(folder)
         steps: dict[str, tuple[Callable[[], object], Path | None]] = {
             "run, unwatched": (lambda: simulate(population, plan, seed=1), None),
             "run, watched": (

@@ -170,7 +170,7 @@ class GridTransport:
         self.on_report(report)
 
     def _nodes(self, plan: Plan) -> Sequence[int]:
-        """The nodes to ask, once enough are connected. A masked plan asks at most as many as it has participants."""
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
         due = 1 if self.reports else self.minimum_nodes
         if plan.is_masked:
             due = max(due, plan.minimum_survivors)
@@ -178,7 +178,10 @@ class GridTransport:
         while True:
             nodes = sorted(self.grid.get_node_ids())
             if len(nodes) >= due:
-                return _drawn(nodes, plan.participants)
+                if plan.participants is None or len(nodes) <= plan.participants:
+                    return nodes
+                order = np.argsort(SystemSource().words(len(nodes)))
+                return sorted(nodes[place] for place in order[: plan.participants].tolist())
             if monotonic() >= until:
                 raise RoundFailed(
                     f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
@@ -348,14 +351,6 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             run.write(settings.out, document, release, labels)
             log.info("result written")
     return release
-
-
-def _drawn(nodes: Sequence[int], most: int | None) -> Sequence[int]:
-    """At most this many of the nodes, drawn at random."""
-    if most is None or len(nodes) <= most:
-        return nodes
-    order = np.argsort(SystemSource().words(len(nodes)))
-    return sorted(nodes[place] for place in order[:most].tolist())
 
 
 def _nodes_by_message(messages: Sequence[Message]) -> dict[str, int]:

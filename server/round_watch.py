@@ -81,17 +81,7 @@ class RoundWatch:
     def end(self) -> StageReport:
         """Report the end of the stage."""
         report = StageReport(self._asked, self._answered, self._size, monotonic() - self._began)
-        self._observe(
-            RoundEnded(
-                round=self._round,
-                stage=self._stage,
-                participants=report.asked,
-                answered=report.answered,
-                users=None,
-                size=report.size,
-                seconds=report.seconds,
-            )
-        )
+        tell_stage(self._observe, self._round, self._stage, report)
         return report
 
     def _sent(self, to: str, node: int, size: int) -> None:
@@ -110,6 +100,12 @@ def tell_left_out(
     for reason, nodes in left_out.items():
         for node in nodes:
             observe(DroppedOut(envelope.request.round.value, WHOLE_ROUND, names[node], reason, None))
+
+
+def tell_stage(observe: Observer, round_: str, stage: str, report: StageReport) -> None:
+    """Report the end of a stage."""
+    counts = {"participants": report.asked, "answered": report.answered, "size": report.size}
+    observe(RoundEnded(round=round_, stage=stage, users=None, seconds=report.seconds, **counts))
 
 
 def tell_round(observe: Observer, report: RoundReport) -> None:

@@ -92,7 +92,9 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     table = _table(path, suffix)
     usable = usable_rows(table)
     if usable.height == 0:
-        population = _nobody(items or ())
+        nothing, labels = np.zeros(0, dtype=np.int32), list(items or ())
+        rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
+        population = SparsePopulation(rows, labels=labels)
     else:
         population = tabulated(usable)
         population = population if wanted is None else _over(population, wanted, labels=items)
@@ -115,12 +117,6 @@ def _table(path: Path, suffix: str) -> pl.DataFrame:
     if suffix.startswith(".jsonl"):
         return json_table(path)
     return text_table(path, separator="\t" if suffix.startswith(".tsv") else ",")
-
-
-def _nobody(labels: Sequence[Label]) -> SparsePopulation:
-    nothing = np.zeros(0, dtype=np.int32)
-    rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
-    return SparsePopulation(rows, labels=list(labels))
 
 
 def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import numpy as np
+from numpy.lib import format as npy
 
 from fedhist.client.files.parquet_sizes import LARGEST_PAGE, unpacked_size
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
@@ -71,12 +71,8 @@ def check_archive(path: Path) -> None:
             raise _too_large(path, limit)
         for member in members:
             with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
+                version = npy.read_magic(file)
+                read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
                 shape, _, kind = read(file)
                 # numpy gives out memory for the shape before it reads the first value.
                 if math.prod(shape) * kind.itemsize > member.file_size:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -61,31 +61,18 @@ SHOWN = {
 """Headings of the printed table. Of those that are settings, the ones that vary are shown."""
 
 
-if TYPE_CHECKING:
-    ParamType = click.ParamType[Any]
-else:
-    # Not a generic class before click 8.2.
-    ParamType = click.ParamType
+def _list_of(convert: Callable[[str], Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
+    """The type of an option: values with commas between them, repeats left out."""
 
-
-class ListOf(ParamType):
-    """Values with commas between them."""
-
-    name = "list"
-
-    def __init__(self, convert: Callable[[str], Any], what: str) -> None:
-        self._convert, self._what = convert, what
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Any, ...]:
-        """Each part on its own, repeats left out."""
+    def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, str):
             return tuple(value)
         try:
-            return tuple(dict.fromkeys(self._convert(part.strip()) for part in value.split(",")))
+            return tuple(dict.fromkeys(convert(part.strip()) for part in value.split(",")))
         except ValueError:
-            self.fail(f"{value!r} is not {self._what} with commas between them.", param, ctx)
+            raise click.BadParameter(f"{value!r} is not {what} with commas between them.") from None
+
+    return read
 
 
 def _delta(text: str) -> float | str:
@@ -100,10 +87,10 @@ def _name(text: str) -> str:
     return text
 
 
-NUMBERS = ListOf(float, "numbers")
-WHOLE = ListOf(int, "whole numbers")
-NAMES = ListOf(_name, "names")
-DELTAS = ListOf(_delta, f"numbers or {PAPER_DELTA}")
+NUMBERS = _list_of(float, "numbers")
+WHOLE = _list_of(int, "whole numbers")
+NAMES = _list_of(_name, "names")
+DELTAS = _list_of(_delta, f"numbers or {PAPER_DELTA}")
 
 _SEVERAL = {
     "release": NAMES, "epsilon": NUMBERS, "delta": DELTAS, "epsilon_select": NUMBERS, "delta_select": DELTAS,
@@ -175,11 +162,6 @@ def compare(**flags: Any) -> None:
     An experiment on data that you may look at: it reads the truth, charges no ledger, and is NOT private. Every
     combination of the lists is a row. Trial i of a row depends on --seed, the row and i alone.
     """  # fmt: skip
-    run_comparison(flags)
-
-
-def run_comparison(flags: dict[str, Any]) -> None:
-    """Check everything, run the trials that are not in the journal, write and print."""
     workers = check_workers(flags.pop("workers"))
     trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
     check_trials(trials)

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,11 +24,6 @@ from fedhist.simulations.datasets.registry import DATASETS, PREFIX
 from fedhist.simulations.figures.describe import draw_description
 from fedhist.simulations.figures.painting import FORMATS as FIGURE_SUFFIXES
 from fedhist.simulations.importing import FORMAT_NAMES, MAX_MALFORMED
-
-if TYPE_CHECKING:
-    from fedhist.simulations.importing.reading import Imported
-    from fedhist.simulations.importing.sentiment140 import By
-    from fedhist.simulations.importing.text_lines import Encoding
 
 IMPORT_HELP = """Turn a published file into a population.
 
@@ -87,17 +82,7 @@ def data() -> None:
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def import_(
-    *,
-    source: Path,
-    out: Path,
-    format_name: str,
-    by: By | None,
-    encoding: Encoding | None,
-    max_malformed: float,
-    force: bool,
-    as_json: bool,
-) -> None:
+def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Read the file, write the population, and print a summary."""
     from fedhist.simulations.importing.reading import import_population
 
@@ -105,12 +90,24 @@ def import_(
     start = perf_counter()
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        imported = import_population(
-            source, format_name=format_name, by=by, encoding=encoding, max_malformed=max_malformed
-        )
+        imported = import_population(source, **options)
+        population, tally = imported.population, imported.tally
         progress.phase("write")
-        write_matrix(imported.population, out, force=force)
-    document = _import_document(imported, source, out, seconds=perf_counter() - start)
+        write_matrix(population, out, force=force)
+    document = {
+        "source": str(source),
+        "format": imported.format.name,
+        "lines": tally.lines,
+        "malformed": tally.malformed,
+        "malformed_lines": tally.named,
+        "users": population.users,
+        "items": population.domain_size,
+        "total": int(population.totals().sum()),
+        "nonzeros": population.nonzeros,
+        "written": str(out),
+        "seconds": perf_counter() - start,
+        "notes": [population.item_origin.note],
+    }
     if as_json:
         click.echo(json.dumps(document, allow_nan=False))
         return
@@ -122,28 +119,8 @@ def import_(
     }
     for name, text in rows.items():
         console.print(line(f"{name:<16}{text.format(**document)}"), markup=False, soft_wrap=True)
-    notes = [imported.population.item_origin.note]
-    if imported.tally.malformed:
-        notes.insert(0, f"{imported.tally.in_words()} and left out")
-    print_notes(console, notes)
-
-
-def _import_document(imported: Imported, source: Path, out: Path, *, seconds: float) -> dict[str, Any]:
-    population, tally = imported.population, imported.tally
-    return {
-        "source": str(source),
-        "format": imported.format.name,
-        "lines": tally.lines,
-        "malformed": tally.malformed,
-        "malformed_lines": tally.named,
-        "users": population.users,
-        "items": population.domain_size,
-        "total": int(population.totals().sum()),
-        "nonzeros": population.nonzeros,
-        "written": str(out),
-        "seconds": seconds,
-        "notes": [population.item_origin.note],
-    }
+    malformed = [f"{tally.in_words()} and left out"] if tally.malformed else []
+    print_notes(console, [*malformed, population.item_origin.note])
 
 
 @data.command()

@@ -19,7 +19,7 @@ from fedhist.simulations.experiments.tables import print_rows
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from fedhist.simulations.deployment.demo import Outcome
+    from fedhist.simulations.report.run_data import RunData
 
 
 @click.command("demo-deployment", context_settings={"show_default": True})
@@ -71,8 +71,8 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
     return nullcontext(str(keep))
 
 
-def _print(outcome: Outcome) -> None:
-    document = outcome.document
+def _print(data: RunData) -> None:
+    document = data.document
     console = stdout_console()
     for name, report in document["rounds"].items():
         console.print(
@@ -82,8 +82,8 @@ def _print(outcome: Outcome) -> None:
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
     numbers = {"value": "value", "standard_error": "standard error of the noise"}
     rows = [
-        {"item": visible(row["item"])} | {name: f"{float(row[name]):,.1f}" for name in numbers}
-        for row in outcome.rows
+        {"item": visible(label), "value": f"{value:,.1f}", "standard_error": f"{error:,.1f}"}
+        for label, value, error in zip(data.labels, data.values, data.errors, strict=True)
     ]
     print_rows("released histogram", rows, {"item": "item", **numbers}, text=("item",))
     total = document["total"]

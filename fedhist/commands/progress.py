@@ -11,7 +11,7 @@ from fedhist.commands.terminal import echo, line
 from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
-from fedhist.simulations.experiments.counting import Counting
+from fedhist.simulations.experiments import Counting
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -24,22 +24,18 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
     FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. Values that a
     simulation computed from the exact data are marked. The page of a deployment shows only the release and its cost.
     """
+    from fedhist.simulations.report.run_data import read_run
+    from fedhist.simulations.report.run_page import run_page
+    from fedhist.simulations.report.tables_page import experiment_page, is_experiment
+
     target = folder / "report.html" if out is None else out
     with progress_on(sys.stderr, quiet=quiet) as progress:
         progress.phase("report")
         if folder.is_dir():
             check_new_file(target, force=force)
-        page = _page(folder).encode("utf-8")
+        text = experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))
+        page = text.encode("utf-8")
         with new_file(target, force=force) as file:
             file.write(page)
     if not quiet:
         echo(f"written: {target} ({len(page):,} bytes)")
-
-
-def _page(folder: Path) -> str:
-    """The page that fits what the folder holds."""
-    from fedhist.simulations.report.run_data import read_run
-    from fedhist.simulations.report.run_page import run_page
-    from fedhist.simulations.report.tables_page import experiment_page, is_experiment
-
-    return experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))

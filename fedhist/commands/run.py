@@ -117,7 +117,6 @@ def run_here(flags: dict[str, Any]) -> None:
                 report = partial(
                     write_report_of,
                     name=target.absolute().name,
-                    document=document,
                     result=results[0],
                     loaded=loaded,
                     recorder=recorded.recorder,

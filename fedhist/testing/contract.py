@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 SubjectT = TypeVar("SubjectT")
-ValueT = TypeVar("ValueT")
 
 
 class Contract(Generic[SubjectT]):
@@ -15,10 +14,15 @@ class Contract(Generic[SubjectT]):
 
     Args:
         of: what the subjects are, for messages.
+        around: what surrounds each check, such as the subject in its registry.
     """
 
-    def __init__(self, of: str) -> None:
-        self.of = of
+    def __init__(
+        self,
+        of: str,
+        around: Callable[[SubjectT], AbstractContextManager[object]] = lambda subject: nullcontext(),
+    ) -> None:
+        self.of, self._around = of, around
         self.checks: dict[str, Callable[[SubjectT], None]] = {}
 
     def check(self, function: Callable[[SubjectT], None]) -> Callable[[SubjectT], None]:
@@ -29,7 +33,8 @@ class Contract(Generic[SubjectT]):
     def run(self, name: str, subject: SubjectT) -> None:
         """One check. Whatever goes wrong in it is an AssertionError that names it."""
         try:
-            self.checks[name](subject)
+            with self._around(subject):
+                self.checks[name](subject)
         except Exception as problem:
             what = str(problem) if isinstance(problem, AssertionError) else repr(problem)
             raise AssertionError(f"{self.of}: {name}: {what}") from problem
@@ -47,18 +52,3 @@ def require(condition: object, sentence: str) -> None:
     """Raise an AssertionError with this sentence unless the condition holds. Unlike `assert`, also under -O."""
     if not condition:
         raise AssertionError(sentence)
-
-
-@contextmanager
-def registered(registry: MutableMapping[str, ValueT], name: str, subject: ValueT) -> Iterator[None]:
-    """The subject in its registry for a while, as it will be once it is in use."""
-    missing = object()
-    before = registry.get(name, missing)
-    registry[name] = subject
-    try:
-        yield
-    finally:
-        if before is missing:
-            del registry[name]
-        else:
-            registry[name] = before  # type: ignore[assignment]  # it came from there

@@ -116,10 +116,7 @@ def the_same_plan_and_seed_give_the_same_release(runs: EngineRuns) -> None:
     """To the bit, with the same threshold, keys, errors and charges."""
     for name, one in runs.here.items():
         here, there = one.release, runs.there[name].release
-        require(
-            here.threshold == there.threshold,
-            f"{name}: a threshold of {here.threshold}, not {there.threshold}",
-        )
+        require(here.threshold == there.threshold, f"{name}: the threshold is another")
         require(np.array_equal(here.histogram, there.histogram), f"{name}: the histogram is another")
         require(_listed(here.labels) == _listed(there.labels), f"{name}: the labels are others")
         require(here.standard_error == there.standard_error, f"{name}: the standard error is another")

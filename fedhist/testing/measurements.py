@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -46,7 +47,7 @@ from fedhist.testing.cases import (
     total_of,
     variant,
 )
-from fedhist.testing.contract import Contract, registered, require
+from fedhist.testing.contract import Contract, require
 
 Givens = Callable[[Plan], list[Given]]
 """What the rounds before may hand on under a plan."""
@@ -54,8 +55,6 @@ Givens = Callable[[Plan], list[Given]]
 SEEDS = range(2)
 REACHED = 0.9
 """A claimed sensitivity is reached within this factor by some pair of neighbours."""
-
-MEASUREMENT: Contract[Asked] = Contract("measurement")
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,13 @@ class Asked:
 
     def __iter__(self) -> Iterator[Measurement[Any]]:
         fitting = [plan for plan in self.plans if self.kind.fits(plan)]
-        require(
-            fitting, f"none of {len(self.plans)} plans fits {self.kind.name}; pass some that do as plans="
-        )
+        require(fitting, f"no plan fits {self.kind.name}; pass some that do as plans=")
         return (self.kind(plan, given) for plan in fitting for given in self.givens(plan))
+
+
+MEASUREMENT: Contract[Asked] = Contract(
+    "measurement", lambda asked: patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind})
+)
 
 
 def check_measurement(
@@ -105,20 +107,17 @@ def usual_givens(kind: type[Measurement[Any]]) -> Givens:
         low, high = plan.step_range
         return [Bound(plan.at_steps(steps)) for steps in (low, (low + high) // 2, high)]
 
+    salt = bytes(range(SALT_BYTES))
     makes: dict[type[Given], Callable[[Plan], Any]] = {
         Nothing: lambda plan: [NOTHING],
         Column: lambda plan: [Column(name) for name in sorted(kind.offers)],
         Bound: bounds,
         ItemBounds: lambda plan: [
-            ItemBounds(np.linspace(*plan.step_range, plan.closed.items).astype(np.int64))
+            ItemBounds(np.linspace(*plan.step_range, plan.closed.items, dtype=np.int64))
         ],
-        SaltedBound: lambda plan: [
-            SaltedBound(one.threshold, bytes(range(SALT_BYTES))) for one in bounds(plan)
-        ],
+        SaltedBound: lambda plan: [SaltedBound(one.threshold, salt) for one in bounds(plan)],
     }
-    require(
-        kind.takes in makes, f"say what {kind.name} is given with givens=, for it takes {kind.takes.__name__}"
-    )
+    require(kind.takes in makes, f"{kind.name} takes {kind.takes.__name__}: pass some as givens=")
     return makes[kind.takes]
 
 
@@ -143,16 +142,12 @@ def the_shape_is_what_is_sent(asked: Asked) -> None:
         shape = one.shape
         for row in (*telling_rows(one.plan), *some_rows(one.plan, 1)):
             sent = measured(one, row[np.newaxis])
-            require(
-                len(sent.values) == shape.length, f"{len(sent.values)} values; the shape says {shape.length}"
-            )
+            length = len(sent.values)
+            require(length == shape.length, f"{length} values; the shape says {shape.length}")
             columns = 0 if sent.keyed is None else sent.keyed.values.shape[1]
             require(columns == shape.columns, f"{columns} columns by key; the shape says {shape.columns}")
             hidden = one.names_travel or one.plan.is_masked or not columns
-            require(
-                hidden,
-                "keys travel in the clear; names_travel must say so, or their number would be published",
-            )
+            require(hidden, "keys travel in the clear, and names_travel does not say so")
             values = sent.values if sent.keyed is None else np.append(sent.values, sent.keyed.values)
             require(values.dtype == np.int64, f"values are {values.dtype}; they must be whole, int64")
             require((values >= 0).all(), "one user's value is negative")
@@ -161,9 +156,8 @@ def the_shape_is_what_is_sent(asked: Asked) -> None:
             if sent.keyed is not None:
                 keys = sent.keyed.keys
                 space = len(row) * shape.bins
-                require(
-                    (np.diff(keys, prepend=-1, append=space) > 0).all(), f"keys do not rise below {space}"
-                )
+                rising = (np.diff(keys, prepend=-1, append=space) > 0).all()
+                require(rising, f"keys do not rise below {space}")
 
 
 @MEASUREMENT.check
@@ -204,17 +198,13 @@ def one_user_moves_the_reading_by_the_sensitivity(asked: Asked) -> None:
             with_each = [total_of(one, np.vstack([base, row]), noise_seed=None) for row in telling]
             without = total_of(one, base, noise_seed=None)
             for name, claimed in one.sensitivities.items():
-                require(
-                    claimed.neighbours is neighbours, f"the sensitivity of {name} is not for {neighbours}"
-                )
+                require(claimed.neighbours is neighbours, f"{name}: a sensitivity for other neighbours")
                 parts = np.array([part_of_reading(one, total, name) for total in with_each])
                 moves = parts - part_of_reading(one, without, name)
                 if neighbours is Neighbours.REPLACE:
                     moves = (parts[:, np.newaxis] - parts).reshape(-1, *parts.shape[1:])
                 moved = _size(moves, claimed.norm)
-                stated = (
-                    f"one user moves {name} by {moved:.6g} ({neighbours}); claimed is {claimed.value:.6g}"
-                )
+                stated = f"{neighbours}: one user moves {name} by {moved:.6g}, not {claimed.value:.6g}"
                 require(moved <= claimed.value * (1 + 1e-9), stated)
                 require(moved >= claimed.value * REACHED, f"{stated}, which no neighbours come near")
 
@@ -232,48 +222,44 @@ def a_share_of_noise_costs_what_a_device_charges(asked: Asked) -> None:
             epsilon = moved.value / float(share.spread)
         else:
             epsilon = gaussian_epsilon(share.deviation(share.shares) / moved.value, cost.delta)
-        require(
-            epsilon <= cost.epsilon * (1 + 1e-6),
-            f"{share.shares} shares give epsilon {epsilon:.4g}; a device charges {cost.epsilon:.4g} for {one.round}",
-        )
+        sentence = f"epsilon is {epsilon:.4g} for {one.round}; a device charges {cost.epsilon:.4g}"
+        require(epsilon <= cost.epsilon * (1 + 1e-6), sentence)
 
 
 @MEASUREMENT.check
 def bytes_and_fields_hold_all_of_it(asked: Asked) -> None:
     """A request and its answer come back from the wire as they were."""
-    with registered(MEASUREMENTS, asked.kind.name, asked.kind):
-        for one in asked:
-            request = Request(one.plan, one.name, one.given)
-            envelope = Envelope("run", request)
-            again = Envelope.from_fields(envelope.to_fields())
-            require(again.fingerprint == envelope.fingerprint, "another request comes back from its fields")
-            rows, labels = some_rows(one.plan, 3), labels_for(one.plan)
-            summed = measured(one, rows)
-            sent = Contribution(one.round, one.plan.digest, len(rows), summed.values, summed.keyed)
-            got, names = decode(encode(sent, request, labels), again.request)
-            require(np.array_equal(got.values, sent.values), "other values come back from the bytes")
-            bins = one.shape.bins
-            same = by_label(got.keyed, bins, names) == by_label(sent.keyed, bins, labels)
-            require(same and got.users == sent.users, "other users or keys come back from the bytes")
+    for one in asked:
+        request = Request(one.plan, one.name, one.given)
+        envelope = Envelope("run", request)
+        again = Envelope.from_fields(envelope.to_fields())
+        require(again.fingerprint == envelope.fingerprint, "another request comes back from its fields")
+        rows, labels = some_rows(one.plan, 3), labels_for(one.plan)
+        summed = measured(one, rows)
+        sent = Contribution(one.round, one.plan.digest, len(rows), summed.values, summed.keyed)
+        got, names = decode(encode(sent, request, labels), again.request)
+        require(np.array_equal(got.values, sent.values), "other values come back from the bytes")
+        bins = one.shape.bins
+        same = by_label(got.keyed, bins, names) == by_label(sent.keyed, bins, labels)
+        require(same and got.users == sent.users, "other users or keys come back from the bytes")
 
 
 @MEASUREMENT.check
 def plans_that_it_does_not_fit_are_refused(asked: Asked) -> None:
     """A device that answered could send what its plan hides, or answer a round twice."""
     fields = Envelope("run", Request(PLANS["gaussian"], "tail")).to_fields()
-    with registered(MEASUREMENTS, asked.kind.name, asked.kind):
-        for one, plan in itertools.product(itertools.islice(asked, 1), asked.plans):
-            named = {"plan": json.dumps(plan.to_json()), "plan-digest": plan.digest}
-            named |= {"asks": one.name, "round": one.round.value}
-            wrong = [] if one.fits(plan) else [fields | named | one.given.to_fields()]
-            others = [other for other in type(one.round) if other is not one.round]
-            wrong += [fields | named | one.given.to_fields() | {"round": other.value} for other in others]
-            for request in wrong:
-                try:
-                    Envelope.from_fields(request)
-                except DecodeError:
-                    continue
-                raise AssertionError("it is answered under a plan that it does not fit, or in another round")
+    for one, plan in itertools.product(itertools.islice(asked, 1), asked.plans):
+        named = {"plan": json.dumps(plan.to_json()), "plan-digest": plan.digest}
+        named |= {"asks": one.name, "round": one.round.value}
+        wrong = [] if one.fits(plan) else [fields | named | one.given.to_fields()]
+        others = [other for other in type(one.round) if other is not one.round]
+        wrong += [fields | named | one.given.to_fields() | {"round": other.value} for other in others]
+        for request in wrong:
+            try:
+                Envelope.from_fields(request)
+            except DecodeError:
+                continue
+            raise AssertionError("it is answered under a plan that it does not fit, or in another round")
 
 
 @MEASUREMENT.check
@@ -333,10 +319,7 @@ def a_devices_answer_can_be_shown(asked: Asked) -> None:
     for one in asked:
         shown = one.shown(measured(one, telling_rows(one.plan)[-1:]), labels_for(one.plan), 4)
         require(1 <= len(shown) <= 4, f"{len(shown)} values are shown where up to 4 are wanted")
-        require(
-            all(name and float(value) for name, value in shown),
-            "a value without a name, or nothing, is shown",
-        )
+        require(all(name and float(value) for name, value in shown), "a value or its name is missing")
 
 
 @MEASUREMENT.check
@@ -366,9 +349,7 @@ def equal_keys_have_equal_sums(asked: Asked) -> None:
             except InvalidInput:
                 continue
             sums = (summed.values.tolist(), _rows(one, summed))
-            require(
-                seen.setdefault(one.key, sums) == sums, f"two plans have the key {one.key[:2]} and other sums"
-            )
+            require(seen.setdefault(one.key, sums) == sums, f"two sums have the key {one.key[:2]}")
 
 
 def _size(moves: Floats, norm: Norm) -> float:

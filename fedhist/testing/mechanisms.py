@@ -72,9 +72,8 @@ def additive(
 def outputs_are_whole_numbers_that_it_names(mechanism: Mechanism) -> None:
     """As many as are asked for."""
     drawn = mechanism.draw(DRAWS, SeededSource(1))
-    require(
-        drawn.dtype == np.int64 and drawn.shape == (DRAWS,), f"{drawn.shape} outputs of type {drawn.dtype}"
-    )
+    right = drawn.dtype == np.int64 and drawn.shape == (DRAWS,)
+    require(right, f"{drawn.shape} outputs of type {drawn.dtype}")
     require(np.isin(drawn, mechanism.outputs).all(), "an output is none of those that it names")
 
 
@@ -103,9 +102,7 @@ def outputs_have_the_stated_chances(mechanism: Mechanism) -> None:
     require(not seen[~common].sum() > 50, "an output that should be rare is not")
     statistic = (((seen - DRAWS * expected) ** 2) / (DRAWS * expected))[common].sum()
     chance = float(stats.chi2.sf(statistic, max(int(common.sum()) - 1, 1)))
-    require(
-        chance > CHANCE, f"draws like these come from the stated distribution with probability {chance:.1e}"
-    )
+    require(chance > CHANCE, f"under the stated distribution such draws have probability {chance:.1e}")
 
 
 @MECHANISM.check

@@ -24,14 +24,10 @@ def the_shards_hold_the_users_that_it_says(population: Population) -> None:
     users, place = 0, None
     for shard in population.shards():
         require(shard.users > 0, "a shard is empty")
-        require(
-            place in (None, shard.first_user), f"a shard begins with user {shard.first_user}, not {place}"
-        )
+        require(place in (None, shard.first_user), f"a shard begins at {shard.first_user}, not {place}")
         require(shard.user_numbers()[0] == shard.first_user, "a shard numbers its users otherwise")
         users, place = users + shard.users, shard.first_user + shard.users
-    require(
-        users == population.users, f"the shards hold {users} users and the population says {population.users}"
-    )
+    require(users == population.users, f"the shards hold {users} users, not {population.users}")
 
 
 @POPULATION.check
@@ -39,18 +35,14 @@ def every_pass_reads_the_same(population: Population) -> None:
     """The same pieces, with the same content."""
     for one, again in itertools.zip_longest(population.shards(), population.shards()):
         require(one is not None and again is not None, "a second pass has another number of shards")
-        require(
-            _content(one) == _content(again), f"the shard of user {one.first_user} changes between passes"
-        )
+        require(_content(one) == _content(again), f"the shard of user {one.first_user} changes")
 
 
 @POPULATION.check
 def histograms_are_whole_counts_of_items_of_the_domain(population: Population) -> None:
     """Not negative, each item once a user, and no total above what sums have room for."""
     for shard in population.shards():
-        require(
-            shard.domain_size == population.domain_size, f"a shard has a domain of {shard.domain_size} items"
-        )
+        require(shard.domain_size == population.domain_size, f"a shard has {shard.domain_size} items")
         offsets = np.asarray(shard.offsets)
         require((np.diff(offsets) >= 0).all(), "a user's entries end before they begin")
         entries = slice(int(offsets[0]), int(offsets[-1]))

@@ -54,9 +54,7 @@ class Ruled:
 
     def __iter__(self) -> Iterator[Plan]:
         fitting = [plan for plan in self.plans if self.rule.fits(plan)]
-        require(
-            fitting, f"none of {len(self.plans)} plans fits {self.rule.name}; pass some that do as plans="
-        )
+        require(fitting, f"no plan fits {self.rule.name}; pass some that do as plans=")
         return iter(fitting)
 
 
@@ -87,9 +85,8 @@ def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
                 require(charge.round == "release", f"a charge of round {charge.round}")
                 relation = charge.neighbours == plan.neighbours.value
                 require(relation, f"a charge for {charge.neighbours} neighbours")
-            within = real.epsilon <= planned.epsilon * (1 + 1e-12) and real.delta <= planned.delta * (
-                1 + 1e-12
-            )
+            slack = 1 + 1e-12
+            within = real.epsilon <= planned.epsilon * slack and real.delta <= planned.delta * slack
             require(within, f"{real} is charged at {steps} steps, and {planned} was planned")
             costs.add((real.epsilon, real.delta))
         require(len(costs) == 1, f"the cost depends on the threshold that is chosen: {sorted(costs)}")
@@ -151,9 +148,8 @@ def keys_and_labels_name_the_values(ruled: Ruled) -> None:
         require(keys is not None and len(keys) == len(labels), "there is not one key for each value")
         held = {label for label, sums in zip(labels_for(plan), _rows(plan).sum(axis=0), strict=True) if sums}
         require(labels and set(labels) <= held, "the release names items that nobody holds, or none")
-        require(
-            release.bar is not None and (release.histogram > release.bar).all(), "a value is below the bar"
-        )
+        shown = release.bar is not None and (release.histogram > release.bar).all()
+        require(shown, "a value is below the bar")
 
 
 @RELEASE_RULE.check
@@ -190,13 +186,11 @@ def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
             sums = np.array([part_of_reading(measurement, total, "values") for total in totals])
             firsts = sums[1:] if neighbours is Neighbours.REPLACE else sums[:1]
             moves = (firsts[:, np.newaxis] - sums[1:]) * 2.0**-plan.grid_bits / _errors(release)
-            gaussian = [
-                charge.loss.multiplier for charge in release.charges if isinstance(charge.loss, GaussianLoss)
-            ]
+            losses = [charge.loss for charge in release.charges]
+            gaussian = [loss.multiplier for loss in losses if isinstance(loss, GaussianLoss)]
             moved = np.linalg.norm(moves, ord=2 if gaussian else 1, axis=2).max()
-            most = (
-                1 / min(gaussian) if gaussian else math.sqrt(2) * basic_total(release.charges).epsilon * SLACK
-            )
+            laplace = math.sqrt(2) * basic_total(release.charges).epsilon * SLACK
+            most = 1 / min(gaussian) if gaussian else laplace
             told = f"one user moves the sum by {moved:.4g} standard errors; charged are {most:.4g} ({neighbours})"
             require(moved <= most, told)
 

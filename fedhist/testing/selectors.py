@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from fedhist.server.selection import SELECTORS, Selection, Selector, selector_fo
 from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.testing.cases import PLANS, WatchedSource, labels_for, some_rows, telling_rows, total_of, variant
-from fedhist.testing.contract import Contract, registered, require
-
-SELECTOR: Contract[Chooser] = Contract("selector")
+from fedhist.testing.contract import Contract, require
 
 ROWS = {
     "all empty": np.zeros((50, 3), dtype=np.int64),
@@ -41,18 +39,19 @@ class Chooser:
     selector: Selector
     plans: Collection[Plan]
 
-    @contextmanager
-    def plans_with(self, **changes: Any) -> Iterator[list[Plan]]:
-        """The plans with these changes that the selector fits, while it is in the registry."""
+    def plans_with(self, **changes: Any) -> list[Plan]:
+        """The plans with these changes that the selector fits."""
         name = self.selector.name
-        with registered(SELECTORS, name, self.selector):
-            fixed = {"threshold": changes.get("max_threshold", 20.0) if name == "fixed" else None}
-            changed = (variant(plan, **({"selector": name} | fixed | changes)) for plan in self.plans)
-            fitting = [plan for plan in changed if plan is not None and _fits(plan)]
-            require(
-                fitting, f"{name} goes with none of {len(self.plans)} plans; pass some that it does as plans="
-            )
-            yield fitting
+        fixed = {"threshold": changes.get("max_threshold", 20.0) if name == "fixed" else None}
+        changed = (variant(plan, **({"selector": name} | fixed | changes)) for plan in self.plans)
+        fitting = [plan for plan in changed if plan is not None and _fits(plan)]
+        require(fitting, f"no plan fits {name}; pass some that do as plans=")
+        return fitting
+
+
+SELECTOR: Contract[Chooser] = Contract(
+    "selector", lambda chooser: patch.dict(SELECTORS, {chooser.selector.name: chooser.selector})
+)
 
 
 def check_selector(
@@ -74,18 +73,16 @@ def thresholds_stay_on_the_grid_and_in_the_public_range(chooser: Chooser) -> Non
     for rows in ROWS.values():
         for epsilon in (1e-3, 0.1, 50.0):
             wide = {"min_threshold": 2.5, "max_threshold": 400.25, "epsilon_select": epsilon}
-            with chooser.plans_with(users=len(rows), **wide) as plans:
-                for plan, seed in itertools.product(plans, range(3)):
-                    _check_range(plan, choose(plan, rows, seed))
+            for plan, seed in itertools.product(chooser.plans_with(users=len(rows), **wide), range(3)):
+                _check_range(plan, choose(plan, rows, seed))
 
 
 @SELECTOR.check
 def one_candidate_is_enough(chooser: Chooser) -> None:
     """It is the one that is chosen."""
-    with chooser.plans_with(users=50, min_threshold=20.0, max_threshold=20.0) as plans:
-        for plan in plans:
-            chosen = choose(plan, np.array([[1, 2, 3], [50, 0, 0]] * 25)).threshold.value
-            require(chosen == 20.0, f"{chosen} is chosen where 20 is the only candidate")
+    for plan in chooser.plans_with(users=50, min_threshold=20.0, max_threshold=20.0):
+        chosen = choose(plan, np.array([[1, 2, 3], [50, 0, 0]] * 25)).threshold.value
+        require(chosen == 20.0, f"{chosen} is chosen where 20 is the only candidate")
 
 
 @SELECTOR.check
@@ -93,27 +90,24 @@ def it_costs_its_budget_or_nothing(chooser: Chooser) -> None:
     """Charges of its round, for the plan's neighbours, that add up to the plan's; nothing if it reads nothing."""
     for neighbours in Neighbours:
         budget = {"epsilon_select": 0.37, "delta_select": 3e-7, "neighbours": neighbours.value}
-        with chooser.plans_with(**budget) as plans:
-            for plan in plans:
-                selector = selector_for(plan)
-                noisy = bool(plan.noise_by_devices and selector.reads)
-                require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
-                charges = selector.charges(plan)
-                cost = basic_total(charges)
-                for charge in charges:
-                    require(charge.round == "select", f"a charge of round {charge.round}")
-                    require(charge.neighbours == neighbours, f"a charge for {charge.neighbours} neighbours")
-                if not selector.private:
-                    known = cost.epsilon == math.inf and not all(charge.private for charge in charges)
-                    require(known, "it is not private, and its charges do not say so")
-                elif not selector.reads:
-                    require(not charges, "it reads nothing and charges something")
-                else:
-                    require(
-                        math.isclose(cost.epsilon, 0.37), f"{cost} is charged of an epsilon-select of 0.37"
-                    )
-                    within = cost.delta == 0 or math.isclose(cost.delta, 3e-7)
-                    require(within, f"{cost} is charged of a delta-select of 3e-7")
+        for plan in chooser.plans_with(**budget):
+            selector = selector_for(plan)
+            noisy = bool(plan.noise_by_devices and selector.reads)
+            require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
+            charges = selector.charges(plan)
+            cost = basic_total(charges)
+            for charge in charges:
+                require(charge.round == "select", f"a charge of round {charge.round}")
+                require(charge.neighbours == neighbours, f"a charge for {charge.neighbours} neighbours")
+            if not selector.private:
+                known = cost.epsilon == math.inf and not all(charge.private for charge in charges)
+                require(known, "it is not private, and its charges do not say so")
+            elif not selector.reads:
+                require(not charges, "it reads nothing and charges something")
+            else:
+                require(math.isclose(cost.epsilon, 0.37), f"{cost} is charged of epsilon' = 0.37")
+                within = cost.delta == 0 or math.isclose(cost.delta, 3e-7)
+                require(within, f"{cost} is charged of a delta-select of 3e-7")
 
 
 @SELECTOR.check
@@ -123,45 +117,40 @@ def neighbours_are_as_hard_to_tell_apart_as_charged(chooser: Chooser) -> None:
     No logarithm of their ratios is beyond epsilon; where bounded range is charged, they span at most epsilon.
     """
     for neighbours in Neighbours:
-        with chooser.plans_with(epsilon_select=0.7, neighbours=neighbours.value) as plans:
-            for plan in plans:
-                selector = selector_for(plan)
-                if not (isinstance(selector, ScoringSelector) and selector.private):
-                    continue
-                charges = selector.charges(plan)
-                charged = basic_total(charges).epsilon
-                spans = all(isinstance(charge.loss, BoundedRangeLoss) for charge in charges)
-                for base in (telling_rows(plan), some_rows(plan, 3, users=100)):
-                    with_each = [
-                        _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
-                    ]
-                    firsts = (
-                        with_each if neighbours is Neighbours.REPLACE else [_logarithms(selector, plan, base)]
-                    )
-                    losses = np.array([a - b for a in firsts for b in with_each])
-                    worst = np.ptp(losses, axis=2) if spans else np.abs(losses).max(axis=2)
-                    cost = worst.sum(axis=1).max()
-                    within = cost <= charged * (1 + 1e-9)
-                    require(within, f"one user costs epsilon {cost:.4g}; charged is {charged:.4g}")
+        for plan in chooser.plans_with(epsilon_select=0.7, neighbours=neighbours.value):
+            selector = selector_for(plan)
+            if not (isinstance(selector, ScoringSelector) and selector.private):
+                continue
+            charges = selector.charges(plan)
+            charged = basic_total(charges).epsilon
+            spans = all(isinstance(charge.loss, BoundedRangeLoss) for charge in charges)
+            for base in (telling_rows(plan), some_rows(plan, 3, users=100)):
+                with_each = [
+                    _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
+                ]
+                firsts = (
+                    with_each if neighbours is Neighbours.REPLACE else [_logarithms(selector, plan, base)]
+                )
+                losses = np.array([a - b for a in firsts for b in with_each])
+                worst = np.ptp(losses, axis=2) if spans else np.abs(losses).max(axis=2)
+                cost = worst.sum(axis=1).max()
+                within = cost <= charged * (1 + 1e-9)
+                require(within, f"one user costs epsilon {cost:.4g}; charged is {charged:.4g}")
 
 
 @SELECTOR.check
 def the_source_alone_decides_the_choice(chooser: Chooser) -> None:
     """The same seed chooses the same, and a statistic with noise from devices needs no more."""
-    with chooser.plans_with() as plans:
-        for plan in plans:
-            rows = some_rows(plan, 7, users=60)
-            selector, statistic = selector_for(plan), statistic_of(plan, rows)
-            for seed in range(5):
-                source = WatchedSource(seed)
-                one, again = (
-                    selector.select(plan, statistic, source=each) for each in (source, WatchedSource(seed))
-                )
-                require(one.threshold == again.threshold, "the same seed chooses another threshold")
-                require(
-                    not (source.drawn and selector.reads_noise),
-                    "it draws though its statistic is noisy already",
-                )
+    for plan in chooser.plans_with():
+        rows = some_rows(plan, 7, users=60)
+        selector, statistic = selector_for(plan), statistic_of(plan, rows)
+        for seed in range(5):
+            source = WatchedSource(seed)
+            one, again = (
+                selector.select(plan, statistic, source=each) for each in (source, WatchedSource(seed))
+            )
+            require(one.threshold == again.threshold, "the same seed chooses another threshold")
+            require(not (source.drawn and selector.reads_noise), "it draws for a noisy statistic")
 
 
 @SELECTOR.check
@@ -170,19 +159,14 @@ def a_larger_budget_narrows_the_choice(chooser: Chooser) -> None:
     rows = np.zeros((3000, 3), dtype=np.int64)
     rows[:, 0] = np.geomspace(2, 90, 3000)
     more = {"users": 3000, "epsilon": 0.05, "delta_select": 1e-2, "max_threshold": 100.0, "candidates": 64}
-    with chooser.plans_with(epsilon_select=1e5, **more) as plans:
-        for plan in plans:
-            rich = [choose(plan, rows, seed).threshold.value for seed in range(5)]
-            require(
-                max(rich) <= 1.2 * min(rich), f"epsilon' of 10^5 chooses {min(rich):.4g} and {max(rich):.4g}"
-            )
-            poor = variant(plan, epsilon_select=2e-3)
-            if poor is not None and _fits(poor) and selector_for(poor).private and selector_for(poor).reads:
-                wide = [choose(poor, rows, seed).threshold.value for seed in range(20)]
-                spread = max(wide) / min(wide)
-                require(
-                    spread > max(rich) / min(rich), "next to no budget chooses as well as an unlimited one"
-                )
+    for plan in chooser.plans_with(epsilon_select=1e5, **more):
+        rich = [choose(plan, rows, seed).threshold.value for seed in range(5)]
+        require(max(rich) <= 1.2 * min(rich), f"epsilon' of 10^5 chooses {min(rich)} and {max(rich)}")
+        poor = variant(plan, epsilon_select=2e-3)
+        if poor is not None and _fits(poor) and selector_for(poor).private and selector_for(poor).reads:
+            wide = [choose(poor, rows, seed).threshold.value for seed in range(20)]
+            spread = max(wide) / min(wide)
+            require(spread > max(rich) / min(rich), "a small budget chooses as well as a large one")
 
 
 def statistic_of(plan: Plan, rows: Integers, seed: int = 0) -> Any:
@@ -209,19 +193,13 @@ def _fits(plan: Plan) -> bool:
 def _check_range(plan: Plan, selection: Selection) -> None:
     low, high = plan.step_range
     chosen = selection.threshold
-    require(
-        chosen.bits == plan.grid_bits,
-        f"a threshold on a grid of {chosen.bits} bits; {plan.grid_bits} are due",
-    )
+    require(chosen.bits == plan.grid_bits, f"a grid of {chosen.bits} bits; {plan.grid_bits} are due")
     require(low <= chosen.steps <= high, f"{chosen.steps} steps; allowed: {low} to {high}")
     each = selection.item_thresholds
     if each is not None:
-        require(
-            len(each) == len(labels_for(plan)), f"{len(each)} thresholds for {len(labels_for(plan))} items"
-        )
-        require(
-            ((low <= each) & (each <= high)).all(), f"an item's threshold is outside {low} to {high} steps"
-        )
+        items = len(labels_for(plan))
+        require(len(each) == items, f"{len(each)} thresholds for {items} items")
+        require(((low <= each) & (each <= high)).all(), f"an item's is outside {low} to {high} steps")
         require(each.max() == chosen.steps, "the threshold is not the largest of the items'")
 
 

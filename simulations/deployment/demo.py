@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from fedhist.protocol.plan.masking_terms import MIN_PARTICIPANTS
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.deployment.certificates import make_identity
 from fedhist.simulations.deployment.federation import Value, open_federation, write_app
+from fedhist.simulations.report.run_data import RunData, read_run
 
 ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
 MAX_NODES = 20
@@ -64,16 +63,8 @@ class Demo:
             raise InvalidInput(f"the time limit is {self.seconds:g}", allowed="a positive number of seconds")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the ServerApp wrote: result.json, and the rows of histogram.csv."""
-
-    document: dict[str, Any]
-    rows: list[dict[str, str]]
-
-
-def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]) -> Outcome:
-    """Start everything, run both rounds, stop everything.
+def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]) -> RunData:
+    """Start everything, run both rounds, stop everything; what the ServerApp wrote.
 
     Args:
         demo: its size.
@@ -90,7 +81,7 @@ def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]
         tell(f"run {run}: two rounds over {demo.nodes} nodes, a process for every answer")
         federation.wait(run, seconds=demo.seconds)
         tell("the run has completed")
-    return read_outcome(out)
+    return read_run(out)
 
 
 def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]:
@@ -152,10 +143,3 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
         for config, key in zip(configs, keys, strict=True):
             config |= {"identity-path": str(key.private), "directory-path": str(folder / _DIRECTORY)}
     return configs
-
-
-def read_outcome(out: Path) -> Outcome:
-    """The result folder of a run that completed."""
-    document = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    with (out / "histogram.csv").open(newline="", encoding="utf-8") as file:
-        return Outcome(document, list(csv.DictReader(file)))

@@ -29,7 +29,7 @@ from fedhist.simulations.deployment.certificates import (
     make_certificates,
     make_node_key,
 )
-from fedhist.simulations.deployment.processes import Program, Programs, free_ports, wait_until
+from fedhist.simulations.deployment.processes import Program, Programs, free_ports
 from fedhist.simulations.engines.quiet import ENVIRONMENT
 
 Value = bool | float | int | str
@@ -81,13 +81,7 @@ class Federation:
             seen.update(self.statuses())
             return seen[run].startswith("finished")
 
-        wait_until(
-            finished,
-            seconds=seconds,
-            pause=_PAUSE_SECONDS,
-            what="the end of the run",
-            programs=self.programs,
-        )
+        self.programs.wait_until(finished, "the end of the run", seconds=seconds, pause=_PAUSE_SECONDS)
         if seen[run] != "finished:completed":
             failed = RoundFailed(f"the Flower run ended as {seen[run]}; nothing was released. Its log:")
             failed.add_note(f"\n{self.log(run)}")
@@ -117,11 +111,8 @@ class Federation:
         ]
         self.programs.start("superlink", command, self.environment("superlink"))
         trusted = ssl.create_default_context(cafile=str(tls.authority))
-        wait_until(
-            lambda: _listens(self.port, trusted),
-            seconds=_START_SECONDS,
-            what="the SuperLink to answer",
-            programs=self.programs,
+        self.programs.wait_until(
+            lambda: _listens(self.port, trusted), "the SuperLink to answer", seconds=_START_SECONDS
         )
 
     def start_node(self, name: str, key: NodeKey, port: int, config: Mapping[str, Value]) -> Program:
@@ -214,18 +205,14 @@ def open_federation(
         for number, (key, port, config) in enumerate(zip(keys, ports, configs, strict=True)):
             federation.start_node(f"node-{number}", key, port, config)
         # A call of flwr before they are up would only slow them down.
-        wait_until(
-            lambda: all(_listens(port) for port in ports),
-            seconds=_START_SECONDS,
-            what="all SuperNodes to listen",
-            programs=programs,
+        programs.wait_until(
+            lambda: all(_listens(port) for port in ports), "all SuperNodes to listen", seconds=_START_SECONDS
         )
-        wait_until(
+        programs.wait_until(
             lambda: federation.online() == len(configs),
+            "all SuperNodes to be online",
             seconds=_START_SECONDS,
             pause=_PAUSE_SECONDS,
-            what="all SuperNodes to be online",
-            programs=programs,
         )
         yield federation
     finally:

@@ -121,36 +121,29 @@ class Programs:
         if program.running:
             program.kill()
 
+    def wait_until(
+        self, state: Callable[[], bool], what: str, *, seconds: float, pause: float = _POLL_SECONDS
+    ) -> None:
+        """Wait for a state. RoundFailed if it does not come in time, or can't since a program has ended.
 
-def wait_until(
-    state: Callable[[], bool],
-    *,
-    seconds: float,
-    what: str,
-    programs: Programs,
-    pause: float = _POLL_SECONDS,
-) -> None:
-    """Wait for a state. RoundFailed if it does not come in time, or can't since a program has ended.
-
-    Args:
-        state: called until it returns True.
-        seconds: the limit.
-        what: completes "waited in vain for ...".
-        programs: all have to be running; one that had ended before is not looked at.
-        pause: seconds between two calls.
-    """
-    until = monotonic() + seconds
-    watched = [one for one in programs.started if one.running]
-    while not state():
-        for one in watched:
-            if not one.running:
-                raise RoundFailed(
-                    f"{one.name} ended with code {one.process.returncode} before {what}; "
-                    f"nothing was released. Its last words: {last_words(one.log)}"
-                )
-        if monotonic() >= until:
-            raise RoundFailed(f"waited {seconds:g} seconds in vain for {what}; nothing was released")
-        sleep(pause)
+        Args:
+            state: called until it returns True.
+            what: completes "waited in vain for ...".
+            seconds: the limit.
+            pause: seconds between two calls.
+        """
+        until = monotonic() + seconds
+        watched = [one for one in self.started if one.running]
+        while not state():
+            for one in watched:
+                if not one.running:
+                    raise RoundFailed(
+                        f"{one.name} ended with code {one.process.returncode} before {what}; "
+                        f"nothing was released. Its last words: {last_words(one.log)}"
+                    )
+            if monotonic() >= until:
+                raise RoundFailed(f"waited {seconds:g} seconds in vain for {what}; nothing was released")
+            sleep(pause)
 
 
 def last_words(log: Path) -> str:

@@ -103,7 +103,9 @@ def masked_round(
 
     total = read(run.values)
     report = watch.report(run, users=total.users)
-    return MaskedRound(total, read(exact), run.included, watch.mean_bytes_sent(), report)
+    # The mean over the participants that sent something: all of these sent their keys.
+    sent = round((report.size or 0) / report.stages[MaskingStage.ADVERTISING].answered)
+    return MaskedRound(total, read(exact), run.included, sent, report)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:

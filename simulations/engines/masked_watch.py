@@ -13,7 +13,6 @@ from fedhist.protocol.events import (
     MessageSent,
     Observer,
     RoundAsked,
-    RoundEnded,
     Viewed,
     ignore,
 )
@@ -26,7 +25,7 @@ from fedhist.protocol.masking.wire import masked_body
 from fedhist.protocol.rounds import Labels, Round
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.collection import Fault, RoundReport, StageReport
-from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round
+from fedhist.server.round_watch import envelope_size, plan_name, tell_left_out, tell_round, tell_stage
 
 
 class MaskedWatch:
@@ -48,7 +47,6 @@ class MaskedWatch:
         self._answered: set[int] = set()
         self._size = 0
         self._participants = participants
-        self._bytes_sent = np.zeros(participants, dtype=np.int64)
         self.stages: dict[str, StageReport] = {}
         self.sample: tuple[int, bytes] | None = None
         self._enter(MaskingStage.ADVERTISING)
@@ -65,14 +63,9 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            self._bytes_sent[device] += len(data)
             if stage == MaskingStage.MASKING and self.sample is None:
                 self.sample = (device, data)
         self._sent(to, device, len(data))
-
-    def mean_bytes_sent(self) -> int:
-        """The mean number of bytes that a participant sent in all stages, over those that sent something."""
-        return round(float(self._bytes_sent[self._bytes_sent > 0].mean()))
 
     def close(self) -> None:
         """End the last stage, whether it succeeded or failed."""
@@ -82,17 +75,7 @@ class MaskedWatch:
             self._observe(DroppedOut(self._round, name, _name(device), Fault.NO_ANSWER.value, None))
         report = StageReport(len(self._asked), len(self._answered), self._size, perf_counter() - self._since)
         self.stages[name] = report
-        self._observe(
-            RoundEnded(
-                round=self._round,
-                stage=name,
-                participants=report.asked,
-                answered=report.answered,
-                users=None,
-                size=report.size,
-                seconds=report.seconds,
-            )
-        )
+        tell_stage(self._observe, self._round, name, report)
         self._stage = None
 
     def report(self, run: MaskedSum, *, users: int) -> RoundReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
 from fedhist.simulations.experiments.paper_setup import NO_NUMBERS, Report, Setup
@@ -28,6 +29,15 @@ SETTINGS = {
 }
 
 
+def cells_for(sets: Iterable[UserSet]) -> dict[tuple[UserSet, str], Cell]:
+    """Each set with each way to find C."""
+    return {
+        (users, bound): Cell(users=users, settings=SETTINGS | {"selector": selector})
+        for users in sets
+        for bound, selector in BOUNDS.items()
+    }
+
+
 def figure_debias(setup: Setup) -> Report:
     """Figure of debiased counts: one item, users more and less alike.
 
@@ -38,11 +48,7 @@ def figure_debias(setup: Setup) -> Report:
         for mean in MEANS
         for alpha in ALPHAS
     ]
-    cells = {
-        (users, bound): Cell(users=users, settings=SETTINGS | {"selector": selector})
-        for users in sets
-        for bound, selector in BOUNDS.items()
-    }
+    cells = cells_for(sets)
     results = setup.run("figure-debias", [Group(tuple(cells.values()), setup.pick(5, 40))])
     rows = [_row(users, bound, cell, results) for (users, bound), cell in cells.items()]
     claims = [claim for mean in MEANS for bound in BOUNDS for claim in _claims(rows, f"mean {mean:g}", bound)]

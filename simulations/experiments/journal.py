@@ -110,35 +110,25 @@ def _read(
         case _:
             raise _something_else(folder)
     if found != wanted:
-        raise InvalidFile(
-            f"{folder} holds another experiment: its data, settings, seed or version differ",
-            allowed="a new folder, or the command with which this one was made",
-            advice="name another folder with --out",
-        )
+        problem = f"{folder} holds another experiment: its data, settings, seed or version differ"
+        raise _refused(problem, "a new folder, or the command with which this one was made")
     try:
         done = {(line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise InvalidFile(
-            f"the journal in {folder} is damaged",
-            allowed="a journal of fedhist",
-            advice="name another folder with --out",
-        ) from None
+        raise _refused(f"the journal in {folder} is damaged", "a journal of fedhist") from None
     if whole != text:
         file.truncate(len(whole))
     return done
 
 
 def _something_else(folder: Path) -> InvalidFile:
-    return InvalidFile(
-        f"{folder} holds something other than an experiment",
-        allowed="a new folder, or that of the same experiment",
-        advice="name another folder with --out",
-    )
+    problem = f"{folder} holds something other than an experiment"
+    return _refused(problem, "a new folder, or that of the same experiment")
 
 
 def _not_writable(folder: Path, error: OSError) -> InvalidFile:
-    return InvalidFile(
-        f"can't write into {folder} ({error.strerror or error})",
-        allowed="a writable folder",
-        advice="name another folder with --out",
-    )
+    return _refused(f"can't write into {folder} ({error.strerror or error})", "a writable folder")
+
+
+def _refused(problem: str, allowed: str) -> InvalidFile:
+    return InvalidFile(problem, allowed=allowed, advice="name another folder with --out")

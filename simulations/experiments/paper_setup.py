@@ -10,8 +10,8 @@ from fedhist.client.files.records import read_items, read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.simulations.datasets.registry import is_synthetic
+from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.comparison import check_different, drawn_digest, drawn_once, names_of
-from fedhist.simulations.experiments.counting import Counting
 from fedhist.simulations.experiments.journal import fingerprint
 from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
 from fedhist.simulations.experiments.tables import Row

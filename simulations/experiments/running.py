@@ -14,7 +14,7 @@ from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
-from fedhist.simulations.experiments.counting import Counting
+from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
 from fedhist.simulations.experiments.summaries import Summary, summarise
 from fedhist.simulations.experiments.trials import Cell, CellTrials

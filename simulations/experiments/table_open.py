@@ -18,7 +18,7 @@ from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
-from fedhist.simulations.experiments.verdicts import Printed, Verdict, number_row
+from fedhist.simulations.experiments.verdicts import Verdict, number_row
 from fedhist.simulations.figures.paper import draw_numbers
 
 SIZES = (100, 1000)
@@ -87,7 +87,7 @@ def table_open(setup: Setup) -> Report:
             rows += _rows(results, users, where, printed)
             if reading == "numbers":
                 guessed = results.summary(guessed_cell(users))
-                rows.append(number_row(where | {"column": GUESSED}, Printed(printed[1]), guessed))
+                rows.append(number_row(where | {"column": GUESSED}, printed[1], guessed))
     known = {file.digest: file.is_sentiment140 for file in setup.data}
     for users in files:
         size = users.top_items or 0
@@ -108,7 +108,7 @@ def table_open(setup: Setup) -> Report:
         for size in missing:
             for column, text in zip(COLUMNS, PRINTED["Sent. 140", size], strict=True):
                 where = {"data": "Sent. 140", "d": size, "reading": "numbers", "column": column}
-                rows.append(number_row(where, Printed(text), None, why=NO_DATA))
+                rows.append(number_row(where, text, None, why=NO_DATA))
         notes.append(WHERE_TO_GET)
     figures = draw_numbers(rows, setup.out / "table-open")
     columns = {"data": "data", "d": "d", "reading": "reading", "column": "column"} | NUMBER_COLUMNS
@@ -144,6 +144,6 @@ def _all_cells(sets: Iterable[UserSet]) -> tuple[Cell, ...]:
 def _rows(results: Results, users: UserSet, where: Row, printed: tuple[str, ...], why: str = "") -> list[Row]:
     found = cells_for(users)
     return [
-        number_row(where | {"column": column}, Printed(text), results.summary(found[column]), why=why)
+        number_row(where | {"column": column}, text, results.summary(found[column]), why=why)
         for column, text in zip(COLUMNS, printed, strict=True)
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.experiments.figure_debias import BOUNDS, SETTINGS
+from fedhist.simulations.experiments.figure_debias import cells_for
 from fedhist.simulations.experiments.paper_setup import (
     NO_DATA,
     NUMBER_COLUMNS,
@@ -18,9 +18,8 @@ from fedhist.simulations.experiments.paper_setup import (
 )
 from fedhist.simulations.experiments.running import Group
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import FILE, UserSet
-from fedhist.simulations.experiments.verdicts import Printed, number_row
+from fedhist.simulations.experiments.verdicts import number_row
 
 PRINTED = {"the": ("0.0289", "0.0257"), "today": ("0.0381", "0.0155"), "you": ("0.0745", "0.0671")}
 COLUMNS = {"clipping": "loss_clipped", "debiasing": "loss"}
@@ -39,11 +38,7 @@ def table_words(setup: Setup) -> Report:
             if population is not None:
                 users = UserSet(kind=FILE, name=file.name, content=f"{file.digest}/{word}")
                 found[users], files[users] = population, (file, word)
-    cells = {
-        (users, bound): Cell(users=users, settings=SETTINGS | {"selector": selector})
-        for users in found
-        for bound, selector in BOUNDS.items()
-    }
+    cells = cells_for(found)
     rows: list[Row] = []
     if cells:
         results = setup.run("table-words", [Group(tuple(cells.values()), setup.pick(5, 20))], found)
@@ -52,14 +47,14 @@ def table_words(setup: Setup) -> Report:
             why = "" if file.is_sentiment140 else OTHER_DATA
             for (column, name), text in zip(COLUMNS.items(), PRINTED[word], strict=True):
                 where = {"data": file.name, "word": word, "bound": bound, "column": column}
-                rows.append(number_row(where, Printed(text), results.summary(cell, name), why=why))
+                rows.append(number_row(where, text, results.summary(cell, name), why=why))
     notes: list[str] = []
     if not any(file.is_sentiment140 for file, _ in files.values()):
         notes.append(WHERE_TO_GET)
         for word, printed in PRINTED.items():
             for column, text in zip(COLUMNS, printed, strict=True):
                 where = {"data": "Sent. 140", "word": word, "bound": "", "column": column}
-                rows.append(number_row(where, Printed(text), None, why=NO_DATA))
+                rows.append(number_row(where, text, None, why=NO_DATA))
     columns = {"data": "data", "word": "word", "bound": "C", "column": "column"} | NUMBER_COLUMNS
     return Report("table-words", "single words, clipped and debiased", rows, columns, [], [], notes)
 

@@ -23,32 +23,16 @@ class Verdict(StrEnum):
     IMPOSSIBLE = "can't be reproduced"
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number as the paper prints it, which stands for all numbers that round to it.
-
-    Args:
-        text: the digits.
-    """
-
-    text: str
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        return float(self.text)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The smallest and the largest number that round to it, half a unit of the last digit away."""
-        number = Decimal(self.text)
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)  # noqa: S101 - finite numbers only
-        half = Decimal(5).scaleb(exponent - 1)
-        return float(number - half), float(number + half)
+def rounding_ends(printed: str) -> tuple[float, float]:
+    """The smallest and the largest number that round to a printed one, half a unit of the last digit away."""
+    number = Decimal(printed)
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)  # noqa: S101 - finite numbers only
+    half = Decimal(5).scaleb(exponent - 1)
+    return float(number - half), float(number + half)
 
 
-def judge(printed: Printed, ours: Summary) -> Verdict:
+def judge(printed: str, ours: Summary) -> Verdict:
     """Inside if some number that rounds to the printed one is in the 95 % interval of the mean of three new runs.
 
     The paper's number is a mean of few runs and varies as ours do. The interval of our mean alone would shrink with our
@@ -57,29 +41,28 @@ def judge(printed: Printed, ours: Summary) -> Verdict:
     return _overlap(printed, *(ours.of_runs(PAPER_RUNS) or (ours.mean, ours.mean)))
 
 
-def judge_mean(printed: Printed, ours: Summary) -> Verdict:
+def judge_mean(printed: str, ours: Summary) -> Verdict:
     """The same against the 95 % interval of our mean: whether the printed number could be the exact mean."""
-    return _overlap(
-        printed, ours.mean if ours.low is None else ours.low, ours.mean if ours.high is None else ours.high
-    )
+    low, high = ours.low, ours.high
+    return _overlap(printed, ours.mean if low is None else low, ours.mean if high is None else high)
 
 
-def _overlap(printed: Printed, low: float, high: float) -> Verdict:
-    least, most = printed.ends
+def _overlap(printed: str, low: float, high: float) -> Verdict:
+    least, most = rounding_ends(printed)
     return Verdict.INSIDE if least <= high and low <= most else Verdict.OUTSIDE
 
 
-def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str = "") -> Row:
+def number_row(where: Row, printed: str, ours: Summary | None, *, why: str = "") -> Row:
     """One row of a table: the paper's number beside ours, and the verdict.
 
     Args:
         where: the columns that identify the number.
-        printed: the paper's number.
+        printed: the paper's number, which stands for all that round to it.
         ours: our trials, or None if there is nothing to run.
         why: what is missing, or a caveat about our number.
     """
     row = where | {
-        "paper": printed.text, "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "",
+        "paper": printed, "ours": None, "interval": "", "low": None, "high": None, "runs_interval": "",
         "runs_low": None, "runs_high": None, "std": None, "trials": 0, "ratio": None, "away": None,
         "verdict": str(Verdict.IMPOSSIBLE), "of_mean": "", "why": why,
     }  # fmt: skip
@@ -88,8 +71,8 @@ def number_row(where: Row, printed: Printed, ours: Summary | None, *, why: str =
     low, high = ours.of_runs(PAPER_RUNS) or (None, None)
     row |= ours.columns("ours") | {
         "runs_interval": interval_text(low, high), "runs_low": low, "runs_high": high,
-        "std": ours.std, "trials": ours.trials, "ratio": ours.mean / printed.value,
-        "away": None if not ours.std else (printed.value - ours.mean) / ours.std,
+        "std": ours.std, "trials": ours.trials, "ratio": ours.mean / float(printed),
+        "away": None if not ours.std else (float(printed) - ours.mean) / ours.std,
     }  # fmt: skip
     if not why:
         row |= {"verdict": str(judge(printed, ours)), "of_mean": str(judge_mean(printed, ours))}

@@ -1,4 +1,4 @@
-"""A run as a report reads it: from the result folder, or straight from memory."""
+"""A run as a report reads it from the result folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
-from fedhist.server.releases.contract import Release
 from fedhist.server.withholding import length_tells
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
@@ -36,7 +35,7 @@ class RunData:
     name: str
     plan: Plan
     document: dict[str, Any] = field(repr=False)
-    labels: Sequence[str | int] = field(repr=False)
+    labels: Sequence[str] = field(repr=False)
     values: Floats = field(repr=False)
     errors: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
@@ -73,28 +72,6 @@ class RunData:
     def simulated(self) -> bool:
         """Whether anything was computed from the exact data."""
         return self.simulation is not None or self.document.get("relative_loss") is not None
-
-
-def data_of(
-    name: str,
-    document: dict[str, Any],
-    release: Release,
-    labels: Sequence[str | int] | None,
-    simulation: dict[str, Any] | None,
-) -> RunData:
-    """The data of a run that has just ended."""
-    count = len(release.histogram)
-    named = labels if release.labels is None else release.labels
-    items = release.item_release
-    return RunData(
-        name=name,
-        plan=release.plan,
-        document=document,
-        labels=range(count) if named is None else named,
-        values=release.histogram,
-        errors=np.full(count, release.standard_error) if items is None else items.errors,
-        simulation=simulation,
-    )
 
 
 def read_run(folder: Path) -> RunData:

@@ -33,15 +33,14 @@ def test_an_unlimited_budget_finds_the_best_candidate(name):
         "users": 3000, "epsilon": 0.05, "epsilon_select": 1e5, "delta_select": 1e-2,
         "max_threshold": 100.0, "candidates": 64,
     }  # fmt: skip
-    with Chooser(SELECTORS[name], tuple(PLANS.values())).plans_with(**rich) as plans:
-        for plan in plans:
-            if plan.is_open:
-                best = plan.candidate_steps[np.argmax(choose(plan, rows).scores)]
-            else:
-                exact = variant(plan, selector="oracle", noise_from="server")
-                best = choose(exact, rows).threshold.value
-            assert 10 < best < 90, "the population must make the choice a real one"
-            assert abs(np.log(choose(plan, rows).threshold.value / best)) < 0.15
+    for plan in Chooser(SELECTORS[name], tuple(PLANS.values())).plans_with(**rich):
+        if plan.is_open:
+            best = plan.candidate_steps[np.argmax(choose(plan, rows).scores)]
+        else:
+            exact = variant(plan, selector="oracle", noise_from="server")
+            best = choose(exact, rows).threshold.value
+        assert 10 < best < 90, "the population must make the choice a real one"
+        assert abs(np.log(choose(plan, rows).threshold.value / best)) < 0.15
 
 
 @pytest.mark.parametrize("name", ["weighted-quantile", "dpsgd"])

@@ -23,15 +23,15 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.simulations.deployment.certificates import make_certificates, make_node_key
-from fedhist.simulations.deployment.demo import ITEMS, Demo, read_outcome, run_demo, run_settings, write_data
+from fedhist.simulations.deployment.demo import ITEMS, Demo, run_demo, run_settings, write_data
 from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
 from fedhist.simulations.deployment.processes import (
     Programs,
     deferred_interrupts,
     descendants,
     free_ports,
-    wait_until,
 )
+from fedhist.simulations.report.run_data import read_run
 
 LIMIT_SECONDS = 180.0
 ORPHAN_SECONDS = 30
@@ -106,9 +106,7 @@ class TestProcesses:
 
     def start(self, programs: Programs, code: str) -> None:
         program = programs.start("one", [sys.executable, "-c", code], os.environ)
-        wait_until(
-            lambda: "ready" in program.log.read_text(), seconds=60, what="its start", programs=programs
-        )
+        programs.wait_until(lambda: "ready" in program.log.read_text(), "its start", seconds=60)
 
     def test_stopping_reaches_grandchildren_in_sessions_of_their_own(self, programs: Programs) -> None:
         self.start(programs, self.PARENT)
@@ -120,11 +118,11 @@ class TestProcesses:
     def test_a_program_that_ends_early_is_told_with_its_last_words(self, programs: Programs) -> None:
         programs.start("one", [sys.executable, "-c", "print('no such key'); raise SystemExit(3)"], os.environ)
         with pytest.raises(RoundFailed, match=r"one ended with code 3 before a miracle.*no such key"):
-            wait_until(lambda: False, seconds=60, what="a miracle", programs=programs)
+            programs.wait_until(lambda: False, "a miracle", seconds=60)
 
     def test_a_state_that_does_not_come_is_a_failure(self, programs: Programs) -> None:
         with pytest.raises(RoundFailed, match="in vain for a miracle"):
-            wait_until(lambda: False, seconds=0.2, what="a miracle", programs=programs)
+            programs.wait_until(lambda: False, "a miracle", seconds=0.2)
 
     def test_an_interrupt_waits_for_the_end_of_the_block(self) -> None:
         done = []
@@ -168,24 +166,19 @@ def test_a_node_killed_in_the_middle_of_a_round_is_left_out(tmp_path: Path) -> N
     try:
         with open_federation(tmp_path, configs) as federation:
             run = federation.submit(app)
-            wait_until(
-                pipe.is_being_read,
-                seconds=LIMIT_SECONDS,
-                what="the third node's turn",
-                programs=federation.programs,
-            )
+            federation.programs.wait_until(pipe.is_being_read, "the third node's turn", seconds=LIMIT_SECONDS)
             federation.programs.kill(federation.nodes[2])
             refuses_strangers(federation, tmp_path)
             federation.wait(run, seconds=LIMIT_SECONDS)
     finally:
         pipe.close()
-    outcome = read_outcome(tmp_path / "result")
+    outcome = read_run(tmp_path / "result")
     select, release = (outcome.document["rounds"][name] for name in ("select", "release"))
     assert (select["nodes"], select["answered"]) == (3, 2)
     assert sum(select["faults"].values()) == 1
     assert release["answered"] == 2
     assert settings["minimum-cohort"] <= release["users"] <= 800
-    assert [row["item"] for row in outcome.rows] == list(ITEMS)
+    assert outcome.labels == list(ITEMS)
     assert outcome.document["private"]
     assert not outcome.document["simulation_only"]
     # The killed node's own child sees that its parent is gone, and ends by itself within seconds.
@@ -202,7 +195,7 @@ def test_masked_rounds_between_processes(tmp_path: Path) -> None:
         assert (report["answered"], report["faults"]) == (3, {})
         assert 0 < report["users"] <= 150
     assert outcome.document["masking"]["participants"] == 3
-    assert len(outcome.rows) == len(ITEMS)
+    assert len(outcome.values) == len(ITEMS)
     assert processes_of(tmp_path) == []
 
 
@@ -211,11 +204,8 @@ def refuses_strangers(federation: Federation, folder: Path) -> None:
     key = make_node_key(folder, "stranger")
     stranger = federation.start_node("stranger", key, free_ports(1)[0], {"data-path": "none.csv"})
     with pytest.raises(RoundFailed, match="stranger ended"):
-        wait_until(
-            lambda: "SuperNode ID" in stranger.log.read_text(),
-            seconds=LIMIT_SECONDS,
-            what="it to be let in",
-            programs=federation.programs,
+        federation.programs.wait_until(
+            lambda: "SuperNode ID" in stranger.log.read_text(), "it to be let in", seconds=LIMIT_SECONDS
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +15,15 @@ from fedhist.protocol.masking.masked_vector import terms_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.codec import decode
+from fedhist.server.result_folder import write_results
 from fedhist.server.words import round_words
 from fedhist.simulations.engines import in_process, masked_in_process
 from fedhist.simulations.report.diagram import SERVER, run_steps
 from fedhist.simulations.report.narration import in_words
-from fedhist.simulations.report.run_data import data_of
+from fedhist.simulations.report.run_data import read_run
 from fedhist.simulations.report.run_page import run_page
 from fedhist.simulations.simulation import simulate
-from fedhist.simulations.simulation_file import simulation_document
+from fedhist.simulations.simulation_file import simulation_document, write_simulation
 from fedhist.testing.cases import PLANS, histograms_of, labels_for, some_rows
 
 KINDS = PLANS | {"fixed": Plan(users=60, items=3, selector="fixed", threshold=7.0)}
@@ -36,7 +38,7 @@ class Run:
     events: list[Event] = field(default_factory=list)
     sent: dict[Round, int] = field(default_factory=dict)
 
-    def simulate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         encode, terms = in_process.encode, masked_in_process.terms_of
 
         def encoded(contribution, request, labels):
@@ -56,8 +58,9 @@ class Run:
         labels = None if self.plan.items else labels_for(self.plan)
         population = SparsePopulation(histograms_of(rows), labels=labels)
         self.result = simulate(population, self.plan, seed=2, observe=self.events.append)
-        simulation = simulation_document(population, self.result.release, self.events, labels)
-        self.data = data_of("run", self.result.to_json(), self.result.release, labels, simulation)
+        write_results(folder, self.result.to_json(), self.result.release, labels)
+        write_simulation(folder, simulation_document(population, self.result.release, self.events, labels))
+        self.data = read_run(folder)
         self.steps = list(run_steps(self.data))
         self.page = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", run_page(self.data))).split())
 
@@ -72,9 +75,9 @@ class Run:
 
 
 @pytest.fixture
-def run(kind: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     watched = Run(KINDS[kind])
-    watched.simulate(monkeypatch)
+    watched.simulate(monkeypatch, tmp_path)
     return watched
 
 

@@ -11,11 +11,11 @@ from fedhist.simulations.experiments.beyond import result_of
 from fedhist.simulations.experiments.summaries import Summary, summarise
 from fedhist.simulations.experiments.verdicts import (
     Claim,
-    Printed,
     Verdict,
     judge,
     judge_mean,
     number_row,
+    rounding_ends,
 )
 
 
@@ -56,7 +56,7 @@ class TestPrintedNumbers:
         ],
     )
     def test_they_stand_for_what_rounds_to_them(self, text, low, high):
-        assert Printed(text).ends == (low, high)
+        assert rounding_ends(text) == (low, high)
 
     @pytest.mark.parametrize(
         ("low", "high", "verdict"),
@@ -70,31 +70,31 @@ class TestPrintedNumbers:
         ],
     )
     def test_inside_is_touching_our_interval(self, low, high, verdict):
-        assert judge_mean(Printed("0.0026"), summary(low, high)) == verdict
+        assert judge_mean("0.0026", summary(low, high)) == verdict
 
     def test_a_single_trial_must_round_to_it(self):
-        assert judge(Printed("0.0026"), summarise([0.00264])) is Verdict.INSIDE
-        assert judge(Printed("0.0026"), summarise([0.00266])) is Verdict.OUTSIDE
+        assert judge("0.0026", summarise([0.00264])) is Verdict.INSIDE
+        assert judge("0.0026", summarise([0.00266])) is Verdict.OUTSIDE
 
     def test_a_number_that_three_runs_give_may_lie_outside_the_mean_s_interval(self):
         ours = summarise([0.01, 0.02, 0.03, 0.02] * 10)
-        assert judge_mean(Printed("0.0160"), ours) is Verdict.OUTSIDE
-        assert judge(Printed("0.0160"), ours) is Verdict.INSIDE
-        assert judge(Printed("0.0600"), ours) is Verdict.OUTSIDE
+        assert judge_mean("0.0160", ours) is Verdict.OUTSIDE
+        assert judge("0.0160", ours) is Verdict.INSIDE
+        assert judge("0.0600", ours) is Verdict.OUTSIDE
 
     def test_means_of_three_runs_are_inside_in_95_of_100(self):
         random = np.random.default_rng(6)
         inside = 0
         for _ in range(600):
             ours = summarise(random.normal(0.5, 0.01, size=20).tolist())
-            paper = Printed(f"{random.normal(0.5, 0.01, size=3).mean():.9f}")
+            paper = f"{random.normal(0.5, 0.01, size=3).mean():.9f}"
             inside += judge(paper, ours) is Verdict.INSIDE
         assert 545 <= inside <= 592
 
 
 class TestRows:
     def test_a_row_has_both_numbers_and_the_verdict(self):
-        row = number_row({"d": 50}, Printed("0.0026"), summary(0.002, 0.003))
+        row = number_row({"d": 50}, "0.0026", summary(0.002, 0.003))
         assert (row["d"], row["paper"], row["ours"], row["verdict"]) == (50, "0.0026", 0.0025, "inside")
         assert row["ratio"] == pytest.approx(0.0025 / 0.0026)
         assert row["away"] == pytest.approx(0.0001 / 0.00025)
