@@ -65,13 +65,14 @@ class KeyedSum:
         return self._total
 
     def _merge(self) -> None:
-        if not self._pending:
-            return
-        parts = [self._total, *self._pending]
+        parts = [part for part in (self._total, *self._pending) if part.length]
         self._pending, self._rows = [], 0
+        if len(parts) <= 1:
+            self._total = parts[0] if parts else self._total
+            return
         keys = np.concatenate([part.keys for part in parts])
         values = np.concatenate([part.values for part in parts])
         del parts
-        space = int(keys.max(initial=-1)) + 1
+        space = int(keys.max()) + 1
         dense = space <= len(keys)
         self._total = coalesce_dense(keys, values, space) if dense else coalesce(keys, values)
