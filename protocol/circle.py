@@ -5,8 +5,8 @@ sum has wrapped around, or is about to: then one honest unit more or less turns 
 Reading such a number before it is noised is therefore an exact comparison of users' data. So there are two ways to use
 one, and no third:
 
-- **Noise first.** (x + noise) mod 2^width, then `signed`. It is a function of x + noise alone, so the mechanism is a
-  post-processing of the one on whole numbers, whatever the others added.
+- **Noise first.** (x + noise) mod 2^width, then `signed`. It is a function of x + noise alone, and so a
+  post-processing of the mechanism on whole numbers, whatever the others added.
 - **Distances.** `nearness` and `size` are distances on the circle of the 2^width residues. Adding u to x moves them by
   at most |u|, wherever x lies: they are 1-Lipschitz, and a score made of them has the sensitivity that its proof says.
 

@@ -51,7 +51,7 @@ def gaussian_noise(sensitivity: Sensitivity, multiplier: float) -> Noise:
     y from the continuous N(x, s^2) around an integer vector x and round it at random to an integer vector z with
     weights exp(-|y - z|^2 / (2 tau^2)). The weights around any y have the same sum, up to factors
     1 +- 2 e^(-2 pi^2 tau^2) an item, so z has the discrete Gaussian distribution of variance s^2 + tau^2 around x up
-    to such factors. The discrete mechanism is therefore a post-processing of the continuous one, and every guarantee of
+    to such factors. The discrete one is therefore a post-processing of the continuous one, and every guarantee of
     that one, composed or not, holds in any number of dimensions; with tau^2 = 9 the factors change epsilon by less than
     10^-60 for a million items.
     """
