@@ -207,4 +207,5 @@ def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
         rows.counts,
         domain_size=rows.domain_size,
         labels=population.labels,
+        item_origin=population.item_origin,
     )
