@@ -137,10 +137,14 @@ class ProtocolError(FedhistError):
 
 
 class UnexpectedMessage(ProtocolError):
-    """An illegal step of our own side: a programming error, never a peer's fault."""
+    """An illegal step of our own side: a programming error, never a peer's fault.
+
+    Of a state and a message only their types are shown, or a state's own words.
+    """
 
     def __init__(self, *, state: object, message: object) -> None:
-        super().__init__(f"a {type(message).__name__} can't be taken in state {type(state).__name__}")
+        where = state if isinstance(state, str) else type(state).__name__
+        super().__init__(f"a {type(message).__name__} can't be taken in state {where}")
 
 
 class PeerError(ProtocolError):
