@@ -14,7 +14,6 @@ from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import MOST_KEYS
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -111,14 +110,15 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
     """The steps that the plan's parts ask for, in their order. InvalidPlan if a part is unknown or does not fit."""
     if not plan.discovers:
         return Choose(selector_for(plan)), Publish(rule_for(plan))
-    after = plan.discovered(MOST_KEYS)
+    after = plan.releasing
     return Discover(), Choose(selector_for(after)), Publish(rule_for(after))
 
 
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
     """What each round of the plan asks devices for; also of plans whose selector is not known here."""
-    plans = (plan, plan.discovered(MOST_KEYS)) if plan.discovers else (plan,)
-    fitting = {kind.round: kind for of in plans for kind in MEASUREMENTS.values() if kind.fits(of)}
+    fitting = {
+        kind.round: kind for of in {plan, plan.releasing} for kind in MEASUREMENTS.values() if kind.fits(of)
+    }
     if plan.threshold is not None:
         fitting.pop(Round.SELECT)
     return {round_: fitting[round_] for round_ in Round if round_ in fitting}
@@ -128,7 +128,7 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """The most that a run of this plan will charge, known before it starts."""
     if not plan.discovers:
         return (*selector_for(plan).charges(plan), *rule_for(plan).charges(plan, None))
-    after = plan.discovered(MOST_KEYS)
+    after = plan.releasing
     release = paid_by_discovery(rule_for(after).charges(after, None))
     return (*discovery_charges(plan), *selector_for(after).charges(after), *release)
 
@@ -155,7 +155,7 @@ def read_statistic(plan: Plan, total: Total) -> Any:
 def check_runnable(plan: Plan, *, simulated: bool) -> None:
     """Refuse a plan that can't run here, before anything is asked or charged."""
     steps_of(plan)
-    selector = selector_for(plan.discovered(MOST_KEYS) if plan.discovers else plan)
+    selector = selector_for(plan.releasing)
     if not selector.private and not simulated:
         raise InvalidPlan(
             f"the selector {selector.name} is not private",

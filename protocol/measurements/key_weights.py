@@ -113,7 +113,7 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
 
 def _held(users: Histograms) -> tuple[Integers, Integers, Integers]:
     """The items of positive counts, their users' places, and how many each user has."""
-    items, positive = entry_items(users), entry_counts(users) > 0
+    items, positive = entry_items(users).astype(np.int64, copy=False), entry_counts(users) > 0
     lengths: Integers = np.diff(users.offsets).astype(np.int64)
     if not positive.all():
         items, lengths = items[positive], row_sums(positive.astype(np.int64), users.offsets)

@@ -122,6 +122,16 @@ class Plan(PlanFields):
         """The plan of the rounds after a discovery: a closed domain of this number of items."""
         return DiscoveredPlan.of(self, items)
 
+    @cached_property
+    def releasing(self) -> Plan:
+        """The plan that the release runs under; while its items are not found, one for the most that there may be."""
+        return self.discovered(MOST_KEYS) if self.discovers else self
+
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the items of this closed domain were found by the run itself."""
+        return False
+
     @property
     def per_item(self) -> bool:
         """Whether each item is clipped by itself, as debiasing needs."""
@@ -244,7 +254,7 @@ class Plan(PlanFields):
         Random clipping keeps whole counts, so an open domain's step is one count.
         """
         if self.discovers:
-            return self.discovered(MOST_KEYS).grid_bits
+            return self.releasing.grid_bits
         limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
         for_noise = math.floor(
@@ -341,12 +351,17 @@ class DiscoveredPlan(Plan):
             fields |= {"epsilon": release_epsilon(plan), "delta": 0.0}
         return cls(release_multiplier=plan.discovery.release_multiplier, **fields)
 
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the items of this closed domain were found by the run itself."""
+        return True
+
     @cached_property
     def grid_bits(self) -> int:
         """The same for any number of items, so that it is known before them."""
         return replace(self, items=MOST_KEYS).grid_bits if self.items == 1 else super().grid_bits
 
     @property
-    def multiplier(self) -> float:  # type: ignore[override]
+    def multiplier(self) -> float:
         """The Gaussian's standard deviation for each unit of l2 sensitivity, after discovery."""
         return self.release_multiplier
