@@ -125,13 +125,14 @@ class PlanFields:
         filled_in="discover for an open domain",
         symbol="NAME",
     )
-    discovery_share: float = _field(
-        0.4,
+    discovery_share: float | None = _field(
+        None,
         "Open domain, discover: the share of the noise's precision that finds the items; the rest releases them.",
+        filled_in="found by a first look that takes 0.02: 0.02, 0.2 or 0.5",
         symbol="A",
     )
     user_items: int = _field(
-        50,
+        100,
         "Open domain, discover: the most of a user's items that count towards finding them, drawn at random.",
         symbol="D",
     )
