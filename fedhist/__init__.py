@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedhist.server.coordinator import Transport, run_rounds
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.server.releases.contract import Release
+    from fedhist.server.totals import plan_for_total
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
 
@@ -47,6 +48,7 @@ _HOMES = {
     "server.ledger.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
+    "server.totals": ("plan_for_total",),
     "client.files.records": ("read_population",),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
@@ -76,6 +78,7 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "plan_for_total",
     "read_population",
     "run_rounds",
     "simulate",

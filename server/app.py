@@ -55,6 +55,7 @@ from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_target
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.steps import check_runnable
+from fedhist.server.totals import total_words
 from fedhist.server.withholding import length_tells
 
 log = logging.getLogger("fedhist")
@@ -317,6 +318,8 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)
+    if settings.total_epsilon is not None:
+        log.info("%s", total_words(settings.plan, settings.total_epsilon))
     for note in table_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}
