@@ -61,8 +61,20 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
             allowed="one of them: the budget of the histogram, or of all rounds together",
             advice="leave --epsilon out",
         )
+    if total_delta is not None:
+        if {"delta", "delta_select"} & set(chosen):
+            raise InvalidPlan(
+                "both total-delta and a delta of one round are given",
+                allowed="the total or its parts",
+                advice="leave --delta and --delta-select out",
+            )
+        if total_delta == 0 and chosen.get("domain", "closed") == "closed":
+            chosen = {"mechanism": "laplace"} | chosen
+        else:
+            check_delta(total_delta, "total-delta")
     if "epsilon_select" not in chosen:
-        chosen["epsilon_select"] = default_choice(total_epsilon, total_delta, **chosen)
+        delta = {} if total_delta is None else {"delta": total_delta}
+        chosen["epsilon_select"] = default_choice(total_epsilon, **chosen | delta)
     if total_delta is not None:
         chosen |= _deltas(float(total_epsilon), total_delta, chosen)
     return _solved(float(total_epsilon), tuple(sorted(chosen.items())))
@@ -81,7 +93,7 @@ def planned(*, total_epsilon: float | None = None, total_delta: float | None = N
     return Plan(**fields)
 
 
-def default_choice(total_epsilon: float, total_delta: float | None = None, **fields: Any) -> float:
+def default_choice(total_epsilon: float, **fields: Any) -> float:
     """The epsilon' of a plan that says only its total.
 
     A share x of the total makes the choice sharp to t = x T M/(2 S) nats, where T is the total, M the price of noise
@@ -94,10 +106,7 @@ def default_choice(total_epsilon: float, total_delta: float | None = None, **fie
 
     It is public: M and S depend on the plan alone.
     """
-    deltas: dict[str, Any] = {} if total_delta is None else {"delta": total_delta}
-    if total_delta == 0 and fields.get("domain", "closed") == "closed":
-        deltas["mechanism"] = fields.get("mechanism") or "laplace"
-    plan = Plan(**fields | deltas | {"epsilon": total_epsilon, "calibration": "analytic"})
+    plan = Plan(**fields | {"epsilon": total_epsilon, "calibration": "analytic"})
     if plan.selector != "weighted-quantile" or plan.noise_by_devices:
         return _rounded_down(total_epsilon * CHOICE_SHARE)
     nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
@@ -133,15 +142,8 @@ def noise_saved(plan: Plan, total_epsilon: float) -> float:
 
 def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:
     """The fields of a plan that spends this delta in all."""
-    if {"delta", "delta_select"} & set(chosen):
-        raise InvalidPlan(
-            "both total-delta and a delta of one round are given",
-            allowed="the total or its parts",
-            advice="leave --delta and --delta-select out",
-        )
-    if total_delta == 0 and chosen.get("domain", "closed") == "closed":
-        return {"mechanism": chosen.get("mechanism", "laplace"), "delta": 0.0, "delta_select": 0.0}
-    check_delta(total_delta, "total-delta")
+    if total_delta == 0:
+        return {"delta": 0.0, "delta_select": 0.0}
     share = min(chosen["epsilon_select"] / total_epsilon, 0.5)
     plan = Plan(**chosen | {"epsilon": total_epsilon / 2, "delta_select": _rounded_down(total_delta * share)})
     spends = _sum(replace(plan, delta_select=plan.delta_select / 2)).delta < _sum(plan).delta
