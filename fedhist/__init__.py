@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
     from fedhist.protocol.privacy.neighbours import Neighbours
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+    from fedhist.server.advice import plan_warnings
     from fedhist.server.coordinator import Transport, run_rounds
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.server.releases.contract import Release
@@ -45,6 +46,7 @@ _HOMES = {
     "protocol.privacy.ledger": ("Charge", "Cost", "Ledger"),
     "protocol.privacy.neighbours": ("Neighbours",),
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
+    "server.advice": ("plan_warnings",),
     "server.ledger.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
@@ -79,6 +81,7 @@ __all__ = [
     "SystemSource",
     "Transport",
     "plan_for_total",
+    "plan_warnings",
     "read_population",
     "run_rounds",
     "simulate",

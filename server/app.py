@@ -20,7 +20,6 @@ from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -33,6 +32,7 @@ from fedhist.protocol.wire.envelope import (
     items_digest,
     new_run_name,
 )
+from fedhist.server.advice import plan_notes
 from fedhist.server.collection import (
     Collector,
     Fault,
@@ -320,7 +320,7 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     directory = listed_keys(settings)
     if settings.total_epsilon is not None:
         log.info("%s", total_words(settings.plan, settings.total_epsilon))
-    for note in table_notes(settings.plan):
+    for note in plan_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}
     with recorded_run(

@@ -26,6 +26,7 @@ from fedhist.commands.plan_summary import (
     split_words,
     target_document,
     target_words,
+    warnings_of_rows,
 )
 from fedhist.commands.progress import progress_on
 from fedhist.commands.run_options import run
@@ -297,6 +298,7 @@ def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -
         kept.append(
             f"the selector {first.selector} has no closed form: it was drawn {drawn} times for each row"
         )
+    kept += warnings_of_rows([row.plan for row in answers.rows])
     if answers.usual:
         kept.append(default_split_words(answers.rows, answers.usual))
     return {

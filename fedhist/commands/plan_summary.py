@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.commands.summary import epsilon_text
+from fedhist.protocol.plan import Plan
+from fedhist.server.advice import plan_warnings
 from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target, round_digits
 from fedhist.simulations.prediction.prediction import Prediction
 
@@ -112,6 +114,17 @@ def default_split_words(rows: Sequence[Prediction], usual: Sequence[float]) -> s
         f"a run that is given --total-epsilon alone splits it by itself: predicted to lose at most {max(*more, 0):.1%} "
         "more than the best split in any of these rows"
     )
+
+
+def warnings_of_rows(plans: Sequence[Plan]) -> list[str]:
+    """The warnings of plans with rising epsilons, once each: with the largest epsilon that still has it."""
+    largest: dict[str, tuple[Plan, str]] = {}
+    for plan in plans:
+        largest |= {name: (plan, text) for name, text in plan_warnings(plan).items()}
+    return [
+        text if plan is plans[-1] else f"up to epsilon {plan.epsilon:.4g}, {text}"
+        for plan, text in largest.values()
+    ]
 
 
 def _flatness_words(split: Split) -> str:

@@ -22,8 +22,8 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.advice import plan_notes
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
@@ -88,7 +88,7 @@ def run_here(flags: dict[str, Any]) -> None:
         loaded = replace(loaded, notes=(*loaded.notes, *_budget_notes(plan, settings)))
         _check_ready(options, loaded, plan)
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
-        for note in [] if options.quiet or options.as_json else table_notes(plan):
+        for note in [] if options.quiet or options.as_json else plan_notes(plan):
             progress.say(f"note: {note}")
         with recorded_run(
             plan,
