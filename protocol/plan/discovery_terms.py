@@ -36,10 +36,10 @@ MOST_KEYS = 2**20
 """The most items that a discovery keeps: those of the largest noisy weights."""
 MAX_USER_ITEMS = 2**16
 
-SHARES = (0.02, 0.2, 0.5)
-"""The shares of the precision that a discovery may end up with. The first look takes the first."""
-UNCOVERED = (0.05, 0.35)
-"""A first look that leaves at most so much of all weight uncovered ends with the first share, or the second."""
+SHARES = (0.02, 0.4)
+"""The shares of the precision that a discovery may end up with: after a first look, and after a second."""
+UNCOVERED = 0.05
+"""A first look that leaves more than this share of all weight uncovered is followed by a second."""
 COVERAGE_SHARE = 0.004
 """The share of the precision that measures the sum of all weights."""
 

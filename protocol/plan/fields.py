@@ -128,7 +128,7 @@ class PlanFields:
     discovery_share: float | None = _field(
         None,
         "Open domain, discover: the share of the noise's precision that finds the items; the rest releases them.",
-        filled_in="found by a first look that takes 0.02: 0.02, 0.2 or 0.5",
+        filled_in="0.02, or 0.4 if a first look with 0.02 finds too little",
         symbol="A",
     )
     user_items: int = _field(

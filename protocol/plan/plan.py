@@ -354,9 +354,7 @@ class DiscoveredPlan(Plan):
         if plan.mechanism != "gaussian":
             fields["epsilon"] = plan.discovery.release_epsilon(share)
         widest = None if share == plan.discovery.shares[-1] and items > 1 else plan.grid_bits
-        return cls(
-            release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=widest, **fields
-        )
+        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=widest, **fields)
 
     @property
     def is_discovered(self) -> bool:

@@ -37,8 +37,8 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,12 @@ from scipy import special
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import (
+    Alternative,
+    AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
     Charge,
     Cost,
-    AlternativesLoss,
     GaussianLoss,
     PureLoss,
 )
@@ -112,7 +113,12 @@ def tight_total(charges: Iterable[Charge]) -> Cost:
     basic = basic_total(entries)
     if not math.isfinite(basic.epsilon) or not 0 < basic.delta < 1:
         return basic
-    epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
+    branching = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
+    if len(branching) == 1 and basic.epsilon <= _PLAIN_EPSILON:
+        others = _Losses.of(entry for entry in entries if not isinstance(entry.loss, AlternativesLoss))
+        epsilon = _branched_epsilon(others, branching[0], basic)
+    else:
+        epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
     return Cost(epsilon, basic.delta) if epsilon < basic.epsilon else basic
 
 
@@ -137,7 +143,7 @@ class _Losses:
     plain: float
 
     @classmethod
-    def of(cls, entries: Sequence[Charge]) -> _Losses:
+    def of(cls, entries: Iterable[Charge]) -> _Losses:
         """Group the entries by kind and epsilon."""
         first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
@@ -166,6 +172,14 @@ class _Losses:
             plain=math.fsum(plain),
         )
 
+    def beside(self, way: Alternative) -> _Losses:
+        """These losses and those of one way."""
+        precision = self.precision if way.multiplier is None else self.precision + way.multiplier**-2
+        pure = Counter(dict(self.pure))
+        if way.epsilon is not None:
+            pure[way.epsilon] += 1
+        return replace(self, precision=precision, pure=_few_groups(pure))
+
     def spread(self) -> float:
         """The standard deviation of the total loss, first entry aside, from above."""
         variance = self.precision
@@ -190,20 +204,57 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
     rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
     if losses.pure or losses.ranges:
         rest_delta -= _ROUNDING
-    spread = losses.spread()
-    if rest_delta <= 0 or spread < _LEAST_SPREAD:
+    if rest_delta <= 0 or losses.spread() < _LEAST_SPREAD:
         return math.inf
     with np.errstate(all="ignore"):  # what overflows is compared with the basic total and loses
-        rest: Any
-        if losses.pure or losses.ranges:
-            pairs = _distributions(losses, rest_delta, interval=20 * spread / _GRID_POINTS)
-            rest = functools.reduce(lambda one, other: one.compose(other), pairs)
-        else:
-            rest = _Gaussian(math.sqrt(losses.precision))
+        rest = _rest_of(losses, rest_delta)
         epsilon = float(rest.get_epsilon_for_delta(rest_delta))
         if losses.first_range > 0:
             epsilon = _after_first_range(rest, rest_delta, losses.first_range, start=epsilon)
     return losses.plain + epsilon
+
+
+def _rest_of(losses: _Losses, delta: float) -> Any:
+    """The losses but the first entry's range and what is plainly added up, as one distribution."""
+    if not (losses.pure or losses.ranges):
+        return _Gaussian(math.sqrt(losses.precision))
+    pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
+    return functools.reduce(lambda one, other: one.compose(other), pairs)
+
+
+@functools.lru_cache(maxsize=256)
+def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost) -> float:
+    """The least epsilon, to a billionth, at which failure and the deltas of all ways sum to at most the delta."""
+    of_ways = [others.beside(way) for way in branching.ways]
+    # With approximate entries beside it: delta = infinite + (1 - infinite) (failure + the ways' deltas).
+    left = (basic.delta - others.infinite) / (1 - others.infinite) * (1 - 1e-9) - branching.failure
+    left -= len(of_ways) * _ROUNDING
+    if left <= 0 or any(losses.spread() < _LEAST_SPREAD for losses in of_ways):
+        return math.inf
+    with np.errstate(all="ignore"):
+        rests = [_rest_of(losses, left) for losses in of_ways]
+
+        def spent(epsilon: float) -> float:
+            return sum(_delta_after_range(rest, others.first_range, epsilon) for rest in rests)
+
+        low, high = 0.0, basic.epsilon
+        if not spent(high) <= left:
+            return math.inf
+        while high - low > 1e-9 * basic.epsilon:
+            middle = (low + high) / 2
+            low, high = (low, middle) if spent(middle) <= left else (middle, high)
+    return high
+
+
+def _delta_after_range(rest: Any, epsilon: float, at: float) -> float:
+    """Delta of a bounded-range mechanism of this epsilon at the very beginning and of `rest` after it; see above."""
+    if epsilon == 0:
+        return float(rest.get_delta_for_epsilon(np.array([at]))[0])
+    cell, step = np.arange(_RANGE_CELLS), epsilon / _RANGE_CELLS
+    high, low = (cell + 1) * step, (cell - _RANGE_CELLS) * step
+    high_share = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
+    after = np.asarray(rest.get_delta_for_epsilon(np.concatenate([at - high, at - low])))
+    return float(np.max(high_share * after[: len(cell)] + (1 - high_share) * after[len(cell) :]))
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,9 @@ class AlternativesLoss:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ways", tuple(self.ways))
         if not self.ways or not (is_number(self.failure) and 0 <= self.failure < 1):
-            raise InvalidPlan("a loss without a way, or with a failure that is no chance", allowed="0 to below 1")
+            raise InvalidPlan(
+                "a loss without a way, or with a failure that is no chance", allowed="0 to below 1"
+            )
 
 
 PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | AlternativesLoss
