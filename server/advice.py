@@ -16,17 +16,19 @@ from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
 
+_FEW_ITEMS = 64
 _SURE = 2.0
 """Standard errors by which a released sum must differ from what it is compared with."""
 
 
 def plan_warnings(plan: Plan) -> dict[str, str]:
     """What to change in the plan before it is run, a sentence each, by a short name. Empty for most plans."""
+    if bar := _bar_too_high(plan):
+        return {"bar": bar}
     found = {
         "noise": _noise_exceeds_items(plan),
         "choice": _choice_by_chance(plan),
         "range": _range_too_wide(plan),
-        "bar": _bar_too_high(plan),
     }
     return {name: text for name, text in found.items() if text}
 
@@ -40,7 +42,7 @@ def release_advice(release: Release) -> list[str]:
     """What to change after a run that released nothing or chose an end of the range of thresholds."""
     plan = release.plan
     if plan.is_open and not len(release.histogram):
-        return [_nothing_released(release)]
+        return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
     if plan.threshold is not None:
         return []
     lowest, highest = (math.ldexp(steps, -plan.grid_bits) for steps in plan.step_range)
@@ -77,11 +79,17 @@ def _noise_exceeds_items(plan: Plan) -> str:
 
 def _is_by_chance(plan: Plan) -> bool:
     """Whether all users together are fewer than those that the choice can't tell from none."""
-    return plan.users < selector_for(plan).resolution(plan)
+    return plan.users < _resolution(plan)
+
+
+def _resolution(plan: Plan) -> float:
+    """Of the plan's choice; before items are found, as over a few dozen of them: more make it coarser."""
+    after = plan.discovered(_FEW_ITEMS) if plan.discovers else plan
+    return selector_for(after).resolution(after)
 
 
 def _needed_users(plan: Plan, fewer: str = "") -> str:
-    needed = math.ceil(selector_for(plan).resolution(plan))
+    needed = math.ceil(_resolution(plan))
     return (
         f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved{fewer}, and the "
         f"plan has {plan.users:,}"
@@ -89,7 +97,7 @@ def _needed_users(plan: Plan, fewer: str = "") -> str:
 
 
 def _choice_by_chance(plan: Plan) -> str:
-    if selector_for(plan).range_costs or not _is_by_chance(plan):
+    if selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
         return ""
     fewer, advice = "", ""
     if plan.per_item:
@@ -104,15 +112,14 @@ def _choice_by_chance(plan: Plan) -> str:
 
 def _range_too_wide(plan: Plan) -> str:
     """For selectors that pay for the end of the range: the users that they need grow with its root."""
-    selector = selector_for(plan)
-    if not selector.range_costs or not _is_by_chance(plan):
+    if not selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
         return ""
     lowest = math.ldexp(plan.step_range[0], -plan.grid_bits)
-    enough = max(plan.max_threshold * (plan.users / selector.resolution(plan)) ** 2, lowest)
+    enough = max(plan.max_threshold * (plan.users / _resolution(plan)) ** 2, lowest)
     return (
         f"the largest threshold, {plan.max_threshold:g}, is far from what the plan can afford, and the choice up to it "
-        f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold to "
-        f"about {float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
+        f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold "
+        f"to about {float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
     )
 
 
@@ -121,6 +128,8 @@ def _bar_too_high(plan: Plan) -> str:
 
     Noise is symmetric, so a key whose sum is at the bar or below is shown at most half of the time.
     """
+    if plan.discovers:
+        return _discovery_bar_too_high(plan)
     if not plan.is_open:
         return ""
     steps = plan.candidate_steps if plan.threshold is None else np.array([plan.fixed_threshold.steps])
@@ -131,6 +140,27 @@ def _bar_too_high(plan: Plan) -> str:
         f"no key can pass the bar with so few users: a key that all {plan.users:,} users have would be shown less than "
         f"half of the time, because the bar is {min(ratios):.3g} times the threshold. Ask more users, or raise "
         "--epsilon or --delta"
+    )
+
+
+def _discovery_bar_too_high(plan: Plan) -> str:
+    """The same of a discovery, where a user weighs at most 1."""
+    bar = math.ldexp(plan.discovery.bar, -plan.discovery.bits)
+    if plan.known or bar < plan.users:
+        return ""
+    return (
+        f"no item can be found with so few users: one that all {plan.users:,} users have, and nothing else, would be "
+        f"found less than half of the time, because the bar is {bar:.3g} users. Ask more users, or raise --epsilon, "
+        "--delta or --discovery-share"
+    )
+
+
+def _nothing_found(plan: Plan) -> str:
+    bar = math.ldexp(plan.discovery.bar, -plan.discovery.bits)
+    return (
+        f"nothing was released: no item was found above the bar, which is the weight of {bar:.3g} users who have nothing "
+        f"else, or of {2 * bar:.3g} users with four items each. Ask more users, or raise --epsilon, --delta or "
+        "--discovery-share"
     )
 
 
@@ -146,10 +176,16 @@ def _nothing_released(release: Release) -> str:
 
 def _released_mass(release: Release) -> tuple[float, float] | None:
     """The sum of a closed domain's values and its standard error; None where values are not the clipped sum."""
-    if release.plan.is_open or release.plan.per_item:
+    if release.bar is not None or release.plan.per_item:
         return None
     error = release.standard_error * math.sqrt(len(release.histogram))
     return float(release.histogram.sum()), error
+
+
+def _noise_price(release: Release) -> float:
+    """M of the items that were released."""
+    plan = release.plan
+    return (plan.discovered(len(release.histogram)) if plan.discovers else plan).noise_price
 
 
 def _largest_chosen(release: Release) -> str:
@@ -160,7 +196,7 @@ def _largest_chosen(release: Release) -> str:
     """
     plan, mass = release.plan, _released_mass(release)
     start = f"the largest threshold, {release.threshold:g}, was chosen"
-    if mass is not None and mass[0] + _SURE * mass[1] < plan.noise_price * release.threshold:
+    if mass is not None and mass[0] + _SURE * mass[1] < _noise_price(release) * release.threshold:
         return f"{start}, and its noise outweighs all counts that are left: lower --max-threshold, or raise --epsilon"
     if _is_by_chance(plan):
         return (
@@ -177,7 +213,7 @@ def _smallest_chosen(release: Release) -> str:
     """It is right where the noise outweighs the counts, and where hardly anybody has more."""
     plan, mass = release.plan, _released_mass(release)
     start = f"the smallest threshold, {release.threshold:g}, was chosen"
-    if mass is not None and mass[0] - _SURE * mass[1] < plan.noise_price * release.threshold:
+    if mass is not None and mass[0] - _SURE * mass[1] < _noise_price(release) * release.threshold:
         return (
             f"{start}, and its noise outweighs all counts that are left: raise --epsilon, release fewer items or ask "
             "more users"
@@ -187,7 +223,7 @@ def _smallest_chosen(release: Release) -> str:
             f"{start}, by a choice that is close to chance and says little about the users: raise --epsilon-select, or "
             "ask more users"
         )
-    if plan.is_open:
+    if release.bar is not None:
         return f"{start}: more counts of a user would not pay for their noise and bar at this --epsilon"
     if plan.min_threshold > 1:
         return f"{start}: hardly any user is above it, and a lower --min-threshold may lose less"

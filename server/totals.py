@@ -107,7 +107,7 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
     It is public: M and S depend on the plan alone.
     """
     plan = Plan(**fields | {"epsilon": total_epsilon, "calibration": "analytic"})
-    if plan.selector != "weighted-quantile" or plan.noise_by_devices:
+    if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
         return _rounded_down(total_epsilon * CHOICE_SHARE)
     nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
     share = nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
@@ -117,7 +117,9 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
 def total_words(plan: Plan, total_epsilon: float) -> str:
     """What each round of a plan for this total got, and what it is worth, as a sentence."""
     cost, sum_ = tight_total(planned_charges(plan)), basic_total(planned_charges(plan))
-    parts = [f"{plan.epsilon:.6g} for the histogram"]
+    parts = [
+        f"{plan.epsilon:.6g} for {'finding items and releasing them' if plan.discovers else 'the histogram'}"
+    ]
     if sum_.epsilon > plan.epsilon:
         parts.insert(0, f"{plan.epsilon_select:.6g} for the choice of the threshold")
     words = (
@@ -135,9 +137,10 @@ def total_words(plan: Plan, total_epsilon: float) -> str:
 def noise_saved(plan: Plan, total_epsilon: float) -> float:
     """The share of the noise that a plan for this total saves, against one whose epsilons add up to the total."""
     others = basic_total(planned_charges(plan)).epsilon - plan.epsilon
-    if plan.is_open or not 0 < total_epsilon - others < plan.epsilon:
+    if not 0 < total_epsilon - others < plan.epsilon or (plan.is_open and not plan.discovers):
         return 0.0
-    return 1 - plan.unit_noise / replace(plan, epsilon=total_epsilon - others).unit_noise
+    added = replace(plan, epsilon=total_epsilon - others)
+    return 1 - plan.releasing.unit_noise / added.releasing.unit_noise
 
 
 def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:
