@@ -1,10 +1,10 @@
 """What a plan that discovers its items spends on finding them, and what is left for releasing them.
 
 Discovery and release together cost (epsilon, delta). One Gaussian mechanism of multiplier z would have the precision
-1/z^2 for them; discovery takes a share of it, and the release the rest. How large a share is best depends on the data: a
-few items that everybody has are found for next to nothing, and a long tail is worth half of the budget. So a first look
-takes the smallest share, and what it leaves uncovered of all weight decides which share the whole discovery gets. A plan
-may fix one share instead. The proofs are in `protocol/privacy/discovery.py`.
+1/z^2 for them; discovery takes a share of it, and the release the rest. How large a share is best depends on the data:
+a few items that everybody has are found for next to nothing, and a long tail is worth half of the budget. So a first
+look takes the smallest share, and what it leaves uncovered of all weight decides which share the whole discovery gets.
+A plan may fix one share instead. The proofs are in `protocol/privacy/discovery.py`.
 
 | of delta | spent on |
 |---|---|

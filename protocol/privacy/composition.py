@@ -9,9 +9,9 @@ Wang 2022, theorem 10). The pairs used here:
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
-- **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all ways
-  add up, and a failure beside them. With two such entries there would be a way for each pair, so then they count as
-  approximate.
+- **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
+  ways add up, and a failure beside them. With two such entries there would be a way for each pair, so then they count
+  as approximate.
 - **Bounded range**, the exponential mechanism (Dong, Durfee & Rogers 2020): the loss lies in [t - epsilon, t]
   for some t in [0, epsilon], and given t nothing is worse than having the two ends of that interval as the
   only losses. t is fixed by the mechanism and the neighbours, and so may depend on what was shown earlier:
@@ -37,7 +37,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,8 +115,7 @@ def tight_total(charges: Iterable[Charge]) -> Cost:
         return basic
     branching = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
     if len(branching) == 1 and basic.epsilon <= _PLAIN_EPSILON:
-        others = _Losses.of(entry for entry in entries if not isinstance(entry.loss, AlternativesLoss))
-        epsilon = _branched_epsilon(others, branching[0], basic)
+        epsilon = _branched_epsilon(_Losses.of(entries, branched=True), branching[0], basic)
     else:
         epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
     return Cost(epsilon, basic.delta) if epsilon < basic.epsilon else basic
@@ -143,14 +142,16 @@ class _Losses:
     plain: float
 
     @classmethod
-    def of(cls, entries: Iterable[Charge]) -> _Losses:
-        """Group the entries by kind and epsilon."""
+    def of(cls, entries: Sequence[Charge], *, branched: bool = False) -> _Losses:
+        """Group the entries by kind and epsilon; `branched` leaves out those with alternatives."""
         first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
         plain = []
         for position, entry in enumerate(entries):
             match entry.loss:
+                case AlternativesLoss() if branched:
+                    pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
                 case _ if entry.epsilon > _PLAIN_EPSILON:
@@ -224,37 +225,57 @@ def _rest_of(losses: _Losses, delta: float) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost) -> float:
-    """The least epsilon, to a billionth, at which failure and the deltas of all ways sum to at most the delta."""
+    """An epsilon at which failure and the deltas of all ways sum to at most the delta: the least, up to chords."""
     of_ways = [others.beside(way) for way in branching.ways]
     # With approximate entries beside it: delta = infinite + (1 - infinite) (failure + the ways' deltas).
     left = (basic.delta - others.infinite) / (1 - others.infinite) * (1 - 1e-9) - branching.failure
     left -= len(of_ways) * _ROUNDING
     if left <= 0 or any(losses.spread() < _LEAST_SPREAD for losses in of_ways):
         return math.inf
+    step = (others.first_range or basic.epsilon / 16) / _RANGE_CELLS
     with np.errstate(all="ignore"):
-        rests = [_rest_of(losses, left) for losses in of_ways]
-
-        def spent(epsilon: float) -> float:
-            return sum(_delta_after_range(rest, others.first_range, epsilon) for rest in rests)
-
-        low, high = 0.0, basic.epsilon
-        if not spent(high) <= left:
-            return math.inf
-        while high - low > 1e-9 * basic.epsilon:
-            middle = (low + high) / 2
-            low, high = (low, middle) if spent(middle) <= left else (middle, high)
-    return high
+        count = math.ceil(basic.epsilon / step)
+        spent: Floats = sum(
+            (_lattice_deltas(_rest_of(losses, left), others.first_range, step, count) for losses in of_ways),
+            np.zeros(count + 1),
+        )
+    if not spent[-1] <= left:
+        return math.inf
+    return _crossing(spent, left, step)
 
 
-def _delta_after_range(rest: Any, epsilon: float, at: float) -> float:
-    """Delta of a bounded-range mechanism of this epsilon at the very beginning and of `rest` after it; see above."""
-    if epsilon == 0:
-        return float(rest.get_delta_for_epsilon(np.array([at]))[0])
+def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
+    """Delta of `rest` at 0, 1, ..., count steps; after a bounded range at the very beginning, if there is one."""
+    if first_range == 0:
+        return np.asarray(rest.get_delta_for_epsilon(step * np.arange(count + 1)))
+    cells, high_share = _RANGE_CELLS, _high_shares(first_range)
+    after = np.asarray(rest.get_delta_for_epsilon(step * np.arange(-cells, count + cells + 1)))
+    places, cell = np.arange(count + 1)[:, None] + cells, np.arange(cells)
+    deltas: Floats = np.max(
+        high_share * after[places - (cell + 1)] + (1 - high_share) * after[places - (cell - cells)], axis=1
+    )
+    return deltas
+
+
+def _crossing(deltas: Floats, most: float, step: float) -> float:
+    """Where deltas at 0, 1, 2, ... steps fall to `most`, along chords; the last is there.
+
+    A delta is convex in e^epsilon, so that the chord which we follow lies above it.
+    """
+    enough = int(np.argmax(deltas <= most))
+    if enough == 0:
+        return 0.0
+    above, below = deltas[enough - 1], deltas[enough]
+    share = (above - most) / (above - below) if below < most < above else 1.0
+    return float(step * (enough - 1) + math.log1p(math.expm1(step) * share))
+
+
+def _high_shares(epsilon: float) -> Floats:
+    """The chance of the larger of each cell's two losses under P, so that those under Q sum to 1 as well."""
     cell, step = np.arange(_RANGE_CELLS), epsilon / _RANGE_CELLS
     high, low = (cell + 1) * step, (cell - _RANGE_CELLS) * step
-    high_share = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
-    after = np.asarray(rest.get_delta_for_epsilon(np.concatenate([at - high, at - low])))
-    return float(np.max(high_share * after[: len(cell)] + (1 - high_share) * after[len(cell) :]))
+    shares: Floats = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
+    return shares
 
 
 @dataclass(frozen=True)
@@ -334,19 +355,17 @@ def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float)
     """
     if not start < 500:
         return start + epsilon  # e^start would not fit
-    cells, step = _RANGE_CELLS, epsilon / _RANGE_CELLS
-    rest_deltas = np.asarray(rest.get_delta_for_epsilon(start + step * np.arange(-cells, 2 * cells + 1)))
-    cell = np.arange(cells)
-    high, low = (cell + 1) * step, (cell - cells) * step
-    # The two losses' probabilities under P, so that those under Q, e^-loss times as large, sum to 1 as well.
-    high_share = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
-    steps = np.arange(cells + 1)[:, None]
-    after_high = rest_deltas[cells + steps - (cell + 1)]
-    after_low = rest_deltas[cells + steps - (cell - cells)]
-    totals = np.max(high_share * after_high + (1 - high_share) * after_low, axis=1)
-    enough = int(np.argmax(totals <= delta)) if totals[-1] <= delta else cells
-    if enough == 0:
-        return start
-    above, below = totals[enough - 1], totals[enough]
-    share = (above - delta) / (above - below) if below < delta < above else 1.0
-    return float(start + step * (enough - 1) + math.log1p(math.expm1(step) * share))
+    step = epsilon / _RANGE_CELLS
+    deltas = _lattice_deltas(_Shifted(rest, start), epsilon, step, _RANGE_CELLS)
+    return start + (epsilon if deltas[-1] > delta else _crossing(deltas, delta, step))
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """A distribution whose epsilons are counted from `start`."""
+
+    rest: Any
+    start: float
+
+    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
+        return np.asarray(self.rest.get_delta_for_epsilon(self.start + epsilon))

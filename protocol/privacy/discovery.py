@@ -6,9 +6,9 @@ keeps those above a bar. It may look twice at the same sums: at first with littl
 covers too little of all weight, with more.
 
 **The noise.** A user's vector of weights has l2 norm at most 2^b: m w_m^2 <= 2^2b. So on the keys that both of two
-neighbours have, a look is a Gaussian mechanism of sensitivity 2^b (add-remove), or sqrt(2) 2^b (replace: two
-non-negative vectors of norm 2^b, see `neighbours.clipped_sum_l2`). All weights of a user sum to at most sqrt(D) 2^b, and
-so does the difference of two users' sums: the sensitivity of W, the sum over all keys, is sqrt(D) 2^b under both
+neighbours have, a look is a Gaussian mechanism of sensitivity 2^b (add-remove), or sqrt(2) 2^b (replace: two non-
+negative vectors of norm 2^b, see `neighbours.clipped_sum_l2`). All weights of a user sum to at most sqrt(D) 2^b, and so
+does the difference of two users' sums: the sensitivity of W, the sum over all keys, is sqrt(D) 2^b under both
 relations.
 
 **Two looks** cost what the finer one costs alone. The noise of the first look is that of the second and more on top
@@ -20,9 +20,9 @@ Gaussians up to factors that no double can tell from 1). Its precision is (1 - r
 (1 - r)/A_2 <= 1/A_2 - 1/A_1 in units of 1/Delta^2, as 9/(1 - r) <= 100. So the second look adds (a_2 - a_1)/z^2 to the
 first's a_1/z^2, adaptively: whether it is taken, and how fine it is, may depend on the first.
 
-**The bars.** A key that only one of the neighbours has is never drawn for in the other. It is shown if it passes the bar
-of the first look or that of the second. Until it has passed, nothing depends on its noise, so the chance that one of
-m such keys passes is at most beta = beta_1 + the largest beta_2 of any second look, where beta_i is the largest over
+**The bars.** A key that only one of the neighbours has is never drawn for in the other. It is shown if it passes the
+bar of the first look or that of the second. Until it has passed, nothing depends on its noise, so the chance that one
+of m such keys passes is at most beta = beta_1 + the largest beta_2 of any second look, where beta_i is the largest over
 m <= D of 1 - P(w_m + Z_i <= t_i)^m. All weights of a user are equal, so there is no other worst case.
 
 Let P and Q be the results on two neighbours, and P', Q' those given that no such key passed: Gaussian mechanisms on
@@ -32,13 +32,13 @@ common keys. P <= (1 - p) + p P' and Q >= r Q' for chances p, r >= q = 1 - beta,
                   <= (1 - p) + delta'(a) + (p - r)+ p/r        because a Q'(T) <= p/r P'(T) <= p/r
                   <= delta'(a) + (1 - q)/q                     largest at p = 1, r = q
 
-so the bars cost beta/(1 - beta) of delta. What follows the discovery is a function of its result and of fresh draws,
-so the same holds of a whole run, with the later rounds in P' and Q'. Delta is the *sum* of the parts, not a joint bound.
+so the bars cost beta/(1 - beta) of delta. What follows the discovery is a function of its result and of fresh draws, so
+the same holds of a whole run, with the later rounds in P' and Q'. Delta is the *sum* of the parts, not a joint bound.
 
-**What is left for the release.** One with Gaussian noise has the precision (1 - a)/z^2 when discovery had a/z^2: the sum
-is 1/z^2 whatever a the looks led to, so the run is dominated by one Gaussian mechanism of multiplier z. One with Laplace
-noise has an epsilon for each a (`epsilon_beside`). A run's results split by which norm and which a came out, and those
-of one kind are results of a run that always takes that norm and that a. So the deltas of the kinds add up.
+**What is left for the release.** One with Gaussian noise has the precision (1 - a)/z^2 when discovery had a/z^2: the
+sum is 1/z^2 whatever a the looks led to, so the run is dominated by one Gaussian mechanism of multiplier z. One with
+Laplace noise has an epsilon for each a (`epsilon_beside`). A run's results split by which norm and which a came out,
+and those of one kind are results of a run that always takes that norm and that a. So the deltas of the kinds add up.
 
 **The grid.** P(Z >= k) of the discrete Gaussian is at most P(N >= k - 1) of the continuous one of the same variance
 (Canonne, Kamath & Steinke 2020, proposition 25), which is what is computed here.
