@@ -44,7 +44,8 @@ class Diagnostics:
     All errors are l1 norms over the true total.
 
     Args:
-        relative_loss: of the release.
+        relative_loss: of the released values.
+        estimate_loss: of the estimates.
         clipping_error: of the clipped sum before noise.
         noise_error: of the noise alone.
         clipped_users: share of users above the threshold.
@@ -56,6 +57,7 @@ class Diagnostics:
     """
 
     relative_loss: float
+    estimate_loss: float
     clipping_error: float
     noise_error: float
     clipped_users: float
@@ -325,9 +327,10 @@ def _diagnose(
     population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
 ) -> Diagnostics:
     plan, total = release.plan, int(truth.sum())
-    clipped, released = _dense(population, release, totals[Round.RELEASE])
+    clipped, released, estimated = _dense(population, release, totals[Round.RELEASE])
     losses = {
         "relative_loss": np.abs(released - truth).sum() / total,
+        "estimate_loss": np.abs(estimated - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
         "noise_error": np.abs(released - clipped).sum() / total,
         "clipped_users": _clipped_users(population, release) / population.users,
@@ -346,14 +349,15 @@ def _diagnose(
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
-def _dense(population: Population, release: Release, total: Total) -> tuple[Floats, Floats]:
-    """The clipped sums and the released values of all items, released or not."""
+def _dense(population: Population, release: Release, total: Total) -> tuple[Floats, Floats, Floats]:
+    """The clipped sums, the released values and the estimates of all items, released or not."""
     if total.keyed is None:
-        return np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits), release.histogram
-    clipped, released = np.zeros(population.domain_size), np.zeros(population.domain_size)
+        clipped = np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits)
+        return clipped, release.histogram, release.estimate
+    clipped, released, estimated = (np.zeros(population.domain_size) for _ in range(3))
     clipped[total.keyed.keys] = total.keyed.values[:, 0]
-    released[release.keys] = release.histogram
-    return clipped, released
+    released[release.keys], estimated[release.keys] = release.histogram, release.estimate
+    return clipped, released, estimated
 
 
 def _clipped_users(population: Population, release: Release) -> int:

@@ -5,6 +5,17 @@ post-processing: it costs no privacy, and anyone who has the release can compute
 """
 
 from fedhist.server.estimates.empirical_bayes import estimate
-from fedhist.server.estimates.noise_law import NoiseLaw, law_of_noise, law_of_shares
+from fedhist.server.estimates.intervals import LEVEL, Interval, above_bar, around
+from fedhist.server.estimates.noise_law import NoiseLaw, law_above_bar, law_of_noise, law_of_shares
 
-__all__ = ["NoiseLaw", "estimate", "law_of_noise", "law_of_shares"]
+__all__ = [
+    "LEVEL",
+    "Interval",
+    "NoiseLaw",
+    "above_bar",
+    "around",
+    "estimate",
+    "law_above_bar",
+    "law_of_noise",
+    "law_of_shares",
+]

@@ -46,7 +46,7 @@ def estimate(values: Integers, law: NoiseLaw) -> Floats:
     # Bin b holds the whole numbers from b width - width//2 on, `width` of them; values further down count as lowest.
     bins = np.clip((values[near] + width // 2) // width, -ends, ends)
     held = np.bincount(bins + ends, minlength=len(places)).astype(np.float64)
-    curve = _curve(held, places, _kernel(law, width, ends), _deviations(places * width, law))
+    curve = _curve(held, places, _kernel(law, width, ends), places * width / law.deviation)
     moved = np.interp(values, places * width, curve * width)
     return np.where(near, moved, plain)
 
@@ -55,8 +55,11 @@ def _kernel(law: NoiseLaw, width: int, ends: int) -> Floats:
     """The chance that a value falls into a bin (rows) if its count is that of a grid point (columns)."""
     apart = np.arange(-2 * ends, ends + 1)
     firsts = apart * width - width // 2
-    chances = np.maximum(law.reaching(firsts * 1.0) - law.reaching(firsts + width * 1.0), 1e-300)
-    return chances[np.arange(-ends, ends + 1)[:, np.newaxis] - np.arange(ends + 1) + 2 * ends]
+    chances = np.subtract(law.reaching(firsts), law.reaching(firsts + width))
+    kernel: Floats = np.maximum(chances, 1e-300)[
+        np.arange(-ends, ends + 1)[:, np.newaxis] - np.arange(ends + 1) + 2 * ends
+    ]
+    return kernel
 
 
 def _curve(held: Floats, places: Integers, kernel: Floats, deviations: Floats) -> Floats:
@@ -105,7 +108,3 @@ def _within(held: Floats, bins: int) -> Floats:
     sums = np.concatenate([np.zeros(bins + 1), np.cumsum(held), np.full(bins, held.sum())])
     near: Floats = sums[2 * bins + 1 :] - sums[: -2 * bins - 1]
     return near
-
-
-def _deviations(places: Integers, law: NoiseLaw) -> Floats:
-    return places / law.deviation

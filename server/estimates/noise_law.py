@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from fedhist.protocol.histograms import Floats
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.privacy.bars import OpenNoise
 from fedhist.protocol.privacy.mechanisms import Noise
 from fedhist.protocol.privacy.shares import Share
 
@@ -28,22 +30,18 @@ class NoiseLaw(ABC):
         """The standard deviation."""
 
     @abstractmethod
-    def reaching(self, least: Floats) -> Floats:
+    def reaching(self, least: Integers) -> Floats:
         """P(Z >= least), for whole numbers of any sign."""
-
-    def up_to(self, most: Floats) -> Floats:
-        """P(Z <= most)."""
-        return self.reaching(-most)
 
     def radius(self, level: float) -> int:
         """The smallest whole number k with P(|Z| <= k) >= level."""
         tail = (1 - level) / 2
         low, high = -1, 1
-        while float(self.reaching(np.array(high + 1.0))) > tail:
+        while float(self.reaching(np.array(high + 1))) > tail:
             high *= 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.reaching(np.array(middle + 1.0)) > tail else (low, middle)
+            low, high = (middle, high) if self.reaching(np.array(middle + 1)) > tail else (low, middle)
         return high
 
 
@@ -62,7 +60,7 @@ class GaussianLaw(NoiseLaw):
         """The standard deviation."""
         return math.sqrt(self.variance)
 
-    def reaching(self, least: Floats) -> Floats:
+    def reaching(self, least: Integers) -> Floats:
         """P(Z >= least)."""
         from scipy.special import ndtr
 
@@ -72,20 +70,29 @@ class GaussianLaw(NoiseLaw):
 
 @dataclass(frozen=True)
 class LaplaceLaw(NoiseLaw):
-    """A discrete Laplace: with q = e^(-1/scale), P(Z >= k) = q^k/(1 + q) for k >= 1."""
+    """A discrete Laplace, cut to [-limit, limit] if asked: P(Z >= k) = q^k/(1 + q) for k >= 1, q = e^(-1/scale)."""
 
-    noise: Noise
+    scale: Fraction
+    limit: int | None = None
 
     @property
     def deviation(self) -> float:
-        """The standard deviation."""
-        return self.noise.standard_deviation
+        """The standard deviation, before it is cut."""
+        return Noise("discrete-laplace", self.scale).standard_deviation
 
-    def reaching(self, least: Floats) -> Floats:
+    def reaching(self, least: Integers) -> Floats:
         """P(Z >= least)."""
-        scale = max(float(self.noise.spread), 1e-300)
+        free = self._free(least)
+        if self.limit is None:
+            return free
+        beyond = self._free(np.array(self.limit + 1))
+        inside = np.clip((free - beyond) / (1 - 2 * beyond), 0.0, 1.0)
+        return np.where(least <= -self.limit, 1.0, np.where(least > self.limit, 0.0, inside))
+
+    def _free(self, least: Integers) -> Floats:
+        scale = max(float(self.scale), 1e-300)
         tail = np.exp(-np.maximum(least, 1 - least) / scale) / (1 + math.exp(-1 / scale))
-        return np.where(least > 0.5, tail, 1 - tail)
+        return np.where(least > 0, tail, 1 - tail)
 
 
 @dataclass(frozen=True)
@@ -104,11 +111,11 @@ class SharedLaplaceLaw(NoiseLaw):
         """The standard deviation."""
         return self.share.deviation(self.participants)
 
-    def reaching(self, least: Floats) -> Floats:
+    def reaching(self, least: Integers) -> Floats:
         """P(Z >= least)."""
         places = np.maximum(least, 1 - least) * self._shrunk
         tail = np.interp(places, np.arange(len(self._tails)), self._tails, right=0.0)
-        return np.where(least > 0.5, tail, 1 - tail)
+        return np.where(least > 0, tail, 1 - tail)
 
     @cached_property
     def _shrunk(self) -> float:
@@ -119,7 +126,9 @@ class SharedLaplaceLaw(NoiseLaw):
         """P(Z >= k) for k = 0, 1, ..."""
         rate = max(1 / _TABLE_SCALE, float(1 / self.share.spread))
         angles = 2 * math.pi * np.arange(_TABLE_LENGTH // 2 + 1) / _TABLE_LENGTH
-        ratio = math.expm1(-rate) ** 2 / (math.expm1(-rate) ** 2 + 4 * math.exp(-rate) * np.sin(angles / 2) ** 2)
+        ratio = math.expm1(-rate) ** 2 / (
+            math.expm1(-rate) ** 2 + 4 * math.exp(-rate) * np.sin(angles / 2) ** 2
+        )
         chances = np.fft.irfft(ratio ** (self.participants / self.share.shares), _TABLE_LENGTH)
         half = np.maximum(chances[: _TABLE_LENGTH // 2], 0.0)
         tails: Floats = np.cumsum(half[::-1])[::-1]
@@ -128,7 +137,7 @@ class SharedLaplaceLaw(NoiseLaw):
 
 def law_of_noise(noise: Noise) -> NoiseLaw:
     """Of the server's noise."""
-    return GaussianLaw(float(noise.spread)) if noise.kind == "discrete-gaussian" else LaplaceLaw(noise)
+    return GaussianLaw(float(noise.spread)) if noise.kind == "discrete-gaussian" else LaplaceLaw(noise.spread)
 
 
 def law_of_shares(share: Share, participants: int) -> NoiseLaw:
@@ -136,5 +145,10 @@ def law_of_shares(share: Share, participants: int) -> NoiseLaw:
     if share.kind == "discrete-gaussian-shares":
         return GaussianLaw(float(participants * share.spread))
     if participants == share.shares:
-        return LaplaceLaw(Noise("discrete-laplace", share.spread))
+        return LaplaceLaw(share.spread)
     return SharedLaplaceLaw(share, participants)
+
+
+def law_above_bar(noise: OpenNoise) -> NoiseLaw:
+    """Of an open domain's noise, before the bar."""
+    return LaplaceLaw(noise.scale, noise.bar if noise.kind == "truncated-laplace" else None)
