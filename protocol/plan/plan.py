@@ -40,7 +40,8 @@ DEFAULT_DELTA = 1e-6
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 """E|Z| of a standard Gaussian."""
-_SPARSITY = (9, 64)
+_AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
+_ROOT_SPARSITY = (3, 8)
 _LEAST_RESOLUTION = 3.0
 
 DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
@@ -85,17 +86,20 @@ class Plan(PlanFields):
             self._set(name, default)
 
     def _usual_sparsity(self) -> int:
-        """S such that eps' M/(2 sqrt(s)) = 3, from 9 to 64 and at most all items.
+        """The largest of 9, 16, ..., 64 with eps' M/(2 sqrt(s)) >= 3, at most all items; all for the paper's selectors.
 
         The choice tells W(C) = 0 from W(C) = M by a factor of e^3 then. A smaller s sharpens it, and a larger one
         counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
         """
         items = cast(int, self.items)
+        if self.selector in _AS_IN_THE_PAPER:
+            return items
         root = math.inf
         if self.mechanism == "gaussian" and not self.per_item:
             price = items * self.release_sensitivity(1).value * self.multiplier * _MEAN_ABSOLUTE
             root = self.epsilon_select * price / (2 * _LEAST_RESOLUTION)
-        return min(items, max(_SPARSITY[0], math.floor(min(root * root, _SPARSITY[1]))))
+        lowest, highest = _ROOT_SPARSITY
+        return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""

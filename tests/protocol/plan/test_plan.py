@@ -67,7 +67,7 @@ def test_defaults_follow_the_mechanism():
 def test_the_usual_sparsity_lets_the_choice_tell_nothing_from_the_price(neighbours):
     plan = Plan(users=50_000, items=100, delta=1 / 50_000, neighbours=neighbours)
     resolved = plan.epsilon_select * plan.noise_price / (2 * math.ldexp(plan.tail_cap, -10))
-    assert resolved == pytest.approx(3, rel=0.05)
+    assert 3 <= resolved < 4
     few, many = (Plan(users=50_000, items=items, delta=1 / 50_000) for items in (20, 5000))
     assert (few.sparsity, many.sparsity) == (9, 64)
 
