@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Labels, Population, labels_of, names_of
 from fedhist.protocol.keyed import KeyedSum
+from fedhist.protocol.labels.renumbering import numbers_in, renumbered
 from fedhist.protocol.measurements import Measurement
 from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.rounds import Contribution, Request
@@ -29,24 +30,45 @@ def answer(
         labels: what the participant calls its items; None by their numbers.
     """
     names = range(histograms.domain_size) if labels is None else labels
-    return _contribution(request, request.measurement.with_labels(names), (histograms,), source)
+    return next(answers(request, (histograms,), names, source=source))
+
+
+def answers(
+    request: Request, devices: Iterable[Histograms], names: Labels, *, source: Source
+) -> Iterator[Contribution]:
+    """The contribution of each of these devices by itself; all call their items by these names."""
+    measurement, listed = request.measurement.with_labels(names), _listed(request, names)
+    for device in devices:
+        yield _contribution(request, measurement, (device,), listed, source)
 
 
 def answer_population(request: Request, population: Population, *, source: Source) -> Contribution:
     """The contribution of all users of a participant, one shard in memory at a time."""
-    measurement = request.measurement.with_labels(names_of(population))
-    return _contribution(request, measurement, population.shards(), source)
+    names = names_of(population)
+    measurement = request.measurement.with_labels(names)
+    return _contribution(request, measurement, population.shards(), _listed(request, names), source)
+
+
+def _listed(request: Request, names: Labels) -> Integers | None:
+    """The places of the participant's items in the list that the request settles; None if it settles none."""
+    keys = request.settled.keys
+    return None if keys is None else numbers_in(keys, names)
 
 
 def _contribution(
-    request: Request, measurement: Measurement[Any], shards: Iterable[Histograms], source: Source
+    request: Request,
+    measurement: Measurement[Any],
+    shards: Iterable[Histograms],
+    listed: Integers | None,
+    source: Source,
 ) -> Contribution:
-    plan, shape = request.plan, measurement.shape
+    plan, shape = request.round_plan, measurement.shape
     draws = source.fork("device", request.round.value)
     values = np.zeros(shape.length, dtype=np.int64)
     keyed = KeyedSum(shape.columns) if shape.columns else None
     users = 0
-    for shard in shards:
+    for held in shards:
+        shard = held if listed is None else renumbered(held, listed, plan.closed.items)
         if plan.items not in (None, shard.domain_size):
             raise InvalidPopulation(
                 f"the data has {shard.domain_size} items and the plan {plan.items}",
@@ -59,7 +81,7 @@ def _contribution(
         users += shard.users
     return Contribution(
         round=request.round,
-        plan_digest=plan.digest,
+        plan_digest=request.plan.digest,
         users=users,
         values=values,
         keyed=None if keyed is None else keyed.total(),

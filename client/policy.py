@@ -162,9 +162,8 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
         if memory.requests[key] != fingerprint or plan.is_masked:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
-    ahead = round_cost(plan, Round.RELEASE)
-    if round_ is Round.SELECT:
-        ahead += round_cost(plan, Round.SELECT)
+    rounds = tuple(Round)
+    ahead = sum((round_cost(plan, later) for later in rounds[rounds.index(round_) :]), Cost(0.0, 0.0))
     if not (memory.spent + ahead).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
         raise Refused(Refusal.OVER_BUDGET)
     return replace(
@@ -192,9 +191,14 @@ def request_key(envelope: Envelope) -> str:
 
 
 def round_cost(plan: Plan, round_: Round) -> Cost:
-    """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent."""
+    """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent.
+
+    A discovery pays for the release of what it finds, and a release that needs none pays for itself.
+    """
     if round_ is Round.SELECT:
         return Cost(plan.epsilon_select, plan.delta_select)
+    if plan.discovers != (round_ is Round.DISCOVER):
+        return Cost(0.0, 0.0)
     return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
 
 
@@ -213,7 +217,8 @@ def _check_floors(policy: Policy, plan: Plan) -> None:
         raise Refused(Refusal.FEW_PARTICIPANTS)
     if plan.corrupt_share < policy.minimum_corrupt_share:
         raise Refused(Refusal.SMALL_CORRUPT_SHARE)
-    if policy.noise_from_devices and not plan.noise_by_devices:
+    # A discovery's table must come out exactly: the server adds its noise.
+    if policy.noise_from_devices and (plan.discovers or not plan.noise_by_devices):
         raise Refused(Refusal.SERVER_NOISE)
 
 

@@ -12,6 +12,7 @@ from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.contract import Measurement, Round, Summed, Total
 from fedhist.protocol.measurements.given import NOTHING, Given
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 
 __all__ = ["Contribution", "Labels", "Request", "Round", "Total"]
 
@@ -24,11 +25,13 @@ class Request:
         plan: of the run.
         asks: the name of the measurement.
         given: what the rounds before have handed on.
+        settled: what they have made public for all rounds that follow.
     """
 
     plan: Plan
     asks: str
     given: Given = NOTHING
+    settled: Settled = NOTHING_SETTLED
 
     @property
     def round(self) -> Round:
@@ -38,7 +41,17 @@ class Request:
     @cached_property
     def measurement(self) -> Measurement[Any]:
         """What is asked for."""
-        return MEASUREMENTS[self.asks](self.plan, self.given)
+        return MEASUREMENTS[self.asks](self.round_plan, self.given)
+
+    @cached_property
+    def round_plan(self) -> Plan:
+        """The plan of this round: the run's, with what is settled filled in."""
+        return self.settled.plan_for(self.plan)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All that the sum depends on, beside the users and what they draw: where it is equal, so are the sums."""
+        return (self.settled, self.measurement.key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,7 @@ def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
         users: the number of users whose answers are in the sum, by round.
     """
     effects = {
+        Round.DISCOVER.value: "items were found among those of these alone",
         Round.SELECT.value: "the threshold was chosen from those alone",
         Round.RELEASE.value: "the histogram is of those alone",
     }

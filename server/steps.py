@@ -6,7 +6,7 @@ to the next one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
@@ -17,12 +17,14 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.settled import NOTHING_SETTLED, Settled
+from fedhist.server.discovery import Discover, discovery_charges, paid_by_discovery
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release, ReleaseRule
 from fedhist.server.selection import Selection, Selector, column_of, selector_for
 
-Handed = Selection | Release | None
-"""What a step makes: nothing before the first one, a release at the end."""
+Handed = Settled | Selection | Release | None
+"""What a step makes: nothing before the first one, the items that were found, a threshold, a release at the end."""
 
 
 class Step(Protocol):
@@ -56,17 +58,18 @@ class Choose:
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The selector's."""
-        return self.selector.charges(plan)
+        return self.selector.charges(_settled(handed).plan_for(plan))
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request | None:
         """The statistic that the selector reads."""
-        return select_request(plan) if self.selector.reads else None
+        return select_request(plan, _settled(handed)) if self.selector.reads else None
 
     def conclude(
         self, plan: Plan, reading: Any, handed: Handed, *, ledger: Ledger, source: Source
     ) -> Selection:
         """The selection."""
-        return self.selector.select(plan, reading, source=source.fork("select", self.selector.name))
+        settled, draws = _settled(handed), source.fork("select", self.selector.name)
+        return replace(self.selector.select(settled.plan_for(plan), reading, source=draws), settled=settled)
 
 
 @dataclass(frozen=True)
@@ -81,31 +84,41 @@ class Publish:
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The rule's, at the threshold that was chosen."""
-        return self.rule.charges(plan, _selection(handed).threshold)
+        selection = _selection(handed)
+        charges = self.rule.charges(selection.settled.plan_for(plan), selection.threshold)
+        return paid_by_discovery(charges) if plan.discovers else charges
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request:
         """The measurement that the rule releases, at the threshold that was chosen."""
-        given = self.rule.given(plan, _selection(handed), source=source)
-        return Request(plan=plan, asks=self.rule.measures, given=given)
+        selection = _selection(handed)
+        given = self.rule.given(selection.settled.plan_for(plan), selection, source=source)
+        return Request(plan=plan, asks=self.rule.measures, given=given, settled=selection.settled)
 
     def conclude(
         self, plan: Plan, reading: Any, handed: Handed, *, ledger: Ledger, source: Source
     ) -> Release:
-        """The release."""
-        return self.rule.build(
-            plan, _selection(handed), reading, ledger=ledger, source=source.fork("release")
-        )
+        """The release, of the run's own plan."""
+        selection = _selection(handed)
+        round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
+        release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
+        if selection.settled.keys is None:
+            return release
+        return replace(release, plan=plan, labels=list(selection.settled.keys))
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
     """The steps that the plan's parts ask for, in their order. InvalidPlan if a part is unknown or does not fit."""
-    publish = Publish(rule_for(plan))
-    return Choose(selector_for(plan)), publish
+    if not plan.discovers:
+        return Choose(selector_for(plan)), Publish(rule_for(plan))
+    after = plan.releasing
+    return Discover(), Choose(selector_for(after)), Publish(rule_for(after))
 
 
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
     """What each round of the plan asks devices for; also of plans whose selector is not known here."""
-    fitting = {kind.round: kind for kind in MEASUREMENTS.values() if kind.fits(plan)}
+    fitting = {
+        kind.round: kind for of in {plan, plan.releasing} for kind in MEASUREMENTS.values() if kind.fits(of)
+    }
     if plan.threshold is not None:
         fitting.pop(Round.SELECT)
     return {round_: fitting[round_] for round_ in Round if round_ in fitting}
@@ -113,20 +126,25 @@ def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
 
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """The most that a run of this plan will charge, known before it starts."""
-    release = rule_for(plan).charges(plan, None)
-    return (*selector_for(plan).charges(plan), *release)
+    if not plan.discovers:
+        return (*selector_for(plan).charges(plan), *rule_for(plan).charges(plan, None))
+    after = plan.releasing
+    release = paid_by_discovery(rule_for(after).charges(after, None))
+    return (*discovery_charges(plan), *selector_for(after).charges(after), *release)
 
 
-def select_request(plan: Plan) -> Request:
+def select_request(plan: Plan, settled: Settled = NOTHING_SETTLED) -> Request:
     """The statistic that the plan's selector reads."""
-    column = column_of(plan, selector_for(plan))
+    after = settled.plan_for(plan)
+    column = column_of(after, selector_for(after))
     kind = column.measurement
-    return Request(plan=plan, asks=kind.name, given=Column(column.name) if kind.takes is Column else NOTHING)
+    given = Column(column.name) if kind.takes is Column else NOTHING
+    return Request(plan=plan, asks=kind.name, given=given, settled=settled)
 
 
 def release_request(plan: Plan, selection: Selection, *, source: Source) -> Request:
     """What is released, at the threshold that was chosen."""
-    return Publish(rule_for(plan)).request(plan, selection, source=source)
+    return Publish(rule_for(selection.settled.plan_for(plan))).request(plan, selection, source=source)
 
 
 def read_statistic(plan: Plan, total: Total) -> Any:
@@ -137,7 +155,7 @@ def read_statistic(plan: Plan, total: Total) -> Any:
 def check_runnable(plan: Plan, *, simulated: bool) -> None:
     """Refuse a plan that can't run here, before anything is asked or charged."""
     steps_of(plan)
-    selector = selector_for(plan)
+    selector = selector_for(plan.releasing)
     if not selector.private and not simulated:
         raise InvalidPlan(
             f"the selector {selector.name} is not private",
@@ -150,3 +168,7 @@ def _selection(handed: Handed) -> Selection:
     if not isinstance(handed, Selection):
         raise UnexpectedMessage(state="a release without a threshold", message=handed)
     return handed
+
+
+def _settled(handed: Handed) -> Settled:
+    return handed if isinstance(handed, Settled) else NOTHING_SETTLED

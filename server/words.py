@@ -5,12 +5,16 @@ from __future__ import annotations
 from fedhist.protocol.measurements.contract import Round, Words
 from fedhist.protocol.plan import Plan
 from fedhist.server.releases import rule_for
+from fedhist.server.releases.contract import RuleWords
 from fedhist.server.steps import measurements_of
 
 
 def round_words(plan: Plan) -> dict[Round, Words]:
     """What each round of the plan asks for."""
-    return {round_: kind.words(plan) for round_, kind in measurements_of(plan).items()}
+    return {
+        round_: kind.words(plan if round_ is Round.DISCOVER else plan.releasing)
+        for round_, kind in measurements_of(plan).items()
+    }
 
 
 def sender(plan: Plan) -> str:
@@ -18,13 +22,31 @@ def sender(plan: Plan) -> str:
     return "a participant" if plan.is_masked else "one user's device"
 
 
+def release_words(plan: Plan) -> RuleWords:
+    """What the server does with the sum that it releases."""
+    return rule_for(plan.releasing).words(plan.releasing)
+
+
 def method(plan: Plan) -> str:
     """How users are clipped, and how the sum is noised."""
-    noise = rule_for(plan).words(plan).noise
-    return f"{round_words(plan)[Round.RELEASE].clip}, {noise} noise"
+    found = "discovered items, " if plan.discovers else ""
+    return f"{found}{round_words(plan)[Round.RELEASE].clip}, {release_words(plan).noise} noise"
+
+
+def discovery_words(plan: Plan) -> RuleWords:
+    """What the server does with the sum that it finds items in."""
+    known = f" The {len(plan.known):,} items that are public already are added." if plan.known else ""
+    return RuleWords(
+        "adds noise, a bar",
+        "The server adds discrete Gaussian noise to every item's weight and keeps the items above the bar, "
+        f"{plan.discovery.bar / 2**plan.discovery.bits:,.1f}. From here on the list of items is public.{known}",
+        "gaussian",
+    )
 
 
 def charged_ahead(plan: Plan) -> set[Round]:
     """The rounds that are charged before devices are asked, because their answers are results already."""
     ahead = {Round.SELECT} if plan.noise_by_devices else set()
-    return ahead | ({Round.RELEASE} if rule_for(plan).charged_ahead else set())
+    if plan.discovers and plan.is_masked:
+        ahead.add(Round.DISCOVER)
+    return ahead | ({Round.RELEASE} if rule_for(plan.releasing).charged_ahead else set())

@@ -8,6 +8,7 @@ from fedhist.client.device import answer
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Population, names_of
+from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round
 
@@ -26,16 +27,18 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
     device = shard.rows(user, user + 1)
     names = names_of(population)
     contribution = answer(request, device, source=source, labels=names)
-    shown = request.measurement.shown(contribution.summed, names, VALUES_SHOWN)
+    shown = request.measurement.shown(contribution.summed, request.settled.names(names), VALUES_SHOWN)
     data = None
     if request.round is Round.RELEASE:
         # By number: two names may be written alike.
-        numbers = range(population.domain_size)
-        sent = dict(request.measurement.shown(contribution.summed, numbers, population.domain_size))
+        keys = request.settled.keys
+        places = range(population.domain_size) if keys is None else numbers_in(keys, names).tolist()
+        numbers = range(population.domain_size if keys is None else len(keys))
+        sent = dict(request.measurement.shown(contribution.summed, numbers, len(numbers)))
         counts = entry_counts(device)
         order = np.argsort(-counts, kind="stable")[:VALUES_SHOWN]
         held = entry_items(device)[order].tolist()
-        shown = [(str(names[item]), sent.get(str(item), 0.0)) for item in held]
+        shown = [(str(names[item]), sent.get(str(places[item]), 0.0)) for item in held]
         data = counts[order].astype(np.float64).tolist()
     places, values = [name for name, _ in shown[:VALUES_SHOWN]], [value for _, value in shown[:VALUES_SHOWN]]
     return Viewed(

@@ -16,8 +16,9 @@ from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clippe
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
+from fedhist.protocol.histograms import Floats, Integers, Population, labels_of, names_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
+from fedhist.protocol.labels.renumbering import numbers_in, renumbered
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -325,7 +326,10 @@ def _diagnose(
     population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
 ) -> Diagnostics:
     plan, total = release.plan, int(truth.sum())
-    clipped, released = _dense(population, release, totals[Round.RELEASE])
+    numbers = _released_numbers(population, release)
+    clipped, released = _dense(population, release, numbers, totals.get(Round.RELEASE))
+    # Known items that nobody holds are released, too, and their true count is 0.
+    truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
     losses = {
         "relative_loss": np.abs(released - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
@@ -333,9 +337,9 @@ def _diagnose(
         "clipped_users": _clipped_users(population, release) / population.users,
         "clipped_mass": 1 - clipped.sum() / total,
     }
-    if release.keys is not None:
-        shown = np.count_nonzero(truth[release.keys])
-        losses["precision"] = shown / max(len(release.keys), 1)
+    if plan.is_open:
+        shown = np.count_nonzero(truth[numbers])
+        losses["precision"] = shown / max(len(numbers), 1)
         losses["recall"] = shown / np.count_nonzero(truth)
     if release.item_release is not None:
         before = release.item_release.clipped
@@ -346,13 +350,28 @@ def _diagnose(
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
-def _dense(population: Population, release: Release, total: Total) -> tuple[Floats, Floats]:
-    """The clipped sums and the released values of all items, released or not."""
-    if total.keyed is None:
-        return np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits), release.histogram
-    clipped, released = np.zeros(population.domain_size), np.zeros(population.domain_size)
-    clipped[total.keyed.keys] = total.keyed.values[:, 0]
-    released[release.keys] = release.histogram
+def _released_numbers(population: Population, release: Release) -> Integers:
+    """The population's number of each released item; numbers beyond its own for items that it does not have."""
+    if release.keys is not None or release.labels is None:
+        return np.arange(len(release.histogram)) if release.keys is None else release.keys
+    places = numbers_in(release.labels, names_of(population))
+    numbers = population.domain_size + np.arange(len(release.labels))
+    held = np.flatnonzero(places >= 0)[::-1]
+    numbers[places[held]] = held
+    return numbers
+
+
+def _dense(
+    population: Population, release: Release, numbers: Integers, total: Total | None
+) -> tuple[Floats, Floats]:
+    """The clipped sums and the released values of all items, released or not; first those of the population."""
+    size = max(population.domain_size, int(numbers.max(initial=-1)) + 1)
+    clipped, released = np.zeros(size), np.zeros(size)
+    released[numbers] = release.histogram
+    if total is not None and total.keyed is not None:
+        clipped[total.keyed.keys] = total.keyed.values[:, 0]
+    elif total is not None:
+        clipped[numbers] = np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits)
     return clipped, released
 
 
@@ -360,7 +379,11 @@ def _clipped_users(population: Population, release: Release) -> int:
     plan = release.plan
     if release.item_release is None:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
-        return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in population.shards())
+        shards = population.shards()
+        if plan.discovers and release.labels is not None:
+            listed = numbers_in(release.labels, names_of(population))
+            shards = (renumbered(shard, listed, len(release.labels)) for shard in shards)
+        return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
     clipped, bounds = 0, release.item_release.thresholds
     for shard in population.shards():
         above = entry_counts(shard) > bounds[entry_items(shard)]

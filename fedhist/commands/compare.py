@@ -22,19 +22,18 @@ from fedhist.commands.plan_options import PATH, mechanism_for, plan_options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
-from fedhist.protocol.plan import DEFAULT_MECHANISM
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.comparison import (
     cells_of,
     check_different,
-    check_releases,
     check_selectors,
     checked_plans,
-    default_selectors,
     drawn_digest,
     drawn_once,
+    fitting_any,
+    kinds_of_plan,
     names_of,
     rows_of,
 )
@@ -250,19 +249,18 @@ def _varied_and_fixed(flags: dict[str, Any]) -> tuple[dict[str, tuple[Any, ...]]
     """The lists of values to compare, and the single values, by name of a field of Plan."""
     domain = flags["domain"]
     named = mechanism_for(flags.pop("mechanism"), domain=domain, no_delta=flags["delta"] == (0.0,))
-    mechanism = named or DEFAULT_MECHANISM[domain]
-    selectors = flags.pop("selectors") or default_selectors(domain=domain, mechanism=mechanism)
-    check_selectors(selectors, domain=domain, mechanism=mechanism)
+    kinds = kinds_of_plan(domain, named, flags["release"] or ())
+    selectors = flags.pop("selectors") or tuple(name for name in fitting_any(kinds) if name != "fixed")
+    check_selectors(selectors, kinds)
     if "fixed" in selectors and not flags["threshold"]:
         raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")
     if flags["threshold"] and "fixed" not in selectors:
         raise InvalidInput(
             "--threshold needs the selector fixed", allowed="--threshold with --selectors fixed,..."
         )
-    check_releases(flags["release"] or (), domain=domain, mechanism=mechanism)
     varied = {name: value for name, value in flags.items() if isinstance(value, tuple)}
     fixed = {name: value for name, value in flags.items() if name not in varied and value is not None}
-    return {"selector": selectors} | varied, fixed | {"mechanism": mechanism}
+    return {"selector": selectors} | varied, fixed | ({} if named is None else {"mechanism": named})
 
 
 def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:

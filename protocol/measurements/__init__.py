@@ -10,6 +10,8 @@ from fedhist.protocol.measurements.contract import Measurement
 __all__ = ["MEASUREMENTS", "Measurement"]
 
 _PLACES = (
+    "key_weights:KeyWeights",
+    "key_weights_table:KeyWeightsTable",
     "tail:TailMeasurement",
     "noisy_tail:NoisyTailMeasurement",
     "item_tail:ItemTailMeasurement",

@@ -52,7 +52,7 @@ class BucketTotals(Measurement[Nothing]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """An open domain, with masks or without."""
-        return plan.is_open and plan.statistic == "bucketed"
+        return plan.is_open and not plan.discovers and plan.statistic == "bucketed"
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -46,7 +46,7 @@ class ClippedSum(Measurement[Bound]):
     @classmethod
     def words(cls, plan: Plan) -> Words:
         """Clipped histograms, with noise where devices add it."""
-        items = plan.closed.items
+        noisy = "noisy " if plan.noise_by_devices else ""
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
@@ -54,7 +54,9 @@ class ClippedSum(Measurement[Bound]):
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
-            sends=f"{items:,} {'noisy ' if plan.noise_by_devices else ''}whole numbers",
+            sends=f"a {noisy}whole number for each item found"
+            if plan.is_discovered
+            else f"{plan.closed.items:,} {noisy}whole numbers",
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
             + by_devices,
             clip=f"{norm} clip",

@@ -35,6 +35,7 @@ GivenT = TypeVar("GivenT", bound=Given)
 class Round(StrEnum):
     """What a round is for. A run has those that its plan's parts ask for, in this order."""
 
+    DISCOVER = "discover"
     SELECT = "select"
     RELEASE = "release"
 
@@ -135,6 +136,9 @@ class Measurement(ABC, Generic[GivenT]):
 
     where: ClassVar[str]
     """The kind of plan, as the end of "a selector for plans ..."."""
+
+    exact: ClassVar[bool] = False
+    """Whether the server must see the exact sum, so that devices add no noise even where they noise other rounds."""
 
     names_travel: ClassVar[bool] = False
     """Whether items' names are in an answer, so that its length tells of its users' data."""

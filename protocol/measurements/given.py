@@ -105,11 +105,10 @@ class ItemBounds(Given):
 
 
 @dataclass(frozen=True)
-class SaltedBound(Bound):
-    """A threshold, and where keys go in a table.
+class Salt(Given):
+    """Where keys go in a table.
 
-    The salt is new for each run and drawn after the rounds before, so that nobody could choose their data in view of
-    it.
+    It is new for each run and drawn after the rounds before, so that nobody could choose their data in view of it.
     """
 
     salt: bytes
@@ -123,16 +122,32 @@ class SaltedBound(Bound):
             )
 
     def to_fields(self) -> dict[str, GivenField]:
+        """As bytes."""
+        return {"table-salt": self.salt}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
+        """A whole salt."""
+        return cls(_read_salt(fields))
+
+
+@dataclass(frozen=True)
+class SaltedBound(Bound):
+    """A threshold, and where keys go in a table."""
+
+    salt: bytes
+
+    def __post_init__(self) -> None:
+        Salt(self.salt)
+
+    def to_fields(self) -> dict[str, GivenField]:
         """In steps of the plan's grid, and as bytes."""
         return super().to_fields() | {"table-salt": self.salt}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Self:
         """Inside the plan's public range, with a whole salt."""
-        salt = take(fields, "table-salt", bytes)
-        if len(salt) != SALT_BYTES:
-            raise DecodeError(f"the table's salt has {len(salt)} bytes; allowed: {SALT_BYTES}")
-        return cls(_read_threshold(fields, plan), salt)
+        return cls(_read_threshold(fields, plan), _read_salt(fields))
 
 
 def take(fields: Mapping[str, object], name: str, kind: type[Any]) -> Any:
@@ -149,3 +164,10 @@ def _read_threshold(fields: Mapping[str, object], plan: Plan) -> Threshold:
     if not lowest <= steps <= highest:
         raise DecodeError("the threshold is outside the plan's public range")
     return Threshold(steps=steps, bits=plan.grid_bits)
+
+
+def _read_salt(fields: Mapping[str, object]) -> bytes:
+    salt: bytes = take(fields, "table-salt", bytes)
+    if len(salt) != SALT_BYTES:
+        raise DecodeError(f"the table's salt has {len(salt)} bytes; allowed: {SALT_BYTES}")
+    return salt

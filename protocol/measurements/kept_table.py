@@ -62,28 +62,38 @@ class KeptTable(KeptItems[SaltedBound]):
 
     def to_masked(self, summed: Summed, labels: Labels | None) -> Integers:
         """The table. Items whose names do not fit are left out."""
-        keyed = with_short_names(keyed_part(summed), 1, labels, self.plan.label_bytes)
-        keys = keyed.keys.tolist()
-        names = keys if labels is None else [labels[key] for key in keys]
-        return encode_table(names, keyed.values[:, 0], self.table, salt=self.given.salt)
+        return written_table(keyed_part(summed), labels, self.table, salt=self.given.salt)
 
     def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
         """The keys and counts in the sum of tables. One that does not decode holds none, and says so."""
-        unread = False
-        try:
-            table = decode_table(vector, self.table, salt=self.given.salt)
-        except TableNotDecoded:
-            table, unread = Decoded(labels=[], counts=vector[:0]), True
-        return Total(
-            users=users,
-            values=vector[:0],
-            keyed=Keyed(keys=np.arange(len(table.counts)), values=table.counts[:, np.newaxis]),
-            labels=table.labels,
-            shares=shares,
-            unread=unread,
-        )
+        return read_table(vector, self.table, salt=self.given.salt, users=users, shares=shares)
 
     @property
     def table(self) -> TableShape:
         """The table of the plan at this threshold."""
         return table_shape(self.plan, self.threshold.steps)
+
+
+def written_table(keyed: Keyed, labels: Labels | None, shape: TableShape, *, salt: bytes) -> Integers:
+    """A table of these sums. Items whose names do not fit are left out."""
+    keyed = with_short_names(keyed, 1, labels, shape.label_bytes)
+    keys = keyed.keys.tolist()
+    names = keys if labels is None else [labels[key] for key in keys]
+    return encode_table(names, keyed.values[:, 0], shape, salt=salt)
+
+
+def read_table(vector: Integers, shape: TableShape, *, salt: bytes, users: int, shares: int) -> Total:
+    """The keys and sums in a sum of tables. One that does not decode holds none, and says so."""
+    unread = False
+    try:
+        table = decode_table(vector, shape, salt=salt)
+    except TableNotDecoded:
+        table, unread = Decoded(labels=[], counts=vector[:0]), True
+    return Total(
+        users=users,
+        values=vector[:0],
+        keyed=Keyed(keys=np.arange(len(table.counts)), values=table.counts[:, np.newaxis]),
+        labels=table.labels,
+        shares=shares,
+        unread=unread,
+    )

@@ -35,7 +35,7 @@ class KeyTotals(Measurement[Nothing]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """An open domain without masks."""
-        return plan.is_open and not plan.is_masked and plan.statistic == "plain"
+        return plan.is_open and not (plan.discovers or plan.is_masked) and plan.statistic == "plain"
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.protocol.plan.plan import DEFAULT_MECHANISM, Plan
+    from fedhist.protocol.plan.plan import Plan
 
-__all__ = ["DEFAULT_MECHANISM", "Plan"]
+__all__ = ["Plan"]
 
 
 def __getattr__(name: str) -> object:

@@ -48,18 +48,32 @@ def check_sizes(plan: Plan) -> None:
 def check_domain(plan: Plan) -> None:
     """Refuse settings that the plan's domain does not have."""
     if plan.is_open:
-        if plan.mechanism != "laplace":
+        if plan.mechanism != "laplace" and not plan.discovers:
             raise InvalidPlan(
-                f"an open domain with the {plan.mechanism} mechanism", allowed="an open domain with laplace"
+                f"the release {plan.release} with the {plan.mechanism} mechanism",
+                allowed="one release above a bar with laplace",
+                advice="leave --mechanism out, or use --release discover",
             )
         if plan.per_item:
             raise InvalidPlan(
                 "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
             )
-        if plan.items is not None or plan.sparsity is not None:
+        if plan.items is not None:
             raise InvalidPlan(
-                "an open domain with a number of items or a sparsity",
-                allowed="both for a closed domain only",
+                "an open domain with a number of items", allowed="a number of items for a closed domain only"
+            )
+        if plan.discovers and plan.statistic == "bucketed":
+            raise InvalidPlan(
+                "the bucketed statistic in a plan that discovers its items",
+                allowed="the bucketed statistic for one release above a bar",
+                advice="leave --statistic out, or use --release truncated-laplace",
+            )
+        if plan.discovers:
+            return
+        if plan.sparsity is not None:
+            raise InvalidPlan(
+                f"a sparsity for the release {plan.release}",
+                allowed="a sparsity for a closed domain, or after a discovery",
             )
         if plan.users * plan.max_threshold > _MAX_OPEN_MASS:
             raise InvalidPlan(
@@ -99,7 +113,7 @@ def check_budgets(plan: Plan) -> None:
             check_delta(delta, name)
         if 0 < delta < _SMALLEST_DELTA:
             raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
-    if plan.mechanism == "gaussian":
+    if plan.mechanism == "gaussian" or plan.discovers:
         noise_multiplier(plan.epsilon, plan.delta, calibration=plan.calibration)
 
 

@@ -48,6 +48,9 @@ def check_device_noise(plan: Plan) -> None:
     """
     if not plan.noise_by_devices:
         return
+    if plan.discovers:
+        plan.discovered(1)
+        return
     if plan.per_item:
         raise InvalidPlan(
             "noise from devices where items are clipped one by one",

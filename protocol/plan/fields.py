@@ -121,9 +121,25 @@ class PlanFields:
     minimum_cohort: int = _field(1, "Release nothing if fewer users answer.", symbol="N")
     release: str | None = _field(
         None,
-        "The release rule. Open: the noise and bar truncated-laplace, laplace-threshold or laplace-threshold-paper.",
-        filled_in="truncated-laplace for an open domain",
+        "The release rule. Open: discover finds the items first; truncated-laplace, laplace-threshold and "
+        "laplace-threshold-paper are one release above a bar.",
+        filled_in="discover for an open domain",
         symbol="NAME",
+    )
+    discovery_share: float = _field(
+        0.4,
+        "Open domain, discover: the share of the noise's precision that finds the items; the rest releases them.",
+        symbol="A",
+    )
+    user_items: int = _field(
+        50,
+        "Open domain, discover: the most of a user's items that count towards finding them, drawn at random.",
+        symbol="D",
+    )
+    known_items: str | None = _field(
+        None,
+        "Open domain, discover: items that are public already, one a line. They need not be found.",
+        symbol="FILE",
     )
     statistic: str = _field(
         FILLED_IN,

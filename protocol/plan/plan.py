@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -18,6 +18,13 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import check_budgets, check_domain, check_sizes, check_thresholds
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
+from fedhist.protocol.plan.discovery_terms import (
+    MOST_KEYS,
+    Discovery,
+    check_discovery,
+    discovery_of,
+    release_epsilon,
+)
 from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
@@ -44,8 +51,8 @@ _AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "ora
 _ROOT_SPARSITY = (3, 8)
 _LEAST_RESOLUTION = 3.0
 
-DEFAULT_MECHANISM = {"closed": "gaussian", "open": "laplace"}
-DEFAULT_SELECTOR = {"closed": "weighted-quantile", "open": "exponential-v"}
+_OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
+"""Selectors that read sums by key: a plan that names one and no release is for the paper's one release above a bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +63,19 @@ class Plan(PlanFields):
         for declared in FIELDS.values():
             self._set(declared.name, declared.plain(getattr(self, declared.name)))
         self._set("neighbours", Neighbours(self.neighbours))
+        if self.is_open:
+            one_release = self.selector in _OF_ONE_RELEASE or self.statistic is not None
+            self._fill_in("release", "truncated-laplace" if one_release else "discover")
+        one_release = self.is_open and not self.discovers
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.per_item and self.items == 1
-        self._fill_in("mechanism", "laplace" if single else DEFAULT_MECHANISM[self.domain])
-        self._fill_in("statistic", "bucketed" if self.is_open and self.is_masked else "plain")
-        self._fill_in("selector", "quantile" if self.per_item else DEFAULT_SELECTOR[self.domain])
+        self._fill_in("mechanism", "laplace" if single or one_release else "gaussian")
+        self._fill_in("statistic", "bucketed" if one_release and self.is_masked else "plain")
+        default = "exponential-v" if one_release else "weighted-quantile"
+        self._fill_in("selector", "quantile" if self.per_item else default)
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
-        if self.is_open:
-            self._fill_in("release", "truncated-laplace")
         check_domain(self)
         check_masking(self)
         check_budgets(self)
@@ -73,6 +83,7 @@ class Plan(PlanFields):
             self._fill_in("sparsity", self._usual_sparsity())
         if self.is_pure:
             self._set("delta", 0.0)
+        check_discovery(self)
         check_thresholds(self)
         check_device_noise(self)
         check_table(self)
@@ -112,6 +123,37 @@ class Plan(PlanFields):
         return self.domain == "open"
 
     @property
+    def discovers(self) -> bool:
+        """Whether the items are found first, and the domain is closed from there on."""
+        return self.is_open and self.release == "discover"
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The items that are public already, in a plan that discovers others."""
+        return () if self.known_items is None else tuple(self.known_items.split("\n"))
+
+    @cached_property
+    def discovery(self) -> Discovery:
+        """The terms on which items are found."""
+        if not self.discovers:
+            raise LookupError("a plan that discovers no items has no terms for it: ask plan.discovers first")
+        return discovery_of(self)
+
+    def discovered(self, items: int) -> Plan:
+        """The plan of the rounds after a discovery: a closed domain of this number of items."""
+        return DiscoveredPlan.of(self, items)
+
+    @cached_property
+    def releasing(self) -> Plan:
+        """The plan that the release runs under; while its items are not found, one for the most that there may be."""
+        return self.discovered(MOST_KEYS) if self.discovers else self
+
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the items of this closed domain were found by the run itself."""
+        return False
+
+    @property
     def per_item(self) -> bool:
         """Whether each item is clipped by itself, as debiasing needs."""
         return self.debias is not None
@@ -138,7 +180,7 @@ class Plan(PlanFields):
 
     @property
     def has_table(self) -> bool:
-        """Whether round 2 is a sum of tables of keys, under masks."""
+        """Whether keys come as a sum of tables, under masks."""
         return self.is_open and self.is_masked
 
     @property
@@ -161,8 +203,8 @@ class Plan(PlanFields):
     @cached_property
     def open(self) -> Open:
         """What only an open domain has."""
-        if self.release is None:
-            raise LookupError("a plan over a closed domain has no bar: ask plan.is_open first")
+        if self.release is None or self.discovers:
+            raise LookupError("this plan does not release keys above a bar: ask plan.is_open first")
         return Open(release=cast(OpenNoiseKind, self.release))
 
     @cached_property
@@ -232,6 +274,8 @@ class Plan(PlanFields):
 
         Random clipping keeps whole counts, so an open domain's step is one count.
         """
+        if self.discovers:
+            return self.releasing.grid_bits
         limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
         for_noise = math.floor(
@@ -302,3 +346,43 @@ class Plan(PlanFields):
 
 
 Plan.__doc__ = described(Plan.__doc__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveredPlan(Plan):
+    """The plan of the rounds after a discovery, which every side derives and which never travels.
+
+    Args:
+        release_multiplier: what discovery has left of the noise's budget; `epsilon` is that of Laplace noise.
+    """
+
+    release_multiplier: float
+
+    @classmethod
+    def of(cls, plan: Plan, items: int) -> DiscoveredPlan:
+        """A closed domain of this number of items, at what discovery has left of the budget."""
+        fields = {name: getattr(plan, name) for name in FIELDS} | {
+            "domain": "closed",
+            "items": items,
+            "release": None,
+            "known_items": None,
+            "sparsity": None if plan.sparsity is None else min(plan.sparsity, items),
+        }
+        if plan.mechanism == "laplace":
+            fields |= {"epsilon": release_epsilon(plan), "delta": 0.0}
+        return cls(release_multiplier=plan.discovery.release_multiplier, **fields)
+
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the items of this closed domain were found by the run itself."""
+        return True
+
+    @cached_property
+    def grid_bits(self) -> int:
+        """The same for any number of items, so that it is known before them."""
+        return replace(self, items=MOST_KEYS).grid_bits if self.items == 1 else super().grid_bits
+
+    @property
+    def multiplier(self) -> float:
+        """The Gaussian's standard deviation for each unit of l2 sensitivity, after discovery."""
+        return self.release_multiplier

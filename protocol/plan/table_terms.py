@@ -136,7 +136,9 @@ def _may_overflow(plan: Plan, steps: int) -> bool:
 
 
 def _thresholds(plan: Plan) -> list[int]:
-    """The thresholds that the plan may choose, in counts, rising."""
+    """The most items of a user that the table may hold, in counts, rising: D, or each threshold that may be chosen."""
+    if plan.discovers:
+        return [plan.user_items]
     if plan.threshold is not None:
         return [plan.fixed_threshold.steps]
     steps: list[int] = plan.candidate_steps.tolist()

@@ -9,6 +9,8 @@ Wang 2022, theorem 10). The pairs used here:
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
+- **Discovery**: Gaussian, and what the bar costs beside everything else (`discovery`); then its release, which is
+  Gaussian or pure. All of it is in one entry.
 - **Bounded range**, the exponential mechanism (Dong, Durfee & Rogers 2020): the loss lies in [t - epsilon, t]
   for some t in [0, epsilon], and given t nothing is worse than having the two ends of that interval as the
   only losses. t is fixed by the mechanism and the neighbours, and so may depend on what was shown earlier:
@@ -45,6 +47,7 @@ from fedhist.protocol.privacy.ledger import (
     BoundedRangeLoss,
     Charge,
     Cost,
+    DiscoveryLoss,
     GaussianLoss,
     PureLoss,
 )
@@ -117,6 +120,7 @@ class _Losses:
         pure: (epsilon, how many) of the entries that only promise epsilon.
         precision: sum of 1/z^2 over the Gaussian entries.
         infinite: the probability that an approximate entry fails.
+        beside: what discoveries' bars cost of delta, whatever the rest costs.
         plain: epsilons so large that they are just added up.
     """
 
@@ -125,12 +129,13 @@ class _Losses:
     pure: _Groups
     precision: float
     infinite: float
+    beside: float
     plain: float
 
     @classmethod
     def of(cls, entries: Sequence[Charge]) -> _Losses:
         """Group the entries by kind and epsilon."""
-        first_range, precision, log_finite = 0.0, [0.0], [0.0]
+        first_range, precision, log_finite, beside = 0.0, [0.0], [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
         plain = []
@@ -138,6 +143,13 @@ class _Losses:
             match entry.loss:
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
+                case DiscoveryLoss():
+                    precision.append(entry.loss.multiplier**-2)
+                    beside.append(entry.loss.failure)
+                    if entry.loss.release_multiplier is not None:
+                        precision.append(entry.loss.release_multiplier**-2)
+                    if entry.loss.release_epsilon is not None:
+                        pure[entry.loss.release_epsilon] += 1
                 case _ if entry.epsilon > _PLAIN_EPSILON:
                     plain.append(entry.epsilon)
                     log_finite.append(math.log1p(-entry.delta))
@@ -154,6 +166,7 @@ class _Losses:
             pure=_few_groups(pure),
             precision=math.fsum(precision),
             infinite=-math.expm1(math.fsum(log_finite)),
+            beside=math.fsum(beside),
             plain=math.fsum(plain),
         )
 
@@ -178,7 +191,7 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
     """Epsilon at delta, or something larger where the computation has too few digits."""
     # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
     # left: delta = infinite + (1 - infinite) rest_delta.
-    rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
+    rest_delta = (delta - losses.beside - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
     if losses.pure or losses.ranges:
         rest_delta -= _ROUNDING
     spread = losses.spread()

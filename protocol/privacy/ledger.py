@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -54,7 +54,31 @@ class ApproximateLoss:
     """An (epsilon, delta)-private mechanism about which nothing else is known."""
 
 
-PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss
+@dataclass(frozen=True)
+class DiscoveryLoss:
+    """Gaussian noise that finds items above a bar, and what later releases them, charged as one.
+
+    Args:
+        multiplier: of the noise that finds items.
+        failure: what the bar costs of delta, beside the noise.
+        release_multiplier: of Gaussian noise in the release; None for none.
+        release_epsilon: of Laplace noise in the release; None for none.
+    """
+
+    multiplier: float
+    failure: float
+    release_multiplier: float | None = None
+    release_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = (self.multiplier, self.release_multiplier, self.release_epsilon)
+        if not all(number is None or (is_number(number) and 0 < number < math.inf) for number in numbers):
+            raise InvalidPlan("a discovery's noise is no number", allowed="finite numbers above 0")
+        if self.multiplier is None or not (is_number(self.failure) and 0 <= self.failure < 1):
+            raise InvalidPlan("a discovery's bar has no cost", allowed="a number from 0 to below 1")
+
+
+PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | DiscoveryLoss
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
     "pure": PureLoss,
@@ -96,7 +120,7 @@ class Charge:
     is infinite and delta 0, so that no total can hide it.
 
     Args:
-        round: "select" or "release".
+        round: "discover", "select" or "release".
         name: what was run, such as "exponential-mechanism" or "discrete-gaussian".
         parameters: its settings, for readers. They contain no user's data.
         sensitivity: the largest change one user makes, in `norm`.
@@ -270,15 +294,19 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
             )
 
 
-def _loss_to_json(loss: PrivacyLoss) -> dict[str, float | str]:
+def _loss_to_json(loss: PrivacyLoss) -> dict[str, float | str | None]:
     if isinstance(loss, GaussianLoss):
         return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
+    if isinstance(loss, DiscoveryLoss):
+        return {"kind": "discovery", **asdict(loss)}
     return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
+    if value["kind"] == "discovery":
+        return DiscoveryLoss(**{name: number for name, number in value.items() if name != "kind"})
     return _LOSS_KINDS[value["kind"]]()
 
 

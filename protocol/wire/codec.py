@@ -22,7 +22,7 @@ from fedhist.protocol.wire.keyed_codec import decode_keyed, encode_keyed
 VERSION = 1
 _HEADER = struct.Struct("<2sBB32sIBI")
 _MAGIC = b"FH"
-_ROUND_CODES = {round_: code for code, round_ in enumerate(Round, start=1)}
+_ROUND_CODES = {Round.SELECT: 1, Round.RELEASE: 2, Round.DISCOVER: 3}
 _ROUNDS = {code: round_ for round_, code in _ROUND_CODES.items()}
 
 

@@ -1,7 +1,7 @@
 """Requests and replies as flat fields, the form in which a message carrier such as Flower takes them.
 
     request   version · run · round · plan (JSON) · plan-digest · items-digest · asks · what the rounds before hand on
-              (`protocol/measurements/given.py`)
+              (`protocol/measurements/given.py`) and settle (`protocol/settled.py`)
     reply     version · run · round · plan-digest · status · reason · user data apart, as the codec's bytes
 
 A run's name is new for every run, so that an answer to an older one can be told from an answer to this one.
@@ -23,6 +23,7 @@ from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Request
+from fedhist.protocol.settled import SETTLED_FIELDS, Settled
 from fedhist.protocol.sketch.buckets import item_bytes
 
 RECORD = "fedhist"
@@ -114,6 +115,7 @@ class Envelope:
             "items-digest": self.items_digest,
             "asks": request.asks,
             **request.given.to_fields(),
+            **request.settled.to_fields(),
         }
 
     @classmethod
@@ -182,15 +184,18 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     A measurement that the plan does not admit is refused, because it could be one without the device's noise; so is
     one of another round, because each round is charged for, and answered, once.
     """
-    if not any(kind.releases and kind.fits(plan) for kind in MEASUREMENTS.values()):
+    released = plan.discovered(1) if plan.discovers else plan
+    if not any(kind.releases and kind.fits(released) for kind in MEASUREMENTS.values()):
         raise DecodeError("the plan's release is unknown here")
+    settled = Settled.from_fields(fields, plan)
+    round_plan = settled.plan_for(plan)
     kind = MEASUREMENTS.get(take(fields, "asks", str))
-    if kind is None or not kind.fits(plan) or kind.round != fields.get("round"):
+    if kind is None or not kind.fits(round_plan) or kind.round != fields.get("round"):
         raise DecodeError("the request asks for a measurement that is unknown or not of its plan and round")
-    given = kind.takes.from_fields(fields, plan)
-    if set(fields) - _OTHER_FIELDS != set(given.to_fields()):
+    given = kind.takes.from_fields(fields, round_plan)
+    if set(fields) - _OTHER_FIELDS - SETTLED_FIELDS != set(given.to_fields()):
         raise DecodeError("the request has fields that its measurement does not take")
-    request = Request(plan=plan, asks=kind.name, given=given)
+    request = Request(plan=plan, asks=kind.name, given=given, settled=settled)
     try:
         request.measurement.shape  # noqa: B018 - a measurement whose noise can't be drawn has none
     except InvalidInput:

@@ -72,7 +72,7 @@ class KeysAboveBar(ReleaseRule):
     ) -> Release:
         """Noise, then the bar."""
         (noise,) = plan.open_noises(np.array([selection.threshold.steps]))
-        keys, counts = _by_bytes(reading.keys, reading.values, reading.labels)
+        keys, counts = by_bytes(reading.keys, reading.values, reading.labels)
         if self.positive_only:
             keys, counts = keys[counts > 0], counts[counts > 0]
         noised = counts + noise.draw(len(counts), source=source)
@@ -87,13 +87,13 @@ class KeysAboveBar(ReleaseRule):
             seeded=source.seeded,
             labels=keys[shown].tolist()
             if reading.labels is None
-            else _as_written(keys[shown], reading.labels),
+            else as_written(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
         )
 
 
-def _as_written(keys: Integers, labels: Labels) -> list[str | int]:
+def as_written(keys: Integers, labels: Labels) -> list[str | int]:
     """The keys' labels; for a number that is also there as a text, that text, whether or not anybody holds it."""
     named = [labels[key] for key in keys.tolist()]
     if all(isinstance(name, str) for name in named):
@@ -102,7 +102,7 @@ def _as_written(keys: Integers, labels: Labels) -> list[str | int]:
     return [str(name) if str(name) in texts else name for name in named]
 
 
-def _by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
+def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
     """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
     named = (key if labels is None else labels[key] for key in keys.tolist())
     names = [(item_bytes(name), not isinstance(name, str)) for name in named]

@@ -33,56 +33,76 @@ class KeysInTable(KeysAboveBar):
     positive_only = False
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> SaltedBound:
-        """A salt that is new for each run, and drawn only now that what users hold is fixed."""
-        salt = source.fork("table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()
-        return SaltedBound(selection.threshold, salt)
+        """With a new salt."""
+        return SaltedBound(selection.threshold, new_salt(source=source))
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """The release, the test whether the items fit, and that a table may fail to decode; see `table_terms`."""
         release = super().charges(plan, threshold)
-        parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity}
-        noise = None
-        if threshold is not None:
-            parameters["room"] = table_room(plan, threshold.steps)
-            noise = fit_noise(plan, threshold.steps)
-        decoding = Charge(
-            round="release",
-            name="table-decoding",
-            parameters=parameters,
-            sensitivity=1,
-            norm="table",
-            neighbours=plan.neighbours.value,
-            epsilon=0.0,
-            delta=decoding_delta(plan),
-            loss=ApproximateLoss(),
-        )
-        if not is_tested(plan):
-            return (*release, decoding)
-        if noise is not None:
-            parameters = parameters | {"scale": float(noise.scale), "largest_noise": noise.bar}
-        fit = replace(
-            decoding,
-            name="table-fit",
-            parameters=parameters,
-            sensitivity=plan.step_range[1] if threshold is None else threshold.steps,
-            norm="keys",
-            epsilon=plan.epsilon_select,
-            delta=plan.delta_select if threshold is None else fit_delta(plan),
-        )
-        return (*release, fit, decoding)
+        return (*release, *table_charges(plan, "release", None if threshold is None else threshold.steps))
 
     def build(
         self, plan: Plan, selection: Selection, reading: KeySums, *, ledger: Ledger, source: Source
     ) -> Release:
-        """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
-
-        A table that did not decode fails alike: the error and all that was reported before it are the same.
-        """
-        noise = fit_noise(plan, selection.threshold.steps)
-        too_many = False
-        if noise is not None:
-            (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
-            too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar
-        if reading.unread or too_many:
-            raise TableTooSmall(capacity=plan.table_capacity)
+        """Noise, then the bar, of a table whose items fit."""
+        check_table_read(plan, selection.threshold.steps, reading, source=source)
         return super().build(plan, selection, reading, ledger=ledger, source=source)
+
+
+def table_charges(plan: Plan, round_: str, steps: int | None) -> tuple[Charge, ...]:
+    """The test whether a table's items fit, and that it may fail to decode.
+
+    Args:
+        plan: whose table it is.
+        round_: the round of the table.
+        steps: the most items of a user in it; None while that is not known.
+    """
+    parameters: dict[str, float | int | str] = {"capacity": plan.table_capacity}
+    noise = None
+    if steps is not None:
+        parameters["room"] = table_room(plan, steps)
+        noise = fit_noise(plan, steps)
+    decoding = Charge(
+        round=round_,
+        name="table-decoding",
+        parameters=parameters,
+        sensitivity=1,
+        norm="table",
+        neighbours=plan.neighbours.value,
+        epsilon=0.0,
+        delta=decoding_delta(plan),
+        loss=ApproximateLoss(),
+    )
+    if not is_tested(plan):
+        return (decoding,)
+    if noise is not None:
+        parameters = parameters | {"scale": float(noise.scale), "largest_noise": noise.bar}
+    fit = replace(
+        decoding,
+        name="table-fit",
+        parameters=parameters,
+        sensitivity=plan.step_range[1] if steps is None else steps,
+        norm="keys",
+        epsilon=plan.epsilon_select,
+        delta=plan.delta_select if steps is None else fit_delta(plan),
+    )
+    return (fit, decoding)
+
+
+def check_table_read(plan: Plan, steps: int, reading: KeySums, *, source: Source) -> None:
+    """Fail unless the table's items are few enough, by a noisy comparison; see `table_terms`.
+
+    A table that did not decode fails alike: the error and all that was reported before it are the same.
+    """
+    noise = fit_noise(plan, steps)
+    too_many = False
+    if noise is not None:
+        (drawn,) = noise.draw(1, source=source.fork("table-fit")).tolist()
+        too_many = len(reading.keys) + drawn > plan.table_capacity + noise.bar
+    if reading.unread or too_many:
+        raise TableTooSmall(capacity=plan.table_capacity)
+
+
+def new_salt(*, source: Source) -> bytes:
+    """A salt that is new for each run, and drawn only now that what users hold is fixed."""
+    return source.fork("table-salt").words(SALT_BYTES // 8).astype("<u8").tobytes()

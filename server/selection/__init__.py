@@ -59,7 +59,8 @@ def column_of(plan: Plan, selector: Selector) -> Offered:
     """What the selector reads under this plan. InvalidPlan if the plan can measure nothing of use to it."""
     offered = _offered(plan, selector)
     if offered is None:
-        where = next(kind.where for kind in MEASUREMENTS.values() if kind.offers and kind.fits(plan))
+        kinds = (kind.where for kind in MEASUREMENTS.values() if kind.offers and kind.fits(plan))
+        where = next(kinds, "before its items are found")
         raise InvalidPlan(
             f"the selector {selector.name} does not go with the {plan.mechanism} mechanism {where}",
             allowed=", ".join(fitting(plan)),

@@ -22,6 +22,7 @@ from fedhist.protocol.privacy.choice import exponential_mechanism, exponential_p
 from fedhist.protocol.privacy.ledger import ApproximateLoss, BoundedRangeLoss, Charge, GaussianLoss
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 from fedhist.server.selection.crossing import first_crossing, first_inside
 
 Statistic = Tail | OpenTail | ItemTail | NoisyTail
@@ -34,12 +35,15 @@ ANY_NORM = frozenset({Norm.L1, Norm.L2})
 class Selection:
     """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private).
 
+    `settled` is what earlier rounds made public, which the release needs too.
+
     Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
     """
 
     threshold: Threshold
     item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
+    settled: Settled = NOTHING_SETTLED
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
+from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.in_process import message_bytes
@@ -183,7 +184,8 @@ class FlowerSimulation(SimulatedTransport):
         transport: GridTransport | None = None
         plan: Plan | None = None
         while (request := self.requests.get()) is not None:
-            if transport is None or request.round is Round.SELECT or request.plan != plan:
+            first = next(iter(measurements_of(request.plan)))
+            if transport is None or request.round is first or request.plan != plan:
                 # A run of its own, or nodes would take its requests for second thoughts about the one before.
                 transport, plan = self._transport(grid, request.plan), request.plan
             try:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
-from fedhist.client.device import answer, answer_population
+from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of, names_of
@@ -76,6 +76,5 @@ def message_bytes(request: Request, population: Population, *, source: Source) -
     shard = next(iter(population.shards()))
     sample = _SAMPLE if request.measurement.names_travel else 1
     devices = (shard.rows(i, i + 1) for i in range(min(sample, shard.users)))
-    answers = (answer(request, device, source=source, labels=names) for device in devices)
-    sizes = [len(encode(one, request, labels)) for one in answers]
+    sizes = [len(encode(one, request, labels)) for one in answers(request, devices, names, source=source)]
     return round(sum(sizes) / len(sizes))

@@ -107,6 +107,7 @@ class MaskedWatch:
         had = vectors[device]
         places = np.flatnonzero(had)[:VALUES_SHOWN]
         request = self._envelope.request
+        labels = request.settled.names(labels)
         named = request.round is Round.RELEASE and request.measurement.masked_length == len(labels)
         self._observe(
             Viewed(

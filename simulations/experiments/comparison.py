@@ -89,30 +89,36 @@ def check_different(contents: Mapping[Path, str]) -> None:
         seen[content] = path
 
 
-def check_selectors(names: Sequence[str], *, domain: str, mechanism: str) -> None:
-    """Refuse an unknown selector, or one for another domain or mechanism, before any data is read."""
-    plan = _any_plan(domain, mechanism)
+def check_selectors(names: Sequence[str], kinds: Sequence[Plan]) -> None:
+    """Refuse an unknown selector, or one that goes with none of these kinds of plan, before any data is read."""
+    allowed = fitting_any(kinds)
     for name in names:
         if name not in SELECTORS:
-            raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(fitting(plan)))
-        if SELECTORS[name].reads:
-            column_of(plan, SELECTORS[name])
+            raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(allowed))
+        if name not in allowed:
+            column_of(kinds[0].releasing, SELECTORS[name])
 
 
-def check_releases(names: Sequence[str], *, domain: str, mechanism: str) -> None:
-    """The same of releases."""
-    for name in names:
-        rule_for(replace(_any_plan(domain, mechanism), release=name))
+def fitting_any(kinds: Sequence[Plan]) -> list[str]:
+    """The selectors that go with one of these kinds of plan."""
+    fits = {name for plan in kinds for name in fitting(plan.releasing)}
+    return [name for name in SELECTORS if name in fits]
 
 
-def default_selectors(*, domain: str, mechanism: str) -> tuple[str, ...]:
-    """Every selector for this domain and mechanism except fixed, which needs a threshold."""
-    return tuple(name for name in fitting(_any_plan(domain, mechanism)) if name != "fixed")
-
-
-def _any_plan(domain: str, mechanism: str) -> Plan:
-    """A plan of this kind, to ask what goes with it."""
-    return Plan(users=1, items=1 if domain == "closed" else None, domain=domain, mechanism=mechanism)
+def kinds_of_plan(domain: str, mechanism: str | None, releases: Sequence[str]) -> list[Plan]:
+    """A plan of each kind that is compared, to ask what goes with it. Refuses releases that do not fit."""
+    named: dict[str, Any] = {"users": 1, "domain": domain, "mechanism": mechanism}
+    if domain == "closed":
+        kind = Plan(items=1, **named)
+        for name in releases:
+            rule_for(replace(kind, release=name))
+        return [kind]
+    # Without a release, a selector decides which one a plan has.
+    default = ("discover",) if mechanism == "gaussian" else ("discover", "truncated-laplace")
+    kinds = [Plan(release=name, **named) for name in releases or default]
+    for kind in kinds:
+        rule_for(kind.releasing)
+    return kinds
 
 
 def cells_of(
@@ -125,6 +131,8 @@ def cells_of(
         if settings["selector"] != "fixed":
             settings.pop("threshold", None)
         settings = {name: value for name, value in settings.items() if value is not None}
+        if not _go_together(settings):
+            continue
         cell = Cell(users=users, settings=settings)
         cells[cell.key] = cell
     if len(cells) > MAX_CELLS:
@@ -178,3 +186,11 @@ def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: 
             f"{name}_low": found.low, f"{name}_high": found.high,
         }  # fmt: skip
     return row | cost | {"note": NOT_PRIVATE}
+
+
+def _go_together(settings: Mapping[str, Any]) -> bool:
+    """Whether the selector goes with the release, where several releases of an open domain are compared."""
+    if settings.get("release") is None or settings.get("domain") != "open":
+        return True
+    (kind,) = kinds_of_plan("open", settings.get("mechanism"), [settings["release"]])
+    return settings["selector"] in fitting(kind.releasing)

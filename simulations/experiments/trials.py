@@ -16,7 +16,8 @@ import numpy as np
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import user_squares, user_totals
-from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.histograms import Floats, Integers, Labels, names_of
+from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
@@ -121,9 +122,9 @@ class SharedRoundOne:
 
     def total(self, request: Request) -> Total:
         """The sum; that of round 1 from memory if it was computed before."""
-        if request.round is Round.RELEASE:
+        if request.round is not Round.SELECT or request.settled.keys is not None:
             return exact_total(request, self.population, source=self.source)
-        key = request.measurement.key
+        key = request.key
         if key in self.first:
             total, spent = self.first[key]
             self.remembered += spent
@@ -167,7 +168,7 @@ def _measure(
     release = run_rounds(plan, transport, ledger=ledger, source=source.fork())
     spent = perf_counter() - start + transport.remembered
     values = {
-        "loss": relative_loss(release, truth),
+        "loss": relative_loss(release, truth, names_of(population)),
         "threshold": release.threshold,
         "released": float(len(release.histogram)),
         "seconds": spent,
@@ -179,12 +180,15 @@ def _measure(
     return values
 
 
-def relative_loss(release: Release, truth: Integers) -> float:
+def relative_loss(release: Release, truth: Integers, names: Labels) -> float:
     """The l1 error over the true total; an item of an open domain that is not released counts as 0."""
     released: Floats = release.histogram
     if release.keys is not None:
         released = np.zeros(len(truth))
         released[release.keys] = release.histogram
+    elif release.labels is not None:
+        places = numbers_in(release.labels, names)
+        released = np.where(places >= 0, np.append(release.histogram, 0.0)[places], 0.0)
     return float(np.abs(released - truth).sum() / max(int(truth.sum()), 1))
 
 

@@ -205,7 +205,7 @@ class Predictor:
     def _statistic(self, plan: Plan) -> Statistic:
         """Round 1's sums, kept for other plans that share them."""
         request = select_request(plan)
-        key = request.measurement.key
+        key = request.key
         if key not in self._statistics:
             sent = answer_population(request, self.population, source=SeededSource(self.seed))
             total = Total(sent.users, sent.values, sent.keyed, labels_of(self.population))

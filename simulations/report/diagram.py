@@ -9,9 +9,8 @@ from typing import Any
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements.contract import Words
 from fedhist.protocol.rounds import Round
-from fedhist.server.releases import rule_for
 from fedhist.server.withholding import length_tells
-from fedhist.server.words import charged_ahead, round_words
+from fedhist.server.words import charged_ahead, discovery_words, release_words, round_words
 from fedhist.simulations.report.charts import NOT_PRIVATE, number
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.narration import STAGES
@@ -71,6 +70,13 @@ def list_steps(steps: list[Step]) -> str:
     return f'<ol class="steps">{"".join(items)}</ol>'
 
 
+_QUESTIONS = {
+    Round.DISCOVER: "asks which items there are",
+    Round.SELECT: "asks for statistics",
+    Round.RELEASE: "sends the threshold",
+}
+
+
 def run_steps(run: RunData) -> Iterator[Step]:
     """The steps of this run, from its result alone."""
     plan, document = run.plan, run.document
@@ -81,6 +87,14 @@ def run_steps(run: RunData) -> Iterator[Step]:
         "The plan is fixed and public: items, range of C, budgets, neighbours. Its hash is in every message.",
     )
     ahead, words = charged_ahead(plan), round_words(plan)
+    if Round.DISCOVER in words:
+        yield from _round_steps(run, Round.DISCOVER, words[Round.DISCOVER], ahead=Round.DISCOVER in ahead)
+        found, charge = discovery_words(plan), _charge_words(document, Round.DISCOVER)
+        detail = f"{'' if Round.DISCOVER in ahead else charge}{found.detail}"
+        yield Step(SERVER, SERVER, found.work, detail, Round.DISCOVER)
+    if Round.RELEASE.value not in document.get("rounds", {Round.RELEASE.value: {}}):
+        yield Step(SERVER, SERVER, "nothing found", "No item was found, so that nothing was released.")
+        return
     if Round.SELECT in words:
         yield from _round_steps(run, Round.SELECT, words[Round.SELECT], ahead=Round.SELECT in ahead)
         yield Step(
@@ -93,7 +107,7 @@ def run_steps(run: RunData) -> Iterator[Step]:
             Round.SELECT,
         )
     yield from _round_steps(run, Round.RELEASE, words[Round.RELEASE], ahead=Round.RELEASE in ahead)
-    rule = rule_for(plan).words(plan)
+    rule = release_words(plan)
     yield Step(
         SERVER,
         SERVER,
@@ -118,7 +132,7 @@ def _round_steps(run: RunData, round_: Round, words: Words, *, ahead: bool) -> I
     whom = "every participant" if asked is None else f"{asked:,} participants"
     if ahead:
         yield Step(SERVER, SERVER, "charges the ledger", _charge_words(run.document, round_).strip(), round_)
-    question = "asks for statistics" if round_ is Round.SELECT else "sends the threshold"
+    question = _QUESTIONS[round_]
     yield Step(SERVER, DEVICES, question, f"The server asks {whom} for {words.asks}.", round_)
     yield Step(DEVICES, DEVICES, words.work, words.detail, round_)
     if run.plan.is_masked:

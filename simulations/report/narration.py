@@ -22,9 +22,8 @@ from fedhist.protocol.events import (
 )
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
-from fedhist.server.releases import rule_for
 from fedhist.server.withholding import without_data
-from fedhist.server.words import method, round_words
+from fedhist.server.words import method, release_words, round_words
 
 STAGES = {
     "advertising": "devices advertise fresh public keys",
@@ -96,16 +95,22 @@ def _state(event: StateEntered, plan: Plan) -> str:
                 f"The plan is fixed: {plan.users:,} users over {where}, {method(plan)}, epsilon "
                 f"{plan.epsilon_select:g} for the threshold and {plan.epsilon:g} for the histogram."
             )
+        case Round.DISCOVER.under_way:
+            asks = round_words(plan)[Round.DISCOVER].asks
+            return f"The first round begins: the server asks {asks}, and uses only the sum."
         case Round.SELECT.under_way:
             asks = round_words(plan)[Round.SELECT].asks
-            return f"The first round begins: the server asks for {asks}, and uses only the sum."
+            first = "The list of items is public now" if plan.discovers else "The first round begins"
+            return f"{first}: the server asks for {asks}, and uses only the sum."
         case Round.RELEASE.under_way:
             how = "fixed by the plan" if plan.selector == "fixed" else f"chosen by {plan.selector}"
             largest = "The largest threshold" if plan.thresholds > 1 else "The threshold"
             asks = round_words(plan)[Round.RELEASE].asks
             return f"{largest} is {event.threshold:,.4g}, {how}. The server asks for {asks}."
         case _:
-            return f"{rule_for(plan).words(plan).detail} The result is released, once; nothing else leaves the server."
+            return (
+                f"{release_words(plan).detail} The result is released, once; nothing else leaves the server."
+            )
 
 
 def _round_event(event: RoundAsked | RoundEnded | MessagesLeftOut | MessageSent | DroppedOut) -> str:

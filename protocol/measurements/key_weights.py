@@ -1,0 +1,136 @@
+"""`key-weights`: which items users hold, each user's with equal weights of l2 norm one. Discovers an open domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, row_sums, sum_by_item
+from fedhist.protocol.histograms import Histograms, Integers, Labels
+from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.labels.renumbering import distinct_names, renumbered
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.given import Given, Nothing
+from fedhist.protocol.measurements.kept_items import KeySums, keyed_part
+from fedhist.protocol.measurements.limits import sum_at_most
+from fedhist.protocol.privacy.discovery import user_weights
+from fedhist.protocol.privacy.neighbours import Sensitivity
+from fedhist.protocol.privacy.randomness import Source
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+_NO_VALUES = np.zeros(0, dtype=np.int64)
+GivenT = TypeVar("GivenT", bound=Given)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyWeights(Measurement[GivenT], Generic[GivenT]):
+    """One sum of weights for each item that somebody holds. `privacy/discovery.py` has the proofs.
+
+    Items that are written alike are one, so that no user's weights can meet on one key: that would be a larger norm.
+    Items that the plan names as known are left out, and take no weight from others.
+
+    Args:
+        numbers: of a participant's items, where some are written alike or known.
+    """
+
+    name = "key-weights"
+    round = Round.DISCOVER
+    takes: ClassVar[type[Given]] = Nothing
+    where = "over open domains"
+    names_travel = True
+
+    numbers: Integers | None = field(default=None, repr=False)
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """An open domain that is discovered, without masks."""
+        return plan.discovers and not plan.is_masked
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Items with weights."""
+        known = " that are not known already" if plan.known else ""
+        return Words(
+            asks=f"which items users hold{known}, at most {plan.user_items:,} of each user",
+            work="weighs items",
+            sends="items with weights",
+            detail=f"Each user puts equal weights on up to {plan.user_items:,} items{known}, drawn at random if there "
+            "are more: 1/sqrt(m) on each of m. They are sent with their names.",
+        )
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Keys only. Noise is added to keys, not on the way."""
+        return Shape(length=0, largest=1 << self.plan.discovery.bits, columns=1)
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the weights of all keys together, in steps."""
+        return {"values": self.plan.discovery.sensitivity}
+
+    def with_labels(self, labels: Labels) -> Self:
+        """With the numbers of items that are written alike or known."""
+        return replace(self, numbers=distinct_names(labels, without=self.plan.known))
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """The items that somebody holds, and nothing of the others: their absence must not show."""
+        if self.numbers is not None:
+            users = renumbered(users, self.numbers, users.domain_size)
+        items, owners, lengths = _held(users)
+        most = self.plan.user_items
+        if (lengths > most).any():
+            kept = _drawn(users, owners, lengths, most, source)
+            items, owners, lengths = items[kept], owners[kept], np.minimum(lengths, most)
+        weights = user_weights(most, self.plan.discovery.bits)[lengths]
+        sums = sum_by_item(np.repeat(weights, lengths), items, users.domain_size)
+        present = np.flatnonzero(sums)
+        return Summed(_NO_VALUES, Keyed(keys=present, values=sums[present][:, np.newaxis]))
+
+    def check(self, summed: Summed, users: int) -> None:
+        """A user's weights sum to at most sqrt(D)."""
+        bits, most = self.plan.discovery.bits, self.plan.user_items
+        bound = users * math.isqrt(most << (2 * bits))
+        sum_at_most(keyed_part(summed).values, bound, "the sum of the weights")
+
+    def read(self, total: Total) -> KeySums:
+        """By key."""
+        keyed = keyed_part(total)
+        return KeySums(keyed.keys, keyed.values[:, 0], total.labels, width=total.width, unread=total.unread)
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The items, in the order of their numbers."""
+        keyed = keyed_part(summed)
+        held = zip(keyed.keys[:most].tolist(), keyed.values[:most, 0].tolist(), strict=True)
+        return [(str(labels[item]), math.ldexp(weight, -self.plan.discovery.bits)) for item, weight in held]
+
+
+def _held(users: Histograms) -> tuple[Integers, Integers, Integers]:
+    """The items of positive counts, their users' places, and how many each user has."""
+    items, positive = entry_items(users).astype(np.int64, copy=False), entry_counts(users) > 0
+    lengths: Integers = np.diff(users.offsets).astype(np.int64)
+    if not positive.all():
+        items, lengths = items[positive], row_sums(positive.astype(np.int64), users.offsets)
+    return items, np.repeat(np.arange(users.users), lengths), lengths
+
+
+def _drawn(users: Histograms, owners: Integers, lengths: Integers, most: int, source: Source) -> Integers:
+    """The places that stay: all of users with few items, and `most` of each other user, uniformly without repetition.
+
+    Every item of such a user has a word of its own, bound to the user's number and the item's place among the user's,
+    and the smallest words stay.
+    """
+    places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rich = np.flatnonzero(lengths[owners] > most)
+    words = source.user_words(users.user_numbers()[owners[rich]], places[rich])
+    # A user's places are as many before and after sorting, so the rank of each entry is the place at its position.
+    kept = np.ones(len(owners), dtype=bool)
+    kept[rich[np.lexsort((words, owners[rich]))][places[rich] >= most]] = False
+    chosen: Integers = np.flatnonzero(kept)
+    return chosen

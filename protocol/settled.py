@@ -1,0 +1,88 @@
+"""What earlier rounds of a run have made public, and the plan that the later ones run under.
+
+Over an open domain the first round finds items, and from there on the domain is closed: the list travels in every later
+request, devices count the listed items alone, and everything that a closed domain has applies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fedhist.protocol.errors import DecodeError, InvalidInput
+from fedhist.protocol.histograms import Labels
+from fedhist.protocol.sketch.buckets import item_bytes
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+SETTLED_FIELDS = frozenset({"keys"})
+"""The fields of a request that tell it."""
+
+_LONGEST_NAME = 1024
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is settled so far.
+
+    Args:
+        keys: the items that are released, in their order; None while they are not known, or known from the plan.
+    """
+
+    keys: tuple[str | int, ...] | None = field(default=None, repr=False)
+
+    def plan_for(self, plan: Plan) -> Plan:
+        """The plan of the rounds that follow."""
+        return plan if self.keys is None else plan.discovered(len(self.keys))
+
+    def names(self, own: Labels) -> Labels:
+        """What a participant that calls its items so sends values for."""
+        return own if self.keys is None else self.keys
+
+    def to_fields(self) -> dict[str, str]:
+        """As flat fields of a request."""
+        return {} if self.keys is None else {"keys": _keys_text(self.keys)}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Settled:
+        """What these fields settle; DecodeError if the plan leaves nothing of the kind open."""
+        if "keys" not in fields:
+            return cls()
+        text = fields["keys"]
+        if not plan.discovers or not isinstance(text, str):
+            raise DecodeError("the request lists items and its plan discovers none")
+        return cls(keys=_read_keys(text))
+
+
+NOTHING_SETTLED = Settled()
+
+
+@lru_cache(maxsize=8)
+def _keys_text(keys: tuple[str | int, ...]) -> str:
+    return json.dumps(keys)
+
+
+@lru_cache(maxsize=8)
+def _read_keys(text: str) -> tuple[str | int, ...]:
+    """The list in this text: at least one item, all of them different."""
+    from fedhist.protocol.plan.discovery_terms import MOST_KEYS
+
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError):
+        raise DecodeError("the list of items is not one") from None
+    if not isinstance(keys, list) or not 1 <= len(keys) <= MOST_KEYS:
+        raise DecodeError(f"the list of items is not one of 1 to {MOST_KEYS:,}")
+    if not all(type(key) in (str, int) for key in keys):
+        raise DecodeError("the list of items has something other than texts and whole numbers")
+    try:
+        names = {item_bytes(key) for key in keys}
+    except (ValueError, InvalidInput):
+        raise DecodeError("the list of items has a number without end") from None
+    if len(names) != len(keys) or max(map(len, names)) > _LONGEST_NAME:
+        raise DecodeError("the list of items has one twice, or one that is too long")
+    return tuple(keys)
