@@ -106,8 +106,9 @@ class PlanFields:
     candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
     sparsity: int | None = _field(
         None,
-        "Public bound on a user's distinct items, for round 1 over a closed domain.",
-        filled_in="all items",
+        "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if their total were "
+        "spread over this many. Private for any number; a small one sharpens the choice.",
+        filled_in="9, 16, ..., 64, the more noise there is to choose by; all items if fewer, and for the paper's selectors",
         symbol="S",
     )
     calibration: Calibration = field(
