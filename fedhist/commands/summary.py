@@ -47,6 +47,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
     table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
+    if plan.discovers:
+        table.add_row("found", f"{_found_text(release)}{_recall_text(result)}")
     if release.bar is not None:
         table.add_row(
             "released", f"{len(release.histogram):,} keys above {release.bar:,}{_recall_text(result)}"
@@ -145,6 +147,14 @@ def _threshold_text(release: Release) -> str:
     if release.item_release is None or len(release.item_release.thresholds) == 1:
         return f"{release.threshold:,.4g}"
     return f"{release.item_release.thresholds.min():,.4g} to {release.threshold:,.4g}, one an item,"
+
+
+def _found_text(release: Release) -> str:
+    """How many items were found, and how much of the noise's precision that took."""
+    plan, share = release.plan, release.discovery_share
+    known = f", {len(plan.known):,} of them known before" if plan.known else ""
+    took = "" if share is None else f" with {share:.0%} of the precision"
+    return f"{len(release.histogram):,} items{known}{took}"
 
 
 def _recall_text(result: Result) -> str:
