@@ -85,7 +85,7 @@ def _is_by_chance(plan: Plan) -> bool:
 
 def _resolution(plan: Plan) -> float:
     """Of the plan's choice; before items are found, as over a few dozen of them: more make it coarser."""
-    after = plan.discovered(_FEW_ITEMS) if plan.discovers else plan
+    after = plan.discovered(_FEW_ITEMS, plan.discovery.shares[0]) if plan.discovers else plan
     return selector_for(after).resolution(after)
 
 
@@ -146,7 +146,7 @@ def _bar_too_high(plan: Plan) -> str:
 
 def _discovery_bar_too_high(plan: Plan) -> str:
     """The same of a discovery, where a user weighs at most 1."""
-    bar = math.ldexp(plan.discovery.bar, -plan.discovery.bits)
+    bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
     if plan.known or bar < plan.users:
         return ""
     return (
@@ -157,7 +157,7 @@ def _discovery_bar_too_high(plan: Plan) -> str:
 
 
 def _nothing_found(plan: Plan) -> str:
-    bar = math.ldexp(plan.discovery.bar, -plan.discovery.bits)
+    bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
     return (
         f"nothing was released: no item was found above the bar, which is the weight of {bar:.3g} users who have "
         f"nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, or raise --epsilon, --delta or "
@@ -186,7 +186,9 @@ def _released_mass(release: Release) -> tuple[float, float] | None:
 def _noise_price(release: Release) -> float:
     """M of the items that were released."""
     plan = release.plan
-    return (plan.discovered(len(release.histogram)) if plan.discovers else plan).noise_price
+    if release.discovery_share is None:
+        return plan.noise_price
+    return plan.discovered(len(release.histogram), release.discovery_share).noise_price
 
 
 def _largest_chosen(release: Release) -> str:
