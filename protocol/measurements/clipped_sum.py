@@ -57,7 +57,7 @@ class ClippedSum(Measurement[Bound]):
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
         beside = (
-            " Beside it the device sends what clipping took, in so coarse a unit that it needs little of the budget."
+            " Beside it goes what clipping took, in so coarse a unit that it needs little of the budget."
             if parts(plan)
             else ""
         )
