@@ -11,6 +11,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
+from fedhist.server.report import which_to_use
 from fedhist.server.words import method, sender
 from fedhist.simulations.simulation import Result
 
@@ -62,6 +63,8 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
         else:
             table.add_row("loss, clipped", f"{known.relative_loss_clipped:.4f} ({parts})  (*)")
             table.add_row("loss, debiased", f"{known.relative_loss:.4f}  (*)")
+        if known.estimate_loss != known.relative_loss:
+            table.add_row("of estimates", f"{known.estimate_loss:.4f}  (*)")
         if known.bucketed_v_error is not None:
             table.add_row(
                 "buckets",
@@ -69,6 +72,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
                 f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
             )
     table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
+    table.add_row("numbers", which_to_use(release))
     table.add_row("sent", f"by {sender(plan)}: {_sent_text(result)}")
     table.add_row("seconds", _seconds_text(result))
     console.print(table)

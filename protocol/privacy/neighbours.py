@@ -75,7 +75,7 @@ def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbour
 
 
 def weight_cap(sparsity: int) -> int:
-    """The largest weight a user may put in the tail: floor(sqrt(s) 2^WEIGHT_BITS)."""
+    """The largest weight a user may put in the tail, whatever they have: floor(sqrt(s) 2^WEIGHT_BITS)."""
     return math.isqrt(sparsity << (2 * WEIGHT_BITS))
 
 

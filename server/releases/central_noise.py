@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TypedDict
 
 import numpy as np
 
 from fedhist.protocol.circle import signed
 from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.plan import Plan
@@ -15,8 +17,16 @@ from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLo
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.estimates import Interval, NoiseLaw, around, estimate, law_of_noise
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
+
+
+class Inferred(TypedDict):
+    """What is computed from a noised sum."""
+
+    estimate: Floats
+    interval: Interval
 
 
 class CentralNoise(ReleaseRule):
@@ -61,7 +71,16 @@ class CentralNoise(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
+            **inferred(noised, law_of_noise(noise), bits=threshold.bits),
         )
+
+
+def inferred(noised: Integers, law: NoiseLaw, *, bits: int) -> Inferred:
+    """The estimate and the interval of every item, from noised sums in steps. Post-processing."""
+    return {
+        "estimate": np.ldexp(estimate(noised, law), -bits),
+        "interval": around(noised, law, bits=bits),
+    }
 
 
 def release_noise(plan: Plan, threshold: Threshold) -> Noise:

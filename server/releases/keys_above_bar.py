@@ -13,6 +13,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.server.estimates import above_bar, law_above_bar
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
@@ -90,6 +91,7 @@ class KeysAboveBar(ReleaseRule):
             else as_written(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
+            interval=above_bar(noised[shown], law_above_bar(noise), noise.bar),
         )
 
 

@@ -114,11 +114,19 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
             "released", "What was released", "<p>No item passed the bar: only the threshold was released.</p>"
         )
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
-    listed = [[run.labels[row], f"{run.values[row]:,.1f}", f"{run.errors[row]:,.1f}"] for row in rows]
+    listed = [
+        [
+            run.labels[row],
+            f"{run.estimates[row]:,.1f}",
+            f"{run.lows[row]:,.1f} to {run.highs[row]:,.1f}",
+            f"{run.values[row]:,.1f}",
+        ]
+        for row in rows
+    ]
     heading = (
         f"The {len(rows)} largest of {len(run.values):,}" if len(run.values) > len(rows) else "All items"
     )
-    listing = table(["item", "value", "standard error"], listed, caption=f"{heading}, as released")
+    listing = table(["item", "estimate", "95 % interval", "value"], listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")
     if missed:
@@ -127,7 +135,11 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
             + table(["item", "true count"], [[name, f"{count:,}"] for name, count in missed])
             + "</details>"
         )
-    lead = "Values may be negative. Clipping makes them too small on average; a release does not show by how much."
+    use = run.document.get("which_to_use", "use value")
+    lead = (
+        f"Which number: {use}. Intervals are for the noise alone. Clipping makes all of them too small on average; "
+        "a release does not show by how much."
+    )
     return section("released", "What was released", *content, lead=lead)
 
 

@@ -191,7 +191,8 @@ def test_a_curve_reads_the_population_twice(population: SparsePopulation) -> Non
     predictor = Predictor(Counted())
     for epsilon in np.geomspace(0.1, 10, 8):
         for share in (0.02, 0.1, 0.3):
-            predictor.predict(plan_of("gaussian", epsilon * (1 - share), epsilon_select=epsilon * share))
+            budgets = {"epsilon": epsilon * (1 - share), "epsilon_select": epsilon * share}
+            predictor.predict(plan_of("gaussian", sparsity=9, **budgets))
     assert len(reads) == 2
 
 
