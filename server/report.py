@@ -8,9 +8,9 @@ from typing import Any
 from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
+from fedhist.server.advice import plan_notes, release_advice
 from fedhist.server.collection import RoundReport
 from fedhist.server.releases.contract import Release
 from fedhist.server.withholding import shared_times
@@ -123,11 +123,7 @@ def release_notes(release: Release) -> list[str]:
         notes.append("simulation only: anyone who knows the seed can subtract the noise")
     if plan.delta > 1 / plan.users:
         notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
-    if plan.selector != "fixed" and release.threshold <= plan.min_threshold:
-        notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")
-    if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
-        notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
-    return notes + table_notes(plan)
+    return [*notes, *release_advice(release), *plan_notes(plan)]
 
 
 def grid_document(

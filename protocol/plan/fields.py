@@ -126,13 +126,14 @@ class PlanFields:
         filled_in="discover for an open domain",
         symbol="NAME",
     )
-    discovery_share: float = _field(
-        0.4,
+    discovery_share: float | None = _field(
+        None,
         "Open domain, discover: the share of the noise's precision that finds the items; the rest releases them.",
+        filled_in="0.02, or 0.4 if a first look with 0.02 finds too little",
         symbol="A",
     )
     user_items: int = _field(
-        50,
+        100,
         "Open domain, discover: the most of a user's items that count towards finding them, drawn at random.",
         symbol="D",
     )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -23,7 +23,6 @@ from fedhist.protocol.plan.discovery_terms import (
     Discovery,
     check_discovery,
     discovery_of,
-    release_epsilon,
 )
 from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
@@ -139,14 +138,17 @@ class Plan(PlanFields):
             raise LookupError("a plan that discovers no items has no terms for it: ask plan.discovers first")
         return discovery_of(self)
 
-    def discovered(self, items: int) -> Plan:
-        """The plan of the rounds after a discovery: a closed domain of this number of items."""
-        return DiscoveredPlan.of(self, items)
+    def discovered(self, items: int, share: float) -> Plan:
+        """The plan of the rounds after a discovery with this share: a closed domain of this number of items."""
+        return DiscoveredPlan.of(self, items, share)
 
     @cached_property
     def releasing(self) -> Plan:
-        """The plan that the release runs under; while its items are not found, one for the most that there may be."""
-        return self.discovered(MOST_KEYS) if self.discovers else self
+        """The plan that the release runs under; while its items are not found, one for the most that there may be.
+
+        It has the widest noise that a discovery may leave: the grid is made for that.
+        """
+        return self.discovered(MOST_KEYS, self.discovery.shares[-1]) if self.discovers else self
 
     @property
     def is_discovered(self) -> bool:
@@ -354,13 +356,15 @@ class DiscoveredPlan(Plan):
 
     Args:
         release_multiplier: what discovery has left of the noise's budget; `epsilon` is that of Laplace noise.
+        bits_of_all: the grid of all plans that may follow the discovery; None to find it.
     """
 
     release_multiplier: float
+    bits_of_all: int | None
 
     @classmethod
-    def of(cls, plan: Plan, items: int) -> DiscoveredPlan:
-        """A closed domain of this number of items, at what discovery has left of the budget."""
+    def of(cls, plan: Plan, items: int, share: float) -> DiscoveredPlan:
+        """A closed domain of this number of items, at what a discovery with this share has left of the budget."""
         fields = {name: getattr(plan, name) for name in FIELDS} | {
             "domain": "closed",
             "items": items,
@@ -368,9 +372,10 @@ class DiscoveredPlan(Plan):
             "known_items": None,
             "sparsity": None if plan.sparsity is None else min(plan.sparsity, items),
         }
-        if plan.mechanism == "laplace":
-            fields |= {"epsilon": release_epsilon(plan), "delta": 0.0}
-        return cls(release_multiplier=plan.discovery.release_multiplier, **fields)
+        if plan.mechanism != "gaussian":
+            fields["epsilon"] = plan.discovery.release_epsilon(share)
+        widest = None if share == plan.discovery.shares[-1] and items > 1 else plan.grid_bits
+        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=widest, **fields)
 
     @property
     def is_discovered(self) -> bool:
@@ -379,8 +384,8 @@ class DiscoveredPlan(Plan):
 
     @cached_property
     def grid_bits(self) -> int:
-        """The same for any number of items, so that it is known before them."""
-        return replace(self, items=MOST_KEYS).grid_bits if self.items == 1 else super().grid_bits
+        """The same whatever was found, so that it is known before."""
+        return super().grid_bits if self.bits_of_all is None else self.bits_of_all
 
     @property
     def multiplier(self) -> float:

@@ -57,6 +57,7 @@ class Release:
             by. None elsewhere: a transport numbers all keys that it sees, so a released key's number tells how many
             others there are, released or not.
         bar: over an open domain, what a noisy count had to exceed.
+        discovery_share: where the run found its items, the share of the noise's precision that this took.
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
         item_origin: what decided which items there are.
@@ -72,6 +73,7 @@ class Release:
     labels: Labels | None = field(default=None, repr=False)
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
+    discovery_share: float | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
 

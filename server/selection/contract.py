@@ -104,6 +104,13 @@ class Selector(ABC):
     def check(self, plan: Plan) -> None:  # noqa: B027 - most selectors need nothing more of a plan
         """Raise InvalidPlan if the plan lacks something this selector needs."""
 
+    range_costs: bool = False
+    """Whether the choice gets worse in proportion to the largest threshold."""
+
+    def resolution(self, plan: Plan) -> float:
+        """How many users the choice can't tell from none, from the plan alone; 0 where nothing is known of it."""
+        return 0.0
+
     @abstractmethod
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """What the choice costs. Charged before `select` is called."""
@@ -154,6 +161,11 @@ class Baseline(Selector):
                 private=False,
             ),
         )
+
+
+def middle_threshold(plan: Plan) -> float:
+    """The middle of the range of thresholds on the scale of their logarithms, in counts."""
+    return math.ldexp(math.sqrt(math.prod(plan.step_range)), -plan.grid_bits)
 
 
 def reading_as(kind: type[Kind], statistic: Statistic | None) -> Kind:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedhist.protocol.measurements.tail import Tail
@@ -47,6 +49,16 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
         """One exponential mechanism."""
         sensitivity = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
         return (exponential_charge(plan, sensitivity, base_measure_power=BASE_MEASURE_POWER),)
+
+    def resolution(self, plan: Plan) -> float:
+        """(2 sqrt(s)/eps') ln(C_m/C_min), in users of one item each, whose weight is one.
+
+        Where W exceeds M by w at C_min and not in the middle of the range, the middle is e^(eps' w/(2 sqrt(s))) times
+        as likely as by the base measure, which makes it C_m/C_min times less likely than C_min.
+        """
+        lowest, highest = plan.step_range
+        weight = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
+        return 2 * weight / plan.epsilon_select * math.log(highest / lowest)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """A probability proportional to C^-3 exp(-eps' |W(C) - T| / (2 sqrt(s)))."""
