@@ -108,7 +108,7 @@ class PlanFields:
         None,
         "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if their total were "
         "spread over this many. Private for any number; a small one sharpens the choice.",
-        filled_in="9, 16, ..., 64, the more noise there is to choose by; all items if fewer, and for the paper's selectors",
+        filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )
     calibration: Calibration = field(
