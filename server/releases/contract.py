@@ -96,6 +96,11 @@ class Release:
         if self.estimate is None:
             object.__setattr__(self, "estimate", np.maximum(self.histogram, 0.0))
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is neither a threshold nor a histogram."""
+        return self.plan.discovers and self.discovery_share is None
+
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""
         return replace(self, keys=None)
