@@ -216,7 +216,7 @@ def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
         epsilon = "not private" if cost["epsilon"] is None else number(cost["epsilon"])
         rows.append(["total", said, "", epsilon, f"{cost['delta']:.3g}"])
     ledger = table(["round", "mechanism", "sensitivity", "epsilon", "delta"], rows, numeric=2)
-    lead = "Each charge is written before its noise is drawn. The tight total is the least proved for all rounds together."
+    lead = "Each charge is written before its noise is drawn. The tight total is the least proved for all rounds."
     return section(
         "cost", "What it cost", _grid(charts, "budget", more=f'<div class="panel">{ledger}</div>'), lead=lead
     )
