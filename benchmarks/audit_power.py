@@ -109,15 +109,19 @@ BUGS = (
     ),
     bug(
         "round 1 not charged",
-        ("server.steps:Choose.charges", "return self.selector.charges(plan)", "return ()"),
+        (
+            "server.steps:Choose.charges",
+            "return self.selector.charges(_settled(handed).plan_for(plan))",
+            "return ()",
+        ),
     ),
     bug(
         "add-remove Laplace sold as replacement",
-        ("protocol.privacy.neighbours:clipped_sum_l1", "2 * bound if doubled else bound", "bound"),
+        ("protocol.privacy.neighbours:clipped_sum_l1", "2 * whole if doubled else whole", "whole"),
     ),
     bug(
         "add-remove Gaussian sold as replacement",
-        ("protocol.privacy.neighbours:clipped_sum_l2", "2 * bound**2 if doubled else bound**2", "bound**2"),
+        ("protocol.privacy.neighbours:clipped_sum_l2", "2 * square if doubled else square", "square"),
     ),
     bug(
         "noise on the unclipped support",
@@ -285,14 +289,14 @@ BUGS = (
         "the table's salt known before the data",
         (
             "server.releases.keys_in_table:KeysInTable.given",
-            "SaltedBound(selection.threshold, salt)",
+            "SaltedBound(selection.threshold, new_salt(source=source))",
             "SaltedBound(selection.threshold, plan.digest)",
         ),
     ),
     bug(
         "a table's room tested without noise",
         (
-            "server.releases.keys_in_table:KeysInTable.build",
+            "server.releases.keys_in_table:check_table_read",
             "len(reading.keys) + drawn >",
             "len(reading.keys) >",
         ),
@@ -300,9 +304,9 @@ BUGS = (
     bug(
         "the test of a table's room not charged",
         (
-            "server.releases.keys_in_table:KeysInTable.charges",
-            "(*release, fit, decoding)",
-            "(*release, decoding)",
+            "server.releases.keys_in_table:table_charges",
+            "(fit, decoding)",
+            "(decoding,)",
         ),
     ),
     bug(
