@@ -18,7 +18,14 @@ COUNT = 7654321
 SECRETS = [bytes([0xA0 + number]) * 32 for number in range(NODES)]
 
 _CLOSED = {"users": 40, "items": 4, "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
-_OPEN = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 6.0}
+_OPEN = {
+    "users": 40,
+    "domain": "open",
+    "release": "truncated-laplace",
+    "candidates": 8,
+    "max_threshold": 60,
+    "epsilon": 6.0,
+}
 _MASKED = {"masking": "secagg", "participants": NODES, "dropout_share": 0.3}
 PLANS = {
     "closed": Plan(**_CLOSED, minimum_cohort=6 * USERS_EACH),

@@ -38,9 +38,10 @@ MODES: dict[str, dict[str, Any]] = {
     "gaussian": {"items": 6, "max_threshold": 60},
     "laplace": {"items": 6, "max_threshold": 60, "mechanism": "laplace"},
     "debiased": {"items": 6, "max_threshold": 60, "debias": "poisson", "mechanism": "laplace"},
-    "open": {"domain": "open", "max_threshold": 60, "epsilon": 5.0},
+    "open": {"domain": "open", "release": "truncated-laplace", "max_threshold": 60, "epsilon": 5.0},
     "bucketed": {
         "domain": "open",
+        "release": "truncated-laplace",
         "max_threshold": 60,
         "statistic": "bucketed",
         "buckets": 16,

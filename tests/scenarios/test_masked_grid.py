@@ -73,7 +73,13 @@ class TestAGoodCohort:
         whole = lab.population(named=True)
         names = [*(whole.labels or ())[:-1], "x" * length]
         whole = SparsePopulation(whole.histograms, labels=names)
-        settings: dict[str, Any] = {"domain": "open", "items": None, "selector": "fixed", "threshold": 60}
+        settings: dict[str, Any] = {
+            "domain": "open",
+            "release": "truncated-laplace",
+            "items": None,
+            "selector": "fixed",
+            "threshold": 60,
+        }
         settings |= {"epsilon": 50.0, "max_threshold": 60}
         masked = plan_of(table_capacity=9, **settings)
         plan = masked if masking == "secagg" else Plan(users=60, **settings)

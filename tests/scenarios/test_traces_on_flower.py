@@ -41,11 +41,12 @@ MODES: dict[str, dict[str, Any]] = {
     "gaussian": {},
     "laplace": {"mechanism": "laplace"},
     "debiased": {"debias": "poisson", "mechanism": "laplace"},
-    "open": {"domain": "open", "items": None, "epsilon": 5.0},
+    "open": {"domain": "open", "release": "truncated-laplace", "items": None, "epsilon": 5.0},
     "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
     "masked": {"masking": "secagg", "participants": 6},
     "masked open": {
-        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "buckets": 16, "table_capacity": 64,
+        "masking": "secagg", "participants": 6, "domain": "open", "release": "truncated-laplace",
+        "items": None, "buckets": 16, "table_capacity": 64,
     },
 }
 # fmt: on
