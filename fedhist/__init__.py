@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
     from fedhist.protocol.privacy.neighbours import Neighbours
     from fedhist.protocol.privacy.randomness import SeededSource, SystemSource
+    from fedhist.server.advice import plan_warnings
     from fedhist.server.coordinator import Transport, run_rounds
     from fedhist.server.ledger.budget_file import BudgetFile
     from fedhist.server.releases.contract import Release
+    from fedhist.server.totals import plan_for_total
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
 
@@ -44,9 +46,11 @@ _HOMES = {
     "protocol.privacy.ledger": ("Charge", "Cost", "Ledger"),
     "protocol.privacy.neighbours": ("Neighbours",),
     "protocol.privacy.randomness": ("SeededSource", "SystemSource"),
+    "server.advice": ("plan_warnings",),
     "server.ledger.budget_file": ("BudgetFile",),
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
+    "server.totals": ("plan_for_total",),
     "client.files.records": ("read_population",),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
@@ -76,6 +80,8 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "plan_for_total",
+    "plan_warnings",
     "read_population",
     "run_rounds",
     "simulate",

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.histograms import Labels
+from fedhist.protocol.measurements.given import take
 from fedhist.protocol.sketch.buckets import item_bytes
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-SETTLED_FIELDS = frozenset({"keys"})
+SETTLED_FIELDS = frozenset({"keys", "discovery-share"})
 """The fields of a request that tell it."""
 
 _LONGEST_NAME = 1024
@@ -31,13 +32,17 @@ class Settled:
 
     Args:
         keys: the items that are released, in their order; None while they are not known, or known from the plan.
+        share: what their discovery took of the noise's precision; None where there was none.
     """
 
     keys: tuple[str | int, ...] | None = field(default=None, repr=False)
+    share: float | None = None
 
     def plan_for(self, plan: Plan) -> Plan:
         """The plan of the rounds that follow."""
-        return plan if self.keys is None else plan.discovered(len(self.keys))
+        if self.keys is None or self.share is None:
+            return plan
+        return plan.discovered(len(self.keys), self.share)
 
     def names(self, own: Labels) -> Labels:
         """What a participant that calls its items so sends values for."""
@@ -45,17 +50,22 @@ class Settled:
 
     def to_fields(self) -> dict[str, str]:
         """As flat fields of a request."""
-        return {} if self.keys is None else {"keys": _keys_text(self.keys)}
+        if self.keys is None:
+            return {}
+        return {"keys": _keys_text(self.keys), "discovery-share": repr(self.share)}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Settled:
         """What these fields settle; DecodeError if the plan leaves nothing of the kind open."""
-        if "keys" not in fields:
+        if not SETTLED_FIELDS & set(fields):
             return cls()
-        text = fields["keys"]
-        if not plan.discovers or not isinstance(text, str):
+        text, share = take(fields, "keys", str), take(fields, "discovery-share", str)
+        if not plan.discovers:
             raise DecodeError("the request lists items and its plan discovers none")
-        return cls(keys=_read_keys(text))
+        shares = {repr(value): value for value in plan.discovery.shares}
+        if share not in shares:
+            raise DecodeError("the discovery's share is none that the plan allows")
+        return cls(keys=_read_keys(text), share=shares[share])
 
 
 NOTHING_SETTLED = Settled()

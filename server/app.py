@@ -20,7 +20,6 @@ from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Labels, Request, Round, Total
@@ -33,6 +32,7 @@ from fedhist.protocol.wire.envelope import (
     items_digest,
     new_run_name,
 )
+from fedhist.server.advice import plan_notes
 from fedhist.server.collection import (
     Collector,
     Fault,
@@ -55,6 +55,7 @@ from fedhist.server.report import cohort_notes, grid_document, users_answered
 from fedhist.server.result_folder import check_target
 from fedhist.server.round_watch import RoundWatch, names_of, tell_left_out, tell_round
 from fedhist.server.steps import check_runnable
+from fedhist.server.totals import total_words
 from fedhist.server.withholding import length_tells
 
 log = logging.getLogger("fedhist")
@@ -317,7 +318,9 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
     check_target(settings.out)
     labels = listed_items(settings)
     directory = listed_keys(settings)
-    for note in table_notes(settings.plan):
+    if settings.total_epsilon is not None:
+        log.info("%s", total_words(settings.plan, settings.total_epsilon))
+    for note in plan_notes(settings.plan):
         log.warning("%s", note)
     reports: dict[Round, RoundReport] = {}
     with recorded_run(

@@ -9,25 +9,27 @@ from typing import Any
 import numpy as np
 
 from fedhist.protocol.circle import signed
+from fedhist.protocol.histograms import Flags, Integers
 from fedhist.protocol.measurements.given import NOTHING, Salt
 from fedhist.protocol.measurements.kept_items import KeySums
 from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.measurements.key_weights_table import KeyWeightsTable
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.discovery_terms import MOST_KEYS, release_epsilon
-from fedhist.protocol.privacy.ledger import Charge, DiscoveryLoss, Ledger, PureLoss
+from fedhist.protocol.plan.discovery_terms import MOST_KEYS, UNCOVERED, Discovery
+from fedhist.protocol.privacy.discovery import looks
+from fedhist.protocol.privacy.ledger import Alternative, AlternativesLoss, Charge, Ledger, PureLoss
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
 from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.releases.contract import Release
-from fedhist.server.releases.keys_above_bar import as_written, by_bytes
+from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 from fedhist.server.releases.keys_in_table import check_table_read, new_salt, table_charges
 
 
 @dataclass(frozen=True)
 class Discover:
-    """Round 0: find the items. `privacy/discovery.py` has the proof."""
+    """Find the items. `privacy/discovery.py` has the proof."""
 
     def charged_ahead(self, plan: Plan) -> bool:
         """Under masks, where a table may fail to decode."""
@@ -49,9 +51,9 @@ class Discover:
         """The items that are public already and those above the bar; with none of either, a release of nothing."""
         if plan.is_masked:
             check_table_read(plan, plan.user_items, reading, source=source)
-        found = found_items(plan, reading, source=source.fork("discover"))
+        found, share = found_items(plan, reading, source=source.fork("discover"))
         if plan.known or found:
-            return Settled(keys=(*plan.known, *found))
+            return Settled(keys=(*plan.known, *found), share=share)
         return Release(
             plan=plan,
             threshold=0.0,
@@ -64,55 +66,75 @@ class Discover:
         )
 
 
-def found_items(plan: Plan, reading: KeySums, *, source: Source) -> list[str | int]:
-    """The items whose noisy weights are above the bar, in the order of their bytes.
+def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[str | int], float]:
+    """The items whose noisy weights are above the bar, in the order of their bytes, and the share that found them.
 
     Only keys that somebody holds are drawn for; see `KeysAboveBar` for their order, and `KeysInTable` for sums under
     masks. If more than MOST_KEYS are above, those of the largest noisy weights stay.
     """
-    terms = plan.discovery
     keys, weights = by_bytes(reading.keys, reading.values, reading.labels)
     if not plan.is_masked:
         keys, weights = keys[weights > 0], weights[weights > 0]
-    noised = signed(weights + terms.noise.draw(len(weights), source=source), reading.width)
-    above = np.flatnonzero(noised > terms.bar)
+    passed, noised, share = _look(plan.discovery, weights, reading.width, source)
+    above = np.flatnonzero(passed)
     room = MOST_KEYS - len(plan.known)
     if len(above) > room:
         above = np.sort(above[np.argsort(-noised[above], kind="stable")[:room]])
-    names = keys[above].tolist() if reading.labels is None else as_written(keys[above], reading.labels)
+    names = keys[above].tolist() if reading.labels is None else as_texts(keys[above], reading.labels)
     # Devices leave known items out of their answers; one that sent them would list them twice.
     known = {item_bytes(name) for name in plan.known}
-    return [name for name in names if item_bytes(name) not in known]
+    return [name for name in names if item_bytes(name) not in known], share
+
+
+def _look(terms: Discovery, weights: Integers, width: int, source: Source) -> tuple[Flags, Integers, float]:
+    """Which keys passed a bar, their noisy weights, and the share of the precision that was spent on this."""
+    noisy = [signed(values, width) for values in looks(weights, terms.variances, source=source.fork("looks"))]
+    passed = noisy[0] > terms.bars[0]
+    if len(noisy) == 1:
+        return passed, noisy[0], terms.shares[0]
+    # Whole numbers in the circle of residues: sums wrap around there, and one user moves them no further.
+    total = weights.sum(keepdims=True) + terms.coverage_noise.draw(1, source=source.fork("coverage"))
+    whole = max(float(signed(total, width)[0]), 0.0)
+    if passed.any() and float(noisy[0][passed].sum(dtype=np.float64)) >= (1 - UNCOVERED) * whole:
+        return passed, noisy[0], terms.shares[0]
+    return passed | (noisy[1] > terms.bars[1]), noisy[1], terms.shares[1]
 
 
 def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
     """What discovery and release cost together, and the table under masks."""
-    terms, gaussian = plan.discovery, plan.mechanism == "gaussian"
+    terms = plan.discovery
+    parameters: dict[str, float | int | str] = {
+        "covers": "discovery and release",
+        "user_items": terms.user_items,
+        "shares": " or ".join(f"{share:g}" for share in terms.shares),
+        "delta_of_bars": terms.bar_delta,
+        "delta_is": "the sum of noise and bars",
+    }
     charge = Charge(
         round="discover",
         name="discrete-gaussian-above-bar",
-        parameters={
-            "covers": "discovery and release",
-            "user_items": terms.user_items,
-            "discovery_share": plan.discovery_share,
-            "standard_deviation": math.ldexp(terms.noise.standard_deviation, -terms.bits),
-            "bar": math.ldexp(terms.bar, -terms.bits),
-            "delta_of_bar": terms.bar_delta,
-            "delta_is": "the sum of noise and bar",
-        },
+        parameters=parameters,
         sensitivity=math.ldexp(terms.sensitivity.value, -terms.bits),
         norm=terms.sensitivity.norm.value,
         neighbours=plan.neighbours.value,
         epsilon=plan.epsilon,
         delta=plan.delta,
-        loss=DiscoveryLoss(
-            multiplier=terms.multiplier,
-            failure=terms.bar_delta,
-            release_multiplier=terms.release_multiplier if gaussian else None,
-            release_epsilon=None if gaussian else release_epsilon(plan),
-        ),
+        loss=AlternativesLoss(ways_to_release(plan), failure=terms.bar_delta),
     )
     return (charge, *table_charges(plan, "discover", plan.user_items)) if plan.is_masked else (charge,)
+
+
+def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:
+    """All that discovery and release may spend: Gaussian noise, whatever its shares, or Laplace noise at each share."""
+    terms, ways = plan.discovery, []
+    if plan.mechanism != "laplace":
+        ways.append(Alternative(multiplier=terms.multiplier))
+    if terms.laplace_delta:
+        ways += [
+            Alternative(multiplier=terms.before_release(share), epsilon=terms.release_epsilon(share))
+            for share in terms.shares
+        ]
+    return tuple(ways)
 
 
 def paid_by_discovery(charges: tuple[Charge, ...]) -> tuple[Charge, ...]:

@@ -16,6 +16,7 @@ from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.server.totals import planned
 
 Value = bool | float | int | str
 
@@ -38,6 +39,7 @@ class GridSettings:
         minimum_nodes: how many nodes a run waits for before it begins.
         node_timeout: seconds that it waits for them.
         trace: also write what happened into the folder, see docs/trace.md.
+        total_epsilon, total_delta: the budget of all rounds together that the plan was made for, if it was.
     """
 
     plan: Plan
@@ -50,6 +52,8 @@ class GridSettings:
     minimum_nodes: int = 1
     node_timeout: float = 60.0
     trace: bool = False
+    total_epsilon: float | None = None
+    total_delta: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "node_timeout"):
@@ -90,7 +94,8 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
     if isinstance(known := chosen.get("known_items"), str):
         chosen["known_items"] = "\n".join(read_items(Path(known)))
     running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
-    return GridSettings(plan=Plan(**chosen), **running)
+    totals = {name: running.get(name) for name in ("total_epsilon", "total_delta")}
+    return GridSettings(plan=planned(**chosen, **totals), **running)
 
 
 def listed_items(settings: GridSettings) -> list[str] | None:
@@ -118,7 +123,11 @@ def _convert(name: str, value: Value) -> Path | int | float | bool:
         return value
     if name in ("out", "ledger", "items_file", "directory") and isinstance(value, str):
         return Path(value)
-    if name in ("timeout", "node_timeout") and isinstance(value, int | float) and not isinstance(value, bool):
+    if (
+        name in ("timeout", "node_timeout", "total_epsilon", "total_delta")
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+    ):
         return float(value)
     if name in ("seed", "minimum_nodes") and isinstance(value, int) and not isinstance(value, bool):
         return value

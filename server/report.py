@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Cost, Ledger
 from fedhist.protocol.rounds import Labels, Round
+from fedhist.server.advice import plan_notes, release_advice
 from fedhist.server.collection import RoundReport
 from fedhist.server.releases.contract import Release
 from fedhist.server.withholding import shared_times
@@ -42,8 +44,11 @@ def release_document(
         "simulation_only": release.seeded or not release.private,
         "users_answered": dict(users),
         "threshold": release.threshold,
+        "discovery_share": release.discovery_share,
         "relative_loss": None,
         "standard_error": release.standard_error,
+        "interval_level": None if release.interval is None else release.interval.level,
+        "which_to_use": which_to_use(release),
         "released_items": len(release.histogram),
         "ledger": [charge.to_json() for charge in release.charges],
         "total": total.to_json(),
@@ -52,6 +57,15 @@ def release_document(
         "seconds": dict(seconds),
         "notes": list(notes),
     }
+
+
+def which_to_use(release: Release) -> str:
+    """Which of a release's numbers to use, in one sentence."""
+    if release.item_release is not None:
+        return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
+    if np.array_equal(release.estimate, np.maximum(release.histogram, 0.0)):
+        return "use value; estimate is the same, because these values alone do not tell more"
+    return "use estimate for single items and value for sums of many items or of several releases"
 
 
 def masking_document(plan: Plan) -> dict[str, int]:
@@ -123,11 +137,7 @@ def release_notes(release: Release) -> list[str]:
         notes.append("simulation only: anyone who knows the seed can subtract the noise")
     if plan.delta > 1 / plan.users:
         notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
-    if plan.selector != "fixed" and release.threshold <= plan.min_threshold:
-        notes.append("the smallest threshold was chosen: the noise may outweigh the data at this budget")
-    if plan.selector != "fixed" and release.threshold >= plan.max_threshold:
-        notes.append("the largest threshold was chosen: a higher --max-threshold may lose less")
-    return notes + table_notes(plan)
+    return [*notes, *release_advice(release), *plan_notes(plan)]
 
 
 def grid_document(

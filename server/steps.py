@@ -103,7 +103,12 @@ class Publish:
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         if selection.settled.keys is None:
             return release
-        return replace(release, plan=plan, labels=list(selection.settled.keys))
+        return replace(
+            release,
+            plan=plan,
+            labels=list(selection.settled.keys),
+            discovery_share=selection.settled.share,
+        )
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:

@@ -36,10 +36,16 @@ def method(plan: Plan) -> str:
 def discovery_words(plan: Plan) -> RuleWords:
     """What the server does with the sum that it finds items in."""
     known = f" The {len(plan.known):,} items that are public already are added." if plan.known else ""
+    bars = [f"{bar / 2**plan.discovery.bits:,.1f}" for bar in plan.discovery.bars]
+    second = (
+        f" If these cover too little of all weight, it looks again with less noise and a bar of {bars[-1]}."
+        if len(bars) > 1
+        else ""
+    )
     return RuleWords(
         "adds noise, a bar",
         "The server adds discrete Gaussian noise to every item's weight and keeps the items above the bar, "
-        f"{plan.discovery.bar / 2**plan.discovery.bits:,.1f}. From here on the list of items is public.{known}",
+        f"{bars[0]}.{second} From here on the list of items is public.{known}",
         "gaussian",
     )
 

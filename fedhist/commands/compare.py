@@ -18,7 +18,7 @@ from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
-from fedhist.commands.plan_options import PATH, mechanism_for, plan_options
+from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
@@ -55,7 +55,7 @@ SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
     "delta": "delta", "epsilon_select": "eps'", "delta_select": "delta'", "max_threshold": "C_m",
     "loss_mean": "loss", "interval": "95 % interval", "threshold_mean": "C", "epsilon_total": "total eps",
-    "seconds_mean": "seconds",
+    "epsilon_tight": "tight eps", "seconds_mean": "seconds",
 }  # fmt: skip
 """Headings of the printed table. Of those that are settings, the ones that vary are shown."""
 
@@ -142,6 +142,7 @@ _SEVERAL = {
     delta={"help": f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."},
     statistic={"default": "plain", "show_default": True},
 )
+@total_options(total_epsilon=NUMBERS, total_delta=DELTAS)
 @click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
 @click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
 @click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
@@ -155,12 +156,14 @@ _SEVERAL = {
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the rows as a JSON array on stdout and nothing else."
 )
-def compare(**flags: Any) -> None:
+@click.pass_context
+def compare(context: click.Context, /, **flags: Any) -> None:
     """Compare selectors over data sets, settings and trials, with intervals and a figure.
 
     An experiment on data that you may look at: it reads the truth, charges no ledger, and is NOT private. Every
     combination of the lists is a row. Trial i of a row depends on --seed, the row and i alone.
     """  # fmt: skip
+    flags = meant_budget(context, flags)
     workers = check_workers(flags.pop("workers"))
     trials, seed, as_json = flags.pop("trials"), flags.pop("seed"), flags.pop("as_json")
     check_trials(trials)
@@ -191,7 +194,7 @@ def compare(**flags: Any) -> None:
     if as_json:
         click.echo(json.dumps(rows, allow_nan=False))
     else:
-        _print(rows, trials, out)
+        _print(rows, trials, out, for_total="total_epsilon" in varied)
 
 
 @contextmanager
@@ -308,11 +311,12 @@ def _with_items(name: str, items: int | None, sources: Mapping[str, Any]) -> str
     return f"{name}, {items:,} items" if several else name
 
 
-def _print(rows: Sequence[Row], trials: int, out: Path | None) -> None:
+def _print(rows: Sequence[Row], trials: int, out: Path | None, *, for_total: bool) -> None:
     shown = {
         name: heading
         for name, heading in SHOWN.items()
-        if name not in _SEVERAL or len({row[name] for row in rows}) > 1
+        if (name not in _SEVERAL or len({row[name] for row in rows}) > 1)
+        and (for_total or name != "epsilon_tight")
     }
     title = f"mean relative loss over {trials} trials with its 95 % interval"
     printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in rows]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedhist.commands.plan_options import PATH, plan_options
+from fedhist.commands.plan_options import PATH, plan_options, total_options
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.display.visible_text import visible
@@ -38,9 +38,17 @@ if TYPE_CHECKING:
     help="A new folder that keeps data, keys and logs. Without it, they are in a temporary one and removed.",
 )
 @plan_options("masking")
+@total_options()
 @click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
 def demo_deployment(  # noqa: PLR0917 - one for each option
-    nodes: int, users: int, out: Path | None, keep: Path | None, masking: str, time_limit: float
+    nodes: int,
+    users: int,
+    out: Path | None,
+    keep: Path | None,
+    masking: str,
+    time_limit: float,
+    total_epsilon: float | None,
+    total_delta: float | None,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.
 
@@ -49,7 +57,14 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
     """
     from fedhist.simulations.deployment.demo import Demo, run_demo
 
-    demo = Demo(nodes=nodes, users=users, seconds=time_limit, masking=masking)
+    demo = Demo(
+        nodes=nodes,
+        users=users,
+        seconds=time_limit,
+        masking=masking,
+        total_epsilon=total_epsilon,
+        total_delta=total_delta,
+    )
     for target in (out, keep):
         check_target(target)
     with _workspace(keep) as name:
@@ -80,10 +95,15 @@ def _print(data: RunData) -> None:
             f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
-    numbers = {"value": "value", "standard_error": "standard error of the noise"}
+    numbers = {"estimate": "estimate", "interval": "95 % interval", "value": "value"}
     rows = [
-        {"item": visible(label), "value": f"{value:,.1f}", "standard_error": f"{error:,.1f}"}
-        for label, value, error in zip(data.labels, data.values, data.errors, strict=True)
+        {
+            "item": visible(label),
+            "estimate": f"{data.estimates[row]:,.1f}",
+            "interval": f"{data.lows[row]:,.1f} to {data.highs[row]:,.1f}",
+            "value": f"{data.values[row]:,.1f}",
+        }
+        for row, label in enumerate(data.labels)
     ]
     print_rows("released histogram", rows, {"item": "item", **numbers}, text=("item",))
     total = document["total"]

@@ -18,6 +18,7 @@ from fedhist.commands.checks import check_population
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,
+    default_split_words,
     print_answer,
     print_curve,
     row_of,
@@ -25,6 +26,7 @@ from fedhist.commands.plan_summary import (
     split_words,
     target_document,
     target_words,
+    warnings_of_rows,
 )
 from fedhist.commands.progress import progress_on
 from fedhist.commands.run_options import run
@@ -83,12 +85,13 @@ class Options(Wanted):
 
 @dataclass(frozen=True)
 class Answers:
-    """All that was predicted."""
+    """All that was predicted; `usual` are the errors of the default split, where rows are of the best one."""
 
     epsilons: list[float]
     rows: list[Prediction]
     target: Target | None
     split: Split | None
+    usual: list[float]
 
 
 @click.command(context_settings={"show_default": True})
@@ -108,14 +111,16 @@ class Answers:
     "--target-error", type=float, metavar="E", help="Which epsilon gives this relative error, e.g. 0.05?"
 )
 @click.option(
-    "--total-epsilon", type=float, metavar="E", help="How should this budget be split between the rounds?"
+    "--total-epsilon",
+    type=float,
+    metavar="E",
+    help="How should this budget, as 'fedhist run' takes it, be split between the rounds?",
 )
 @click.option(
     "--total-delta",
     type=float,
     metavar="D",
-    help="Delta of both rounds together, for all answers; all of it goes to the histogram unless the selector spends "
-    "delta too.",
+    help="Delta of all rounds together, for all answers; the histogram gets all of it unless others spend delta too.",
 )
 @click.option(
     "--mean-total",
@@ -162,7 +167,10 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         items = None if options.open_domain else loaded.population.domain_size
         settings = flags | {"users": loaded.population.users, "items": items}
         outlook = Outlook(
-            Predictor(progress.watch(loaded.population), seed=options.seed), settings, options.total_delta
+            Predictor(progress.watch(loaded.population), seed=options.seed),
+            settings,
+            options.total_delta,
+            flags["epsilon_select"] if "epsilon_select" in given else None,
         )
         first = outlook.plan(epsilons[0])
         check_runnable(first, simulated=True)
@@ -175,7 +183,10 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         target = None
         if options.target_error is not None:
             target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
-        answers = Answers(epsilons=epsilons, rows=rows, target=target, split=split)
+        usual = (
+            [outlook.predictor.relative_loss(outlook.split(total)) for total in epsilons] if totals else []
+        )
+        answers = Answers(epsilons=epsilons, rows=rows, target=target, split=split, usual=usual)
         document = _document(options, loaded, first, answers)
         if options.csv is not None:
             write_csv(options.csv, document["rows"])
@@ -288,6 +299,9 @@ def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -
         kept.append(
             f"the selector {first.selector} has no closed form: it was drawn {drawn} times for each row"
         )
+    kept += warnings_of_rows([row.plan for row in answers.rows])
+    if answers.usual:
+        kept.append(default_split_words(answers.rows, answers.usual))
     return {
         "private": False,
         "population": {
@@ -303,6 +317,7 @@ def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -
         "epsilon_is": "total" if totals else "histogram",
         "rows": [row_of(row) for row in answers.rows],
         "target": None if answers.target is None else target_document(answers.target, totals=totals),
+        "default_split_losses": answers.usual or None,
         "split": None if answers.split is None else split_document(answers.split),
         "notes": [*kept, PUBLIC_ONLY],
     }

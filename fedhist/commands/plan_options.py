@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.fields import FIELDS, Field
@@ -53,6 +54,47 @@ def _arguments(declared: Field, listed: Any) -> dict[str, Any]:
         arguments["default"] = None if declared.default is None else (declared.default,)
         arguments["metavar"] = f"{declared.symbol or '|'.join(declared.choices)},..."
     return arguments
+
+
+TOTALS = {
+    "total_epsilon": (
+        "E",
+        "Budget of all rounds together, in the place of --epsilon. The histogram gets what their tight composition "
+        "leaves beside --epsilon-select, which is a share of the total unless it is given.",
+    ),
+    "total_delta": ("D", "Delta of all rounds together, shared among those that spend delta."),
+}
+"""The symbol and the help of what may stand in the place of the rounds' own budgets."""
+
+
+def total_options(**several: Any) -> Callable[[Command], Command]:
+    """Add the options of a total to a command; `several` has the click types of lists by name."""
+
+    def add(command: Command) -> Command:
+        for name, (symbol, text) in reversed(TOTALS.items()):
+            listed = several.get(name)
+            command = click.option(
+                f"--{name.replace('_', '-')}",
+                type=listed or float,
+                metavar=f"{symbol},..." if listed else symbol,
+                help=text,
+            )(command)
+        return command
+
+    return add
+
+
+def meant_budget(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags without the defaults of budgets that a total takes the place of."""
+    if flags["total_epsilon"] is None:
+        return dict(flags)
+    parts = {"epsilon", "epsilon_select", "delta", "delta_select"} & set(flags)
+    defaults = {
+        name
+        for name in parts
+        if context.get_parameter_source(name) in {ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP}
+    }
+    return {name: None if name in defaults else value for name, value in flags.items()}
 
 
 def _names_in(context: click.Context, parameter: click.Parameter, path: Path | None) -> str | None:

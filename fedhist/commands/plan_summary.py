@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.commands.summary import epsilon_text
+from fedhist.protocol.plan import Plan
+from fedhist.server.advice import plan_warnings
 from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target, round_digits
 from fedhist.simulations.prediction.prediction import Prediction
 
@@ -75,29 +77,54 @@ def split_document(split: Split) -> dict[str, Any]:
             for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
         ],
         "row": row_of(split.best),
+        "usual_row": row_of(split.usual),
         "words": split_words(split),
     }
 
 
 def target_words(target: Target, *, totals: bool) -> str:
     """The answer to: which epsilon gives this error, in words."""
+    flags = _budget_flags(target.prediction, target.epsilon if totals else None)
     what = "a total epsilon of" if totals else "epsilon"
     enough = ", the smallest of the range, is already enough" if target.at_start else ""
     return (
         f"{what} {target.epsilon:.4g}{enough}: predicted error {target.prediction.relative_loss:.4f}, threshold about "
-        f"{_counts(target.prediction.threshold, 3)}. Run with {_budget_flags(target.prediction)}; "
+        f"{_counts(target.prediction.threshold, 3)}. Run with {flags}; "
         f"{_cost_words(target.prediction)}."
     )
 
 
 def split_words(split: Split) -> str:
     """The answer to: how to split a budget between the rounds, in words."""
-    plan = split.best.plan
+    plan, usual = split.best.plan, split.usual
+    more = usual.relative_loss / max(split.best.relative_loss, 1e-12) - 1
     return (
         f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for the "
-        f"histogram: predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} "
-        f"Run with {_budget_flags(split.best)}; {_cost_words(split.best)}."
+        f"histogram: predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} A run that is given the "
+        f"total alone spends {usual.plan.epsilon_select:.4g} on the threshold: predicted error "
+        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. Run with "
+        f"{_budget_flags(split.best, split.total)}; {_cost_words(split.best)}."
     )
+
+
+def default_split_words(rows: Sequence[Prediction], usual: Sequence[float]) -> str:
+    """How much worse the split that a run chooses by itself is than the best one, over all totals of a curve."""
+    more = [loss / max(row.relative_loss, 1e-12) - 1 for row, loss in zip(rows, usual, strict=True)]
+    return (
+        f"a run that is given --total-epsilon alone splits it by itself: predicted to lose at most {max(*more, 0):.1%} "
+        "more than the best split in any of these rows"
+    )
+
+
+def warnings_of_rows(plans: Sequence[Plan]) -> list[str]:
+    """The warnings of plans with rising epsilons, once each: with the largest epsilon that still has it."""
+    largest: dict[str, tuple[Plan, str]] = {}
+    for plan in plans:
+        largest |= {name: (plan, text) for name, text in plan_warnings(plan).items()}
+    return [
+        text if plan is plans[-1] else f"up to epsilon {plan.epsilon:.4g}, {text}"
+        for plan, text in largest.values()
+    ]
 
 
 def _flatness_words(split: Split) -> str:
@@ -114,10 +141,10 @@ def _flatness_words(split: Split) -> str:
     )
 
 
-def _budget_flags(prediction: Prediction) -> str:
-    """The budget as flags of `fedhist run`."""
+def _budget_flags(prediction: Prediction, total: float | None) -> str:
+    """The budget as flags of `fedhist run`, for a total where that was asked for."""
     plan = prediction.plan
-    flags = f"--epsilon {plan.epsilon:.6g}"
+    flags = f"--epsilon {plan.epsilon:.6g}" if total is None else f"--total-epsilon {total:.6g}"
     if plan.delta > 0:
         flags += f" --delta {plan.delta:.6g}"
     if len(prediction.charges) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
@@ -22,13 +22,14 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.table_terms import table_notes
 from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.advice import plan_notes
 from fedhist.server.observation import to_all
 from fedhist.server.recorded_run import recorded_run
 from fedhist.server.report import name_notes
 from fedhist.server.result_folder import check_target, default_folder
 from fedhist.server.steps import check_runnable
+from fedhist.server.totals import planned, total_words
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ON_NODES, ON_RAY, Engine, engine_named
 from fedhist.simulations.engines.ray_runtime import check_address
@@ -83,13 +84,11 @@ def run_here(flags: dict[str, Any]) -> None:
         if settings["masking"] != "none":
             default = min(DEFAULT_PARTICIPANTS, users)
             settings["participants"] = default if options.nodes is None else options.nodes
-        plan = Plan(users=users, items=items, **settings)
-        if settings["delta"] and plan.delta == 0:
-            unused = f"the laplace mechanism spends no delta: --delta {settings['delta']:g} is not used"
-            loaded = replace(loaded, notes=(*loaded.notes, unused))
+        plan = planned(users=users, items=items, **settings)
+        loaded = replace(loaded, notes=(*loaded.notes, *_budget_notes(plan, settings)))
         _check_ready(options, loaded, plan)
         narrator = narrate(plan, progress.say, simulated=options.truth) if options.verbose else ignore
-        for note in [] if options.quiet or options.as_json else table_notes(plan):
+        for note in [] if options.quiet or options.as_json else plan_notes(plan):
             progress.say(f"note: {note}")
         with recorded_run(
             plan,
@@ -127,6 +126,18 @@ def run_here(flags: dict[str, Any]) -> None:
         click.echo(json.dumps(document, allow_nan=False))
     elif not options.quiet:
         _print(options, results, loaded, None if target is None else f"{target}/{', '.join(written)}")
+
+
+def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
+    """What became of the budget that was asked for, where the plan has other numbers."""
+    notes = []
+    if settings["total_epsilon"] is not None:
+        notes.append(total_words(plan, settings["total_epsilon"]))
+    for name in ("delta", "total_delta"):
+        if settings[name] and plan.is_pure:
+            flag = f"--{name.replace('_', '-')} {settings[name]:g}"
+            notes.append(f"the laplace mechanism spends no delta: {flag} is not used")
+    return notes
 
 
 def _target(options: Options, started: datetime) -> Path | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.plan_options import PATH, plan_options
+from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
@@ -59,6 +59,7 @@ FROM_POPULATION = ("users", "items", "participants")
     "system.",
 )
 @plan_options(*(name for name in FIELDS if name not in FROM_POPULATION))
+@total_options()
 @click.option(
     "--dropout",
     type=float,
@@ -111,11 +112,12 @@ FROM_POPULATION = ("users", "items", "participants")
 @click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
 @click.option("--verbose", is_flag=True, help="Explain each step in the protocol's words, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
-def run(**flags: Any) -> None:
+@click.pass_context
+def run(context: click.Context, /, **flags: Any) -> None:
     """Choose a contribution bound privately and release a private histogram.
 
     Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
     """
     from fedhist.commands.run import run_here
 
-    run_here(flags)
+    run_here(meant_budget(context, flags))

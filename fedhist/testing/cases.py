@@ -29,6 +29,8 @@ PLANS: dict[str, Plan] = {
         "gaussian": _CLOSED,
         "laplace": _CLOSED | {"mechanism": "laplace"},
         "replace": _CLOSED | {"neighbours": "replace", "sparsity": 2},
+        "with rests": _CLOSED | {"upper_limits": 90.0, "rescale": "proportional", "neighbours": "replace"},
+        "device noise, rests": _DEVICES | {"mechanism": "laplace", "upper_limits": 30.0},
         "debiased": _CLOSED | {"debias": "poisson", "mechanism": "laplace"},
         "debiased gaussian": _CLOSED | {"debias": "poisson", "mechanism": "gaussian"},
         "open": _ABOVE_BAR,

@@ -218,7 +218,7 @@ def a_share_of_noise_costs_what_a_device_charges(asked: Asked) -> None:
         share = one.share
         if share is None:
             continue
-        cost = round_cost(one.plan, one.round)
+        cost = round_cost(one.plan, one.round, paid=False)
         (moved,) = one.sensitivities.values()
         if moved.norm is Norm.L1:
             epsilon = moved.value / float(share.spread)

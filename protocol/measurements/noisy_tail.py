@@ -148,7 +148,7 @@ class NoisyTailMeasurement(Measurement[Column]):
         plan, design = self.plan, self.design
         candidates = plan.candidate_steps
         bins, weights = binned_users(
-            users, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+            users, candidates, bits=plan.grid_bits, norm=plan.norm, sparsity=plan.closed.sparsity
         )
         length = len(candidates) + 1
         if design.counted:

@@ -49,7 +49,8 @@ def check_device_noise(plan: Plan) -> None:
     if not plan.noise_by_devices:
         return
     if plan.discovers:
-        plan.discovered(1)
+        for share in plan.discovery.shares:
+            plan.discovered(1, share)
         return
     if plan.per_item:
         raise InvalidPlan(

@@ -1,23 +1,33 @@
 """What a plan that discovers its items spends on finding them, and what is left for releasing them.
 
-Discovery and release together cost (epsilon, delta). A tenth of delta is for the bar. The rest is for the noise: one
-Gaussian mechanism of multiplier z would spend it, and two of multipliers z/sqrt(a) and z/sqrt(1-a) do, because
-precisions 1/z^2 add up under adaptive composition. If the release has Laplace noise, its epsilon is what a discovery of
-multiplier z/sqrt(a) leaves (`discovery.epsilon_beside`).
+Discovery and release together cost (epsilon, delta). One Gaussian mechanism of multiplier z would have the precision
+1/z^2 for them; discovery takes a share of it, and the release the rest. How large a share is best depends on the data:
+a few items that everybody has are found for next to nothing, and a long tail is worth half of the budget. So a first
+look takes the smallest share, and what it leaves uncovered of all weight decides which share the whole discovery gets.
+A plan may fix one share instead. The proofs are in `protocol/privacy/discovery.py`.
+
+| of delta | spent on |
+|---|---|
+| a fifth | bars: a quarter of it for the first look's, the rest for the second's |
+| the rest | noise; if the norm is chosen by the run, five eighths of it for Gaussian noise and three for Laplace |
+
+What Laplace noise has is shared out evenly among the shares that may come out.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.privacy.calibration import noise_multiplier
-from fedhist.protocol.privacy.discovery import bar_delta, epsilon_beside, least_bar
+from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
-from fedhist.protocol.privacy.neighbours import Sensitivity, clipped_sum_l2
+from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity, clipped_sum_l2
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -25,10 +35,19 @@ if TYPE_CHECKING:
 MOST_KEYS = 2**20
 """The most items that a discovery keeps: those of the largest noisy weights."""
 MAX_USER_ITEMS = 2**16
-BAR_SHARE = 0.1
-"""The share of delta for keys of one user alone that pass the bar."""
+
+SHARES = (0.02, 0.4)
+"""The shares of the precision that a discovery may end up with: after a first look, and after a second."""
+UNCOVERED = 0.05
+"""A first look that leaves more than this share of all weight uncovered is followed by a second."""
+COVERAGE_SHARE = 0.004
+"""The share of the precision that measures the sum of all weights."""
+
+_BARS, _FIRST_BAR = 0.2, 0.05
+_LAPLACE_OF_AUTO = 0.3
 _MOST_BITS, _LEAST_BITS = 16, 6
-_MAX_DEVIATION_BITS = 27
+_WIDEST_BITS = 27
+_LOOK_VARIANCE = 100
 
 
 @dataclass(frozen=True)
@@ -38,62 +57,102 @@ class Discovery:
     Args:
         user_items: D, the most of a user's items that count.
         bits: weights are in steps of 2^-bits.
-        sensitivity: of the sum of all weights, in steps.
-        multiplier: of the noise that finds items, for each unit of sensitivity.
-        bar: what a noisy sum of weights must exceed, in steps.
-        bar_delta: what it costs that a user's own key may pass it.
-        release_multiplier: of the Gaussian noise that is left for the release.
+        sensitivity: of the sums of weights of all keys, in steps.
+        multiplier: z, of one Gaussian mechanism that would spend the whole budget of discovery and release.
+        shares: of the precision, rising; the first look takes the first.
+        delta: of discovery and release.
+        laplace_delta: what a release with Laplace noise may spend, at each of the shares; 0 for none.
+        epsilon: of discovery and release.
     """
 
     user_items: int
     bits: int
     sensitivity: Sensitivity
     multiplier: float
-    bar: int
-    bar_delta: float
-    release_multiplier: float
+    shares: tuple[float, ...]
+    delta: float
+    laplace_delta: float
+    epsilon: float
 
     @property
-    def noise(self) -> Noise:
-        """On each key's sum of weights."""
-        return gaussian_noise(self.sensitivity, self.multiplier)
+    def coverage_share(self) -> float:
+        """The share that measures the sum of all weights: nothing where the discovery's share is fixed."""
+        return COVERAGE_SHARE if len(self.shares) > 1 else 0.0
+
+    @property
+    def coverage_noise(self) -> Noise:
+        """On the sum of all weights."""
+        largest = Sensitivity(self.user_items << (2 * self.bits), Norm.L2, self.sensitivity.neighbours)
+        return gaussian_noise(largest, self.multiplier / math.sqrt(COVERAGE_SHARE))
+
+    @cached_property
+    def variances(self) -> tuple[Fraction, ...]:
+        """Of the noise on each key at each share, falling."""
+        whole = Fraction(self.multiplier) ** 2 * self.sensitivity.square
+        return tuple(whole / Fraction(share) + _LOOK_VARIANCE for share in self.shares)
+
+    @cached_property
+    def bars(self) -> tuple[int, ...]:
+        """What a noisy weight must exceed at each share, in steps."""
+        return tuple(
+            least_bar(chance, most=self.user_items, bits=self.bits, deviation=math.sqrt(variance))
+            for chance, variance in zip(self._chances, self.variances, strict=True)
+        )
+
+    @cached_property
+    def bar_delta(self) -> float:
+        """What it costs that a user's own key may pass a bar."""
+        passing = [
+            pass_chance(bar, most=self.user_items, bits=self.bits, deviation=math.sqrt(variance))
+            for bar, variance in zip(self.bars, self.variances, strict=True)
+        ]
+        chance = passing[0] + max(passing[1:], default=0.0)
+        return chance / (1 - chance)
+
+    @property
+    def _chances(self) -> list[float]:
+        bars = self.delta / (1 + self.delta)
+        later = len(self.shares) - 1
+        return [_FIRST_BAR * bars, *[(_BARS - _FIRST_BAR) * bars] * later] if later else [_BARS * bars]
+
+    def release_multiplier(self, share: float) -> float:
+        """Of the Gaussian noise that a discovery of this share leaves for the release."""
+        return self.multiplier / math.sqrt(1 - share - self.coverage_share)
+
+    def release_epsilon(self, share: float) -> float:
+        """Of the Laplace noise that a discovery of this share leaves for the release; 0 for none."""
+        return epsilon_beside(self.before_release(share), epsilon=self.epsilon, delta=self.laplace_delta)
+
+    def before_release(self, share: float) -> float:
+        """The multiplier of all Gaussian noise of a discovery that took this share."""
+        return self.multiplier / math.sqrt(share + self.coverage_share)
 
 
 def discovery_of(plan: Plan) -> Discovery:
     """The terms, from the plan alone."""
-    whole = noise_multiplier(plan.epsilon, plan.delta * (1 - BAR_SHARE), calibration=plan.calibration)
-    multiplier = whole / math.sqrt(plan.discovery_share)
-    bits = min(_MOST_BITS, _MAX_DEVIATION_BITS - 1 - math.ceil(math.log2(multiplier)))
+    shares = SHARES if plan.discovery_share is None else (plan.discovery_share,)
+    laplace = {"gaussian": 0.0, "laplace": 1 - _BARS}.get(plan.mechanism, _LAPLACE_OF_AUTO)
+    # A release with Laplace noise alone has no delta for a Gaussian one: its noise is in discovery only.
+    gaussian = 1 - _BARS if plan.mechanism == "laplace" else 1 - _BARS - laplace
+    multiplier = noise_multiplier(plan.epsilon, plan.delta * gaussian, calibration=plan.calibration)
+    widest = multiplier * max(1 / math.sqrt(min(shares)), math.sqrt(plan.user_items / COVERAGE_SHARE))
+    bits = min(_MOST_BITS, _WIDEST_BITS - 1 - math.ceil(math.log2(widest)))
     if bits < _LEAST_BITS:
         raise InvalidPlan(
             "the noise of the discovery would be wider than the samplers can draw",
-            allowed=f"a multiplier of up to 2^{_MAX_DEVIATION_BITS - 1 - _LEAST_BITS}",
-            advice="raise epsilon or --discovery-share",
+            allowed="a larger epsilon or discovery share, or fewer user items",
+            advice="raise --epsilon",
         )
-    sensitivity = clipped_sum_l2(1 << bits, domain_size=None, neighbours=plan.neighbours)
-    deviation = gaussian_noise(sensitivity, multiplier).standard_deviation
-    bar = least_bar(plan.delta * BAR_SHARE, most=plan.user_items, bits=bits, deviation=deviation)
     return Discovery(
         user_items=plan.user_items,
         bits=bits,
-        sensitivity=sensitivity,
+        sensitivity=clipped_sum_l2(1 << bits, domain_size=None, neighbours=Neighbours(plan.neighbours)),
         multiplier=multiplier,
-        bar=bar,
-        bar_delta=bar_delta(bar, most=plan.user_items, bits=bits, deviation=deviation),
-        release_multiplier=whole / math.sqrt(1 - plan.discovery_share),
+        shares=shares,
+        delta=plan.delta,
+        laplace_delta=plan.delta * laplace / len(shares),
+        epsilon=plan.epsilon,
     )
-
-
-def release_epsilon(plan: Plan) -> float:
-    """What is left for a release with Laplace noise."""
-    left = epsilon_beside(plan.discovery.multiplier, epsilon=plan.epsilon, delta=plan.delta * (1 - BAR_SHARE))
-    if left <= 0:
-        raise InvalidPlan(
-            f"a discovery share of {plan.discovery_share:g} leaves nothing for Laplace noise",
-            allowed="a smaller share, or the mechanism gaussian",
-            advice="lower --discovery-share",
-        )
-    return left
 
 
 def check_discovery(plan: Plan) -> None:
@@ -106,10 +165,10 @@ def check_discovery(plan: Plan) -> None:
                 advice="for a closed domain list them with --items-file",
             )
         return
-    if not 0 < plan.discovery_share < 1:
+    if plan.discovery_share is not None and not 0 < plan.discovery_share < 1:
         raise InvalidPlan(
             f"the discovery share is {plan.discovery_share!r}",
-            allowed="a number between 0 and 1, ends excluded",
+            allowed="a number between 0 and 1, ends excluded, or left out",
         )
     check_whole("user items", plan.user_items, 1, MAX_USER_ITEMS)
     if len(plan.known) >= MOST_KEYS:
@@ -118,5 +177,10 @@ def check_discovery(plan: Plan) -> None:
         raise InvalidPlan(
             "the known items have one twice, or one without a name", allowed="one item a line, each once"
         )
-    if plan.mechanism == "laplace":
-        release_epsilon(plan)
+    terms = plan.discovery
+    if terms.laplace_delta and not all(terms.release_epsilon(share) > 0 for share in terms.shares):
+        raise InvalidPlan(
+            f"a discovery share of {max(terms.shares):g} leaves nothing for Laplace noise",
+            allowed="a smaller share, or the mechanism gaussian",
+            advice="lower --discovery-share",
+        )

@@ -9,8 +9,9 @@ Wang 2022, theorem 10). The pairs used here:
 - **Gaussian** of multiplier z: a loss of N(1/(2z^2), 1/z^2). Several are one: their 1/z^2 add up.
 - **Pure**: loss +epsilon or -epsilon, as in randomised response. No epsilon-private mechanism does worse.
 - **Approximate**: infinite with probability delta, else pure.
-- **Discovery**: Gaussian, and what the bar costs beside everything else (`discovery`); then its release, which is
-  Gaussian or pure. All of it is in one entry.
+- **Alternatives**: one of several ways, each Gaussian, pure or both, that earlier results decide; the deltas of all
+  ways add up, and a failure beside them. With two such entries there would be a way for each pair, so then they count
+  as approximate.
 - **Bounded range**, the exponential mechanism (Dong, Durfee & Rogers 2020): the loss lies in [t - epsilon, t]
   for some t in [0, epsilon], and given t nothing is worse than having the two ends of that interval as the
   only losses. t is fixed by the mechanism and the neighbours, and so may depend on what was shown earlier:
@@ -27,7 +28,8 @@ Wang 2022, theorem 10). The pairs used here:
 All pairs but the first entry's are symmetric: adding and removing a user give the same losses. Swapping P
 and Q in the first entry turns t into epsilon - t, and the largest over all t covers both.
 
-Distributions are put on a grid by connecting the dots (Doroshenko et al. 2022), which never lowers a delta.
+Gaussians alone have a closed form. Where others follow them, distributions are put on a grid by connecting the dots
+(Doroshenko et al. 2022), which never lowers a delta.
 """
 
 from __future__ import annotations
@@ -36,18 +38,21 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from fedhist.protocol.histograms import Floats
+from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.ledger import (
+    Alternative,
+    AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
     Charge,
     Cost,
-    DiscoveryLoss,
     GaussianLoss,
     PureLoss,
 )
@@ -62,6 +67,8 @@ _MOST_GROUPS = 24
 _PLAIN_EPSILON = 30.0
 # With less spread than this, the difference of tails that is a Gaussian's delta has no digits left.
 _LEAST_SPREAD = 1e-8
+# Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
+_TAIL_ERROR = 2e-12
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
 
@@ -106,7 +113,11 @@ def tight_total(charges: Iterable[Charge]) -> Cost:
     basic = basic_total(entries)
     if not math.isfinite(basic.epsilon) or not 0 < basic.delta < 1:
         return basic
-    epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
+    branching = [entry.loss for entry in entries if isinstance(entry.loss, AlternativesLoss)]
+    if len(branching) == 1 and basic.epsilon <= _PLAIN_EPSILON:
+        epsilon = _branched_epsilon(_Losses.of(entries, branched=True), branching[0], basic)
+    else:
+        epsilon = _tight_epsilon(_Losses.of(entries), basic.delta)
     return Cost(epsilon, basic.delta) if epsilon < basic.epsilon else basic
 
 
@@ -120,7 +131,6 @@ class _Losses:
         pure: (epsilon, how many) of the entries that only promise epsilon.
         precision: sum of 1/z^2 over the Gaussian entries.
         infinite: the probability that an approximate entry fails.
-        beside: what discoveries' bars cost of delta, whatever the rest costs.
         plain: epsilons so large that they are just added up.
     """
 
@@ -129,27 +139,21 @@ class _Losses:
     pure: _Groups
     precision: float
     infinite: float
-    beside: float
     plain: float
 
     @classmethod
-    def of(cls, entries: Sequence[Charge]) -> _Losses:
-        """Group the entries by kind and epsilon."""
-        first_range, precision, log_finite, beside = 0.0, [0.0], [0.0], [0.0]
+    def of(cls, entries: Sequence[Charge], *, branched: bool = False) -> _Losses:
+        """Group the entries by kind and epsilon; `branched` leaves out those with alternatives."""
+        first_range, precision, log_finite = 0.0, [0.0], [0.0]
         ranges: Counter[float] = Counter()
         pure: Counter[float] = Counter()
         plain = []
         for position, entry in enumerate(entries):
             match entry.loss:
+                case AlternativesLoss() if branched:
+                    pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
-                case DiscoveryLoss():
-                    precision.append(entry.loss.multiplier**-2)
-                    beside.append(entry.loss.failure)
-                    if entry.loss.release_multiplier is not None:
-                        precision.append(entry.loss.release_multiplier**-2)
-                    if entry.loss.release_epsilon is not None:
-                        pure[entry.loss.release_epsilon] += 1
                 case _ if entry.epsilon > _PLAIN_EPSILON:
                     plain.append(entry.epsilon)
                     log_finite.append(math.log1p(-entry.delta))
@@ -157,7 +161,7 @@ class _Losses:
                     first_range = entry.epsilon
                 case BoundedRangeLoss():
                     ranges[entry.epsilon] += 1
-                case PureLoss() | ApproximateLoss():
+                case PureLoss() | ApproximateLoss() | AlternativesLoss():
                     pure[entry.epsilon] += 1
                     log_finite.append(math.log1p(-entry.delta))
         return cls(
@@ -166,9 +170,16 @@ class _Losses:
             pure=_few_groups(pure),
             precision=math.fsum(precision),
             infinite=-math.expm1(math.fsum(log_finite)),
-            beside=math.fsum(beside),
             plain=math.fsum(plain),
         )
+
+    def beside(self, way: Alternative) -> _Losses:
+        """These losses and those of one way."""
+        precision = self.precision if way.multiplier is None else self.precision + way.multiplier**-2
+        pure = Counter(dict(self.pure))
+        if way.epsilon is not None:
+            pure[way.epsilon] += 1
+        return replace(self, precision=precision, pure=_few_groups(pure))
 
     def spread(self) -> float:
         """The standard deviation of the total loss, first entry aside, from above."""
@@ -191,21 +202,104 @@ def _tight_epsilon(losses: _Losses, delta: float) -> float:
     """Epsilon at delta, or something larger where the computation has too few digits."""
     # Approximate entries fail with probability `infinite`, independently of the rest, which gets what is
     # left: delta = infinite + (1 - infinite) rest_delta.
-    rest_delta = (delta - losses.beside - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
+    rest_delta = (delta - losses.infinite) / (1 - losses.infinite) * (1 - 1e-9)
     if losses.pure or losses.ranges:
         rest_delta -= _ROUNDING
-    spread = losses.spread()
-    if rest_delta <= 0 or spread < _LEAST_SPREAD:
+    if rest_delta <= 0 or losses.spread() < _LEAST_SPREAD:
         return math.inf
     with np.errstate(all="ignore"):  # what overflows is compared with the basic total and loses
-        pairs = _distributions(losses, rest_delta, interval=20 * spread / _GRID_POINTS)
-        rest = pairs[0]
-        for pair in pairs[1:]:
-            rest = rest.compose(pair)
+        rest = _rest_of(losses, rest_delta)
         epsilon = float(rest.get_epsilon_for_delta(rest_delta))
         if losses.first_range > 0:
             epsilon = _after_first_range(rest, rest_delta, losses.first_range, start=epsilon)
     return losses.plain + epsilon
+
+
+def _rest_of(losses: _Losses, delta: float) -> Any:
+    """The losses but the first entry's range and what is plainly added up, as one distribution."""
+    if not (losses.pure or losses.ranges):
+        return _Gaussian(math.sqrt(losses.precision))
+    pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
+    return functools.reduce(lambda one, other: one.compose(other), pairs)
+
+
+@functools.lru_cache(maxsize=256)
+def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost) -> float:
+    """An epsilon at which failure and the deltas of all ways sum to at most the delta: the least, up to chords."""
+    of_ways = [others.beside(way) for way in branching.ways]
+    # With approximate entries beside it: delta = infinite + (1 - infinite) (failure + the ways' deltas).
+    left = (basic.delta - others.infinite) / (1 - others.infinite) * (1 - 1e-9) - branching.failure
+    left -= len(of_ways) * _ROUNDING
+    if left <= 0 or any(losses.spread() < _LEAST_SPREAD for losses in of_ways):
+        return math.inf
+    step = (others.first_range or basic.epsilon / 16) / _RANGE_CELLS
+    with np.errstate(all="ignore"):
+        count = math.ceil(basic.epsilon / step)
+        spent: Floats = sum(
+            (_lattice_deltas(_rest_of(losses, left), others.first_range, step, count) for losses in of_ways),
+            np.zeros(count + 1),
+        )
+    if not spent[-1] <= left:
+        return math.inf
+    return _crossing(spent, left, step)
+
+
+def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
+    """Delta of `rest` at 0, 1, ..., count steps; after a bounded range at the very beginning, if there is one."""
+    if first_range == 0:
+        return np.asarray(rest.get_delta_for_epsilon(step * np.arange(count + 1)))
+    cells, high_share = _RANGE_CELLS, _high_shares(first_range)
+    after = np.asarray(rest.get_delta_for_epsilon(step * np.arange(-cells, count + cells + 1)))
+    places, cell = np.arange(count + 1)[:, None] + cells, np.arange(cells)
+    deltas: Floats = np.max(
+        high_share * after[places - (cell + 1)] + (1 - high_share) * after[places - (cell - cells)], axis=1
+    )
+    return deltas
+
+
+def _crossing(deltas: Floats, most: float, step: float) -> float:
+    """Where deltas at 0, 1, 2, ... steps fall to `most`, along chords; the last is there.
+
+    A delta is convex in e^epsilon, so that the chord which we follow lies above it.
+    """
+    enough = int(np.argmax(deltas <= most))
+    if enough == 0:
+        return 0.0
+    above, below = deltas[enough - 1], deltas[enough]
+    share = (above - most) / (above - below) if below < most < above else 1.0
+    return float(step * (enough - 1) + math.log1p(math.expm1(step) * share))
+
+
+def _high_shares(epsilon: float) -> Floats:
+    """The chance of the larger of each cell's two losses under P, so that those under Q sum to 1 as well."""
+    cell, step = np.arange(_RANGE_CELLS), epsilon / _RANGE_CELLS
+    high, low = (cell + 1) * step, (cell - _RANGE_CELLS) * step
+    shares: Floats = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
+    return shares
+
+
+@dataclass(frozen=True)
+class _Gaussian:
+    """Gaussian noise alone, which needs no grid: its delta has a closed form (Balle & Wang 2018, theorem 8).
+
+    With the methods of a distribution on a grid, so that what follows need not tell them apart.
+
+    Args:
+        shift: 1/z, by how many standard deviations one user moves the mean.
+    """
+
+    shift: float
+
+    def get_epsilon_for_delta(self, delta: float) -> float:
+        """Rounded up, and from 1/2 on that at 0.49, which is no smaller."""
+        return gaussian_epsilon(1 / self.shift, min(delta, 0.49))
+
+    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
+        """Rounded up by a multiple of what the two tails, whose difference it is, may be wrong by."""
+        upper = special.ndtr(self.shift / 2 - epsilon / self.shift)
+        lower = np.exp(epsilon + special.log_ndtr(-self.shift / 2 - epsilon / self.shift))
+        result: Floats = np.minimum(np.maximum(upper - lower, 0) + _TAIL_ERROR * upper, 1)
+        return result
 
 
 def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[Any]:
@@ -261,19 +355,17 @@ def _after_first_range(rest: Any, delta: float, epsilon: float, *, start: float)
     """
     if not start < 500:
         return start + epsilon  # e^start would not fit
-    cells, step = _RANGE_CELLS, epsilon / _RANGE_CELLS
-    rest_deltas = np.asarray(rest.get_delta_for_epsilon(start + step * np.arange(-cells, 2 * cells + 1)))
-    cell = np.arange(cells)
-    high, low = (cell + 1) * step, (cell - cells) * step
-    # The two losses' probabilities under P, so that those under Q, e^-loss times as large, sum to 1 as well.
-    high_share = np.expm1(-low) / (np.expm1(-low) - np.expm1(-high))
-    steps = np.arange(cells + 1)[:, None]
-    after_high = rest_deltas[cells + steps - (cell + 1)]
-    after_low = rest_deltas[cells + steps - (cell - cells)]
-    totals = np.max(high_share * after_high + (1 - high_share) * after_low, axis=1)
-    enough = int(np.argmax(totals <= delta)) if totals[-1] <= delta else cells
-    if enough == 0:
-        return start
-    above, below = totals[enough - 1], totals[enough]
-    share = (above - delta) / (above - below) if below < delta < above else 1.0
-    return float(start + step * (enough - 1) + math.log1p(math.expm1(step) * share))
+    step = epsilon / _RANGE_CELLS
+    deltas = _lattice_deltas(_Shifted(rest, start), epsilon, step, _RANGE_CELLS)
+    return start + (epsilon if deltas[-1] > delta else _crossing(deltas, delta, step))
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """A distribution whose epsilons are counted from `start`."""
+
+    rest: Any
+    start: float
+
+    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
+        return np.asarray(self.rest.get_delta_for_epsilon(self.start + epsilon))

@@ -55,30 +55,42 @@ class ApproximateLoss:
 
 
 @dataclass(frozen=True)
-class DiscoveryLoss:
-    """Gaussian noise that finds items above a bar, and what later releases them, charged as one.
+class Alternative:
+    """Gaussian noise and a pure mechanism, one after the other; None for none of either."""
 
-    Args:
-        multiplier: of the noise that finds items.
-        failure: what the bar costs of delta, beside the noise.
-        release_multiplier: of Gaussian noise in the release; None for none.
-        release_epsilon: of Laplace noise in the release; None for none.
-    """
-
-    multiplier: float
-    failure: float
-    release_multiplier: float | None = None
-    release_epsilon: float | None = None
+    multiplier: float | None = None
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        numbers = (self.multiplier, self.release_multiplier, self.release_epsilon)
-        if not all(number is None or (is_number(number) and 0 < number < math.inf) for number in numbers):
-            raise InvalidPlan("a discovery's noise is no number", allowed="finite numbers above 0")
-        if self.multiplier is None or not (is_number(self.failure) and 0 <= self.failure < 1):
-            raise InvalidPlan("a discovery's bar has no cost", allowed="a number from 0 to below 1")
+        for number in (self.multiplier, self.epsilon):
+            if number is not None and not (is_number(number) and 0 < number < math.inf):
+                raise InvalidPlan(f"an alternative's noise is {number!r}", allowed="a finite number above 0")
 
 
-PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | DiscoveryLoss
+@dataclass(frozen=True)
+class AlternativesLoss:
+    """A part of a run that ends in one of several public ways, which earlier results decide.
+
+    A run's results split by the way, and those of one way are results of a run that always goes it: the deltas of all
+    ways, each composed with the rest of the run, add up.
+
+    Args:
+        ways: what each costs.
+        failure: of delta, beside all that.
+    """
+
+    ways: tuple[Alternative, ...]
+    failure: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ways", tuple(self.ways))
+        if not self.ways or not (is_number(self.failure) and 0 <= self.failure < 1):
+            raise InvalidPlan(
+                "a loss without a way, or with a failure that is no chance", allowed="0 to below 1"
+            )
+
+
+PrivacyLoss = PureLoss | BoundedRangeLoss | GaussianLoss | ApproximateLoss | AlternativesLoss
 
 _LOSS_KINDS: dict[str, type[PureLoss] | type[BoundedRangeLoss] | type[ApproximateLoss]] = {
     "pure": PureLoss,
@@ -294,19 +306,19 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
             )
 
 
-def _loss_to_json(loss: PrivacyLoss) -> dict[str, float | str | None]:
+def _loss_to_json(loss: PrivacyLoss) -> dict[str, Any]:
     if isinstance(loss, GaussianLoss):
         return {"kind": "gaussian", "multiplier": float(loss.multiplier)}
-    if isinstance(loss, DiscoveryLoss):
-        return {"kind": "discovery", **asdict(loss)}
+    if isinstance(loss, AlternativesLoss):
+        return {"kind": "alternatives", **asdict(loss)}
     return {"kind": next(kind for kind, known in _LOSS_KINDS.items() if known is type(loss))}
 
 
 def _loss_from_json(value: Mapping[str, Any]) -> PrivacyLoss:
     if value["kind"] == "gaussian":
         return GaussianLoss(value["multiplier"])
-    if value["kind"] == "discovery":
-        return DiscoveryLoss(**{name: number for name, number in value.items() if name != "kind"})
+    if value["kind"] == "alternatives":
+        return AlternativesLoss(tuple(Alternative(**way) for way in value["ways"]), value["failure"])
     return _LOSS_KINDS[value["kind"]]()
 
 

@@ -184,8 +184,7 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     A measurement that the plan does not admit is refused, because it could be one without the device's noise; so is
     one of another round, because each round is charged for, and answered, once.
     """
-    released = plan.discovered(1) if plan.discovers else plan
-    if not any(kind.releases and kind.fits(released) for kind in MEASUREMENTS.values()):
+    if not any(kind.releases and kind.fits(plan.releasing) for kind in MEASUREMENTS.values()):
         raise DecodeError("the plan's release is unknown here")
     settled = Settled.from_fields(fields, plan)
     round_plan = settled.plan_for(plan)

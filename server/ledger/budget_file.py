@@ -277,7 +277,8 @@ class BudgetFile:
         raise BudgetExceeded(
             f"the limit of {self.path} would be passed: {_text(spent)} is spent, {_text(reserved)} is "
             f"reserved by open runs, {_text(cost)} is asked for, and the limit is {_text(limit)}. "
-            "Nothing was spent." + (advice if held else "")
+            "Nothing was spent. A limit adds up the epsilons of all rounds, also of a plan for a total by tight "
+            "composition, which costs more by addition." + (advice if held else "")
         )
 
 

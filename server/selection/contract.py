@@ -104,6 +104,13 @@ class Selector(ABC):
     def check(self, plan: Plan) -> None:  # noqa: B027 - most selectors need nothing more of a plan
         """Raise InvalidPlan if the plan lacks something this selector needs."""
 
+    range_costs: bool = False
+    """Whether the choice gets worse in proportion to the largest threshold."""
+
+    def resolution(self, plan: Plan) -> float:
+        """How many users the choice can't tell from none, from the plan alone; 0 where nothing is known of it."""
+        return 0.0
+
     @abstractmethod
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """What the choice costs. Charged before `select` is called."""
@@ -156,6 +163,11 @@ class Baseline(Selector):
         )
 
 
+def middle_threshold(plan: Plan) -> float:
+    """The middle of the range of thresholds on the scale of their logarithms, in counts."""
+    return math.ldexp(math.sqrt(math.prod(plan.step_range)), -plan.grid_bits)
+
+
 def reading_as(kind: type[Kind], statistic: Statistic | None) -> Kind:
     """The statistic, which must be of this kind; anything else is a mistake of ours."""
     if not isinstance(statistic, kind):
@@ -168,9 +180,9 @@ def item_selection(plan: Plan, steps: Integers) -> Selection:
     return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
 
-def price_in_weights(plan: Plan) -> int:
-    """M in the units of the tail's weights."""
-    return round(plan.noise_price * (1 << WEIGHT_BITS))
+def in_weights(value: float) -> int:
+    """A weight in the units of the tail's."""
+    return round(value * (1 << WEIGHT_BITS))
 
 
 def nearness_scores(sums: Integers, target: int, *, most: int, width: int) -> Integers:
@@ -193,7 +205,7 @@ def best_candidate(plan: Plan, tail: Tail) -> Threshold:
 
     Liu et al., theorem 4.2 and lemma 4.1 (under l1 the weights are 1 and M is d/eps). Not private.
     """
-    return first_inside(plan, tail.weights <= price_in_weights(plan))
+    return first_inside(plan, tail.weights <= in_weights(plan.noise_price))
 
 
 def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> None:

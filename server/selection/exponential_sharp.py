@@ -19,7 +19,7 @@ from fedhist.server.selection.contract import (
     exponential_charge,
     reading_as,
 )
-from fedhist.server.selection.exponential_v import added_up, choice_by_range, shares_of
+from fedhist.server.selection.exponential_v import added_up, choice_by_range, shares_of, users_in_range
 
 
 def sharp_error(plan: Plan, tail: OpenTail) -> Integers:
@@ -54,6 +54,12 @@ class ExponentialSharp(ScoringSelector):
 
     name = "exponential-sharp"
     reads = (("expected-counts", ANY_NORM),)
+
+    range_costs = True
+
+    def resolution(self, plan: Plan) -> float:
+        """The same as for every score over an open domain."""
+        return users_in_range(plan, sharp_range(plan))
 
     def check(self, plan: Plan) -> None:
         """The score is made for a release with a bar."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedhist.server.selection.contract import (
     Statistic,
     WeightedChoice,
     exponential_charge,
+    middle_threshold,
     reading_as,
 )
 
@@ -101,6 +103,12 @@ class ExponentialV(ScoringSelector):
     name = "exponential-v"
     reads = (("expected-counts", ANY_NORM),)
 
+    range_costs = True
+
+    def resolution(self, plan: Plan) -> float:
+        """The same as for every score over an open domain."""
+        return users_in_range(plan, score_range(plan))
+
     def check(self, plan: Plan) -> None:
         """The score is made for a release with a bar."""
         plan.open_noises(plan.candidate_steps[-1:])
@@ -112,6 +120,16 @@ class ExponentialV(ScoringSelector):
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """The scores and their range."""
         return choice_by_range(plan, -error_bound(plan, reading_as(OpenTail, statistic)), score_range(plan))
+
+
+def users_in_range(plan: Plan, change: float) -> float:
+    """How many users, with the counts of the middle of the range each, a choice by this range can't tell from none.
+
+    A user of total m changes the difference of two scores by at most 2 m. So n users of mean total m change the odds
+    of two candidates by at most e^(2 eps' n m/R), and less than K can't make one candidate likelier than all others.
+    """
+    most = math.log(len(plan.candidate_steps)) * change / plan.epsilon_select
+    return most / (2 * middle_threshold(plan))
 
 
 def choice_by_range(plan: Plan, scores: Integers, change: float) -> WeightedChoice:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
-from fedhist.protocol.measurements.noisy_tail import NoisyTail, tail_design
+from fedhist.protocol.measurements.noisy_tail import NoisyTail, reading_coefficients, tail_design
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.selection.contract import NoisySelector, Selection, Selector, Statistic
+from fedhist.server.selection.crossing import CAUTION
 from fedhist.server.share_charges import select_shares_charge
 
 
@@ -34,6 +37,13 @@ class FromNoisyTail(Selector):
                 advice="use weighted-quantile, or --noise-from server",
             )
         tail_design(plan, self.column)
+
+    def resolution(self, plan: Plan) -> float:
+        """The part of the noise's deviation that counts in the level which the tail has to fall to, in the middle."""
+        design = tail_design(plan, self.column)
+        spreads = np.sqrt(np.cumsum(reading_coefficients(design.coefficients) ** 2))
+        deviation = design.share.deviation(plan.masks.participants) / design.unit
+        return float(CAUTION[plan.norm] * spreads[len(spreads) // 2] * deviation)
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One mechanism on the whole vector. Charged before the devices are asked."""

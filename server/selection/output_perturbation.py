@@ -16,7 +16,14 @@ from fedhist.protocol.privacy.ledger import Charge, PureLoss
 from fedhist.protocol.privacy.mechanisms import laplace_noise
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.selection.contract import NoisySelector, Selection, Statistic, check_drawable, reading_as
+from fedhist.server.selection.contract import (
+    NoisySelector,
+    Selection,
+    Statistic,
+    check_drawable,
+    middle_threshold,
+    reading_as,
+)
 from fedhist.server.selection.crossing import falling
 
 
@@ -48,6 +55,12 @@ class OutputPerturbation(NoisySelector):
 
     name = "output-perturbation"
     reads = (("weights", frozenset({Norm.L2})),)
+
+    range_costs = True
+
+    def resolution(self, plan: Plan) -> float:
+        """Where the scale of the noise, C_m/sqrt(8 n eps'), is the middle of the range."""
+        return (plan.max_threshold / middle_threshold(plan)) ** 2 / (8 * plan.epsilon_select)
 
     def check(self, plan: Plan) -> None:
         """The noise must be one that can be drawn, and what is minimised a sum of what users have."""

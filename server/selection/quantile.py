@@ -62,6 +62,13 @@ class Quantile(ScoringSelector, NoisySelector):
         sensitivity = tail_count(neighbours=plan.neighbours).value
         return (exponential_charge(plan, sensitivity, rank=target_rank(plan)),) * plan.thresholds
 
+    def resolution(self, plan: Plan) -> float:
+        """The rank that misses are allowed for, and (2/eps') ln K to tell it from all users."""
+        if len(plan.candidate_steps) == 1:
+            return 0.0
+        slack = 2 * math.log(len(plan.candidate_steps)) - math.log(FAILURE_PROBABILITY)
+        return 2 / _epsilon_each(plan) * slack
+
     def select(self, plan: Plan, statistic: Statistic | None, *, source: Source) -> Selection:
         """Draw a candidate with probability proportional to exp(-eps' |count(C) - rank| / 2); one an item if asked."""
         if isinstance(statistic, ItemTail):

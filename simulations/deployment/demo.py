@@ -6,11 +6,14 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import MIN_PARTICIPANTS
+from fedhist.server.totals import planned
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.deployment.certificates import make_identity
 from fedhist.simulations.deployment.federation import Value, open_federation, write_app
@@ -20,9 +23,8 @@ ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
 MAX_NODES = 20
 MAX_USERS = 100_000
 _SEED = 0
-# What the plan of a demonstration costs, and the limit that each node sets itself.
+# What the plan of a demonstration costs, unless it is for a total.
 _EPSILON, _EPSILON_SELECT, _DELTA = 1.0, 0.1, 1e-6
-_NODE_LIMIT = 1.1
 _DIRECTORY = "directory.pub"
 
 
@@ -35,12 +37,15 @@ class Demo:
         users: the number of people in the file of each.
         seconds: the time that the run may take once it was submitted.
         masking: as in a plan; the nodes are the participants.
+        total_epsilon, total_delta: a budget for all rounds together; None for the demonstration's own.
     """
 
     nodes: int = 3
     users: int = 2000
     seconds: float = 300.0
     masking: str = "none"
+    total_epsilon: float | None = None
+    total_delta: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
@@ -61,6 +66,36 @@ class Demo:
             )
         if not self.seconds > 0:
             raise InvalidInput(f"the time limit is {self.seconds:g}", allowed="a positive number of seconds")
+        # Refused here, before anything is started, if there is no such plan.
+        _ = self.plan
+
+    @property
+    def plan(self) -> Plan:
+        """What is run."""
+        fields: dict[str, Any] = self.plan_fields
+        return planned(**fields)
+
+    @property
+    def plan_fields(self) -> dict[str, Value]:
+        """Its fields, or a total in the place of its budgets: for all users, going on with half of them."""
+        users = self.nodes * self.users
+        masked: dict[str, Value] = {}
+        if self.masking != "none":
+            masked = {"masking": self.masking, "participants": self.nodes}
+        budget: dict[str, Value | None] = {
+            "epsilon": _EPSILON,
+            "epsilon_select": _EPSILON_SELECT,
+            "delta": _DELTA,
+        }
+        if self.total_epsilon is not None or self.total_delta is not None:
+            budget = {"total_epsilon": self.total_epsilon, "total_delta": self.total_delta}
+        given = {name: value for name, value in budget.items() if value is not None}
+        return masked | given | {"users": users, "items": len(ITEMS), "minimum_cohort": (users + 1) // 2}
+
+    @property
+    def node_limit(self) -> float:
+        """The limit that each node sets itself: one run, by addition."""
+        return round(self.plan.epsilon + self.plan.epsilon_select, 6)
 
 
 def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]) -> RunData:
@@ -85,25 +120,20 @@ def run_demo(demo: Demo, folder: Path, *, out: Path, tell: Callable[[str], None]
 
 
 def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]:
-    """The run-config: a plan for all users that goes on with half of them."""
-    users = demo.nodes * demo.users
-    masked: dict[str, Value] = {}
-    if demo.masking != "none":
-        masked = {"masking": demo.masking, "participants": demo.nodes}
-    if demo.masking == "secagg-signed":
-        masked["directory"] = str(items_file.parent / _DIRECTORY)
-    return masked | {
-        "users": users,
-        "items": len(ITEMS),
-        "items-file": str(items_file),
-        "epsilon": _EPSILON,
-        "epsilon-select": _EPSILON_SELECT,
-        "delta": _DELTA,
-        "minimum-cohort": (users + 1) // 2,
-        # Both rounds have to fit into the time, also when each waits for a node that has died.
-        "timeout": demo.seconds / 3,
-        "out": str(out),
-    }
+    """The run-config."""
+    signed = demo.masking == "secagg-signed"
+    directory: dict[str, Value] = {"directory": str(items_file.parent / _DIRECTORY)} if signed else {}
+    plan = {name.replace("_", "-"): value for name, value in demo.plan_fields.items()}
+    return (
+        directory
+        | plan
+        | {
+            "items-file": str(items_file),
+            # Both rounds have to fit into the time, also when each waits for a node that has died.
+            "timeout": demo.seconds / 3,
+            "out": str(out),
+        }
+    )
 
 
 def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
@@ -132,7 +162,7 @@ def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
                 "data-path": str(path),
                 "items-path": str(folder / "items.txt"),
                 "memory-path": str(folder / f"node-{number}.memory"),
-                "max-epsilon": _NODE_LIMIT,
+                "max-epsilon": demo.node_limit,
                 "minimum-cohort": 2,
                 "minimum-masking": demo.masking,
             }

@@ -24,9 +24,10 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.releases.contract import Release
-from fedhist.server.selection import selector_for
+from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
 from fedhist.server.steps import read_statistic, select_request
+from fedhist.server.totals import plan_for_total
 from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
@@ -52,7 +53,8 @@ class Cell:
 
     Args:
         users: the set of users.
-        settings: fields of Plan except users and items; the deltas may be PAPER_DELTA or ALL_DELTA.
+        settings: fields of Plan except users and items, and a total as `plan_for_total` takes it; deltas may be
+            PAPER_DELTA or ALL_DELTA.
         paper_grid: True for the paper's candidates.
         exact: a name of EXACT or "m-rank": the threshold is read off the data, and the selector is fixed.
         bounded_by: a selector that first chooses the largest threshold, with half of epsilon-select.
@@ -81,8 +83,20 @@ class Cell:
         if self.exact is not None:
             settings |= {"selector": "fixed", "threshold": settings.get("max_threshold", 1500.0)}
         closed = settings.get("domain", "closed") == "closed"
+        sizes: dict[str, Any] = {"users": users, "items": items if closed else None}
+        if "total_epsilon" in settings:
+            return _plan_for_total(sizes | settings)
         make = PaperPlan if self.paper_grid else Plan
-        return make(users=users, items=items if closed else None, **settings)
+        return make(**sizes, **settings)
+
+
+def _plan_for_total(settings: dict[str, Any]) -> Plan:
+    """The plan for a total. The choice of a selector that is not private is free: the histogram has it all."""
+    selector = SELECTORS.get(settings.get("selector", ""))
+    if selector is None or selector.private:
+        return plan_for_total(**settings)
+    total = {"epsilon": settings.pop("total_epsilon"), "delta": settings.pop("total_delta", None)}
+    return Plan(**settings, **{name: value for name, value in total.items() if value is not None})
 
 
 @dataclass(frozen=True)

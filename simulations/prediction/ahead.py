@@ -16,6 +16,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.server.selection import selector_for
+from fedhist.server.totals import plan_for_total
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
 
 CURVE_SHARES = np.geomspace(0.01, 0.5, 10)
@@ -40,12 +41,14 @@ class Outlook:
     Args:
         predictor: reads the public population.
         settings: fields of `Plan`, with the users and items of the population.
-        total_delta: a delta for both rounds together; None leaves the deltas to the settings.
+        total_delta: a delta for all rounds together; None leaves the deltas to the settings.
+        choice: the epsilon of the choice in a plan for a total; None is the default split.
     """
 
     predictor: Predictor
     settings: Mapping[str, Any] = field(repr=False)
     total_delta: float | None = None
+    choice: float | None = None
 
     def plan(self, epsilon: float, epsilon_select: float | None = None) -> Plan:
         """The plan with this budget of the histogram, and that of the choice if it is not the settings' own.
@@ -54,31 +57,27 @@ class Outlook:
         """
         choice = {} if epsilon_select is None else {"epsilon_select": epsilon_select}
         plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
-        if self.total_delta is None:
+        if self.total_delta is None or plan.is_pure:
             return plan
-        if plan.delta == 0:
-            raise InvalidInput(
-                "--total-delta is given, and the laplace mechanism over a closed domain spends no delta",
-                allowed="--total-delta with gaussian, or with an open domain",
-                advice="leave it out",
-            )
         if not any(charge.delta > 0 for charge in selector_for(plan).charges(plan)):
             return replace(plan, delta=self.total_delta)
         share = plan.epsilon_select / (plan.epsilon + plan.epsilon_select)
         return replace(plan, delta=self.total_delta * (1 - share), delta_select=self.total_delta * share)
 
-    def split(self, total: float, share: float) -> Plan:
-        """The plan that spends this share of a total epsilon on round 1, by basic composition."""
-        choice = round_digits(total * share, 3)
-        plan = self.plan(float(f"{total - choice:.12g}"), choice)
-        selector = selector_for(plan)
+    def split(self, total: float, share: float | None = None) -> Plan:
+        """The plan for a total epsilon that spends this share of it on round 1; None is the split of a run."""
+        choice = self.choice if share is None else round_digits(total * share, 3)
+        fields = {name: value for name, value in self.settings.items() if name != "epsilon_select"}
+        selector = selector_for(Plan(**fields))
         if not selector.reads or not selector.private:
             raise InvalidInput(
                 f"a budget can't be split with the selector {selector.name}, which spends none on round 1",
                 allowed="selectors that choose the threshold privately",
                 advice="leave out --total-epsilon and --best-split, or choose another --selector",
             )
-        return plan
+        return plan_for_total(
+            total_epsilon=total, total_delta=self.total_delta, epsilon_select=choice, **fields
+        )
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,11 @@ class Split:
     """How the error depends on the share of a total epsilon that round 1 gets.
 
     Args:
-        total: epsilon of both rounds together, by basic composition.
+        total: epsilon of all rounds together, by tight composition.
         shares, losses: the splits that were tried and their predicted errors.
         best: the prediction of the best of them.
         best_share: its share.
+        usual: the prediction of the split of a run that is given the total.
         flat_low, flat_high: all splits between them have an error of at most 1 + FLATNESS times the best, and twice
             the sampling error if the selector was drawn.
     """
@@ -116,12 +116,13 @@ class Split:
     losses: Floats = field(repr=False)
     best: Prediction
     best_share: float
+    usual: Prediction
     flat_low: float
     flat_high: float
 
 
 def curve(outlook: Outlook, epsilons: Sequence[float], *, totals: bool) -> list[Prediction]:
-    """A prediction for each epsilon: of the histogram, or with `totals` of both rounds at the best of CURVE_SHARES."""
+    """A prediction for each epsilon: of the histogram, or with `totals` of all rounds at the best of CURVE_SHARES."""
 
     def plan(epsilon: float) -> Plan:
         if not totals:
@@ -156,6 +157,7 @@ def split_total(outlook: Outlook, total: float) -> Split:
         losses=losses,
         best=best_row,
         best_share=float(shares[best]),
+        usual=outlook.predictor.predict(outlook.split(total)),
         flat_low=float(shares[first]),
         flat_high=float(shares[last]),
     )

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedhist.commands.plan_summary import print_curve
 from fedhist.protocol.plan import Plan
+from fedhist.server.totals import plan_for_total
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.prediction.ahead import Outlook, curve
 from fedhist.simulations.prediction.prediction import Predictor
@@ -56,11 +57,15 @@ class TestRows:
         document = fedhist(*SMALL, "--epsilon", "0.5,3", "--best-split", "--json").document()
         assert document["epsilon_is"] == "total"
         for row, total in zip(document["rows"], (0.5, 3.0), strict=True):
-            assert row["epsilon"] + row["epsilon_select"] == pytest.approx(total)
-            assert row["total_epsilon"] == pytest.approx(total)
+            assert total * (1 - 1e-4) < row["tight_epsilon"] <= total < row["total_epsilon"]
             for share in (0.01, 0.5):
-                other = Plan(users=800, items=20, epsilon=total * (1 - share), epsilon_select=total * share)
+                other = plan_for_total(
+                    total_epsilon=total, users=800, items=20, epsilon_select=round(total * share, 6)
+                )
                 assert PREDICTOR.relative_loss(other) >= row["relative_loss"]
+        usual = plan_for_total(total_epsilon=3.0, users=800, items=20)
+        assert document["default_split_losses"][1] == PREDICTOR.relative_loss(usual)
+        assert any("splits it by itself" in note for note in document["notes"])
 
     def test_an_open_domain_has_keys(self, fedhist: Fedhist) -> None:
         flags = ("--domain", "open", "--epsilon", "0.5,20", "--max-threshold", 100)
@@ -153,10 +158,11 @@ class TestTarget:
 
 
 class TestSplit:
-    def test_the_best_split_adds_up_and_says_how_flat_it_is(self, fedhist: Fedhist) -> None:
+    def test_the_best_split_meets_the_total_and_says_how_flat_it_is(self, fedhist: Fedhist) -> None:
         split = fedhist(*SMALL, "--epsilon", 1, "--total-epsilon", 1.1, "--json").document()["split"]
         row = split["row"]
-        assert row["epsilon"] + row["epsilon_select"] == pytest.approx(1.1)
+        assert 1.0999 < row["tight_epsilon"] <= 1.1
+        assert split["usual_row"]["relative_loss"] >= row["relative_loss"]
         assert row["relative_loss"] == min(tried["relative_loss"] for tried in split["tried"])
         assert split["flat_from"] <= split["best_share"] <= split["flat_to"]
         for tried in split["tried"]:
@@ -169,9 +175,13 @@ class TestSplit:
         alone = Outlook(PREDICTOR, settings, total_delta=1e-5).split(2.0, 0.25)
         assert alone.delta == 1e-5
         both = Outlook(PREDICTOR, settings | {"selector": "m-quantile"}, total_delta=1e-5).split(2.0, 0.25)
-        assert (both.epsilon, both.epsilon_select) == (1.5, 0.5)
+        assert both.epsilon_select == 0.5
         assert both.delta == pytest.approx(0.75e-5)
         assert both.delta_select == pytest.approx(0.25e-5)
+
+    def test_an_epsilon_of_the_choice_that_is_given_is_the_split_of_the_run(self, fedhist: Fedhist) -> None:
+        flags = ("--epsilon", 1, "--total-epsilon", 1.1, "--epsilon-select", 0.05)
+        assert fedhist(*SMALL, *flags, "--json").document()["split"]["usual_row"]["epsilon_select"] == 0.05
 
 
 class TestFiles:
@@ -207,7 +217,6 @@ class TestFiles:
         (("--best-split", "--selector", "oracle"), "can't be split"),
         (("--best-split", "--epsilon-select", 0.1), "one or the other"),
         (("--total-delta", 1e-6, "--delta", 1e-6), "not both"),
-        (("--total-delta", 1e-6, "--mechanism", "laplace"), "spends no delta"),
         (("--mean-total", 5, "--distinct-items", 9), "contradict"),
         (("--tail-index", 0.9), "more than 1"),
         (("--data", "none.csv"), "one or the other"),

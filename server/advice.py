@@ -1,0 +1,233 @@
+"""What a plan can't achieve, known before anything is spent, and what the end of a range says after a run.
+
+Everything here is computed from the plan, and after a run from the release: both are public. A warning is true for all
+data or says of which users it speaks; it names what to change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.server.releases.contract import Release
+from fedhist.server.selection import selector_for
+
+_FEW_ITEMS = 64
+_SURE = 2.0
+"""Standard errors by which a released sum must differ from what it is compared with."""
+
+
+def plan_warnings(plan: Plan) -> dict[str, str]:
+    """What to change in the plan before it is run, a sentence each, by a short name. Empty for most plans."""
+    if bar := _bar_too_high(plan):
+        return {"bar": bar}
+    found = {
+        "noise": _noise_exceeds_items(plan),
+        "choice": _choice_by_chance(plan),
+        "range": _range_too_wide(plan),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def plan_notes(plan: Plan) -> list[str]:
+    """The warnings, and what else a plan's user should know before it costs anything."""
+    return [*plan_warnings(plan).values(), *table_notes(plan)]
+
+
+def release_advice(release: Release) -> list[str]:
+    """What to change after a run that released nothing or chose an end of the range of thresholds."""
+    plan = release.plan
+    if plan.is_open and not len(release.histogram):
+        return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
+    if plan.threshold is not None:
+        return []
+    lowest, highest = (math.ldexp(steps, -plan.grid_bits) for steps in plan.step_range)
+    if lowest == highest:
+        return []
+    if release.threshold >= highest:
+        return [_largest_chosen(release)]
+    if release.threshold <= lowest:
+        return [note] if (note := _smallest_chosen(release)) else []
+    return []
+
+
+def _noise_exceeds_items(plan: Plan) -> str:
+    """Over a closed domain, a mean item, of users with C counts each, that is below the standard error.
+
+    At every threshold C: n users who have C counts give d items n C/d counts on average, or n C where each item has a
+    threshold of its own, and the noise has a standard error of e C. So C does not matter.
+    """
+    if plan.is_open:
+        return ""
+    error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
+    if plan.noise_by_devices:
+        error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
+    items = 1 if plan.per_item else plan.closed.items
+    if plan.users / items >= error:
+        return ""
+    return (
+        f"the noise will exceed a typical item: if each of {plan.users:,} users has C counts, the mean of "
+        f"{plan.closed.items:,} items is {plan.users / items:.3g} C, and the noise has a standard error of {error:.3g} "
+        f"C, whatever the threshold C is. Raise --epsilon, release fewer items or ask at least "
+        f"{math.ceil(error * items):,} users"
+    )
+
+
+def _is_by_chance(plan: Plan) -> bool:
+    """Whether all users together are fewer than those that the choice can't tell from none."""
+    return plan.users < _resolution(plan)
+
+
+def _resolution(plan: Plan) -> float:
+    """Of the plan's choice; before items are found, as over a few dozen of them: more make it coarser."""
+    after = plan.discovered(_FEW_ITEMS, plan.discovery.shares[0]) if plan.discovers else plan
+    return selector_for(after).resolution(after)
+
+
+def _needed_users(plan: Plan, fewer: str = "") -> str:
+    needed = math.ceil(_resolution(plan))
+    return (
+        f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved{fewer}, and the "
+        f"plan has {plan.users:,}"
+    )
+
+
+def _choice_by_chance(plan: Plan) -> str:
+    if selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
+        return ""
+    fewer, advice = "", ""
+    if plan.per_item:
+        advice = ", debias fewer items"
+    elif plan.norm is Norm.L2:
+        fewer, advice = " (fewer if they have many different items)", ", lower --sparsity"
+    return (
+        f"the choice of the threshold will be close to chance: {_needed_users(plan, fewer)}. Raise "
+        f"--epsilon-select{advice}, ask more users, or name a threshold with --selector fixed"
+    )
+
+
+def _range_too_wide(plan: Plan) -> str:
+    """For selectors that pay for the end of the range: the largest one that is not too far."""
+    if not selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
+        return ""
+    ends = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)[::-1].tolist()
+    enough = next((end for end in ends if not _is_by_chance(replace(plan, max_threshold=end))), ends[-1])
+    return (
+        f"the largest threshold, {plan.max_threshold:g}, is far from what the plan can afford, and the choice up to it "
+        f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold "
+        f"to about {float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
+    )
+
+
+def _bar_too_high(plan: Plan) -> str:
+    """Over an open domain, n C at the bar or below for every C: all that users can keep of one key.
+
+    Noise is symmetric, so a key whose sum is at the bar or below is shown at most half of the time.
+    """
+    if plan.discovers:
+        return _discovery_bar_too_high(plan)
+    if not plan.is_open:
+        return ""
+    steps = plan.candidate_steps if plan.threshold is None else np.array([plan.fixed_threshold.steps])
+    ratios = [noise.bar / int(one) for noise, one in zip(plan.open_noises(steps), steps, strict=True)]
+    if min(ratios) < plan.users:
+        return ""
+    return (
+        f"no key can pass the bar with so few users: a key that all {plan.users:,} users have would be shown less than "
+        f"half of the time, because the bar is {min(ratios):.3g} times the threshold. Ask more users, or raise "
+        "--epsilon or --delta"
+    )
+
+
+def _discovery_bar_too_high(plan: Plan) -> str:
+    """The same of a discovery, where a user weighs at most 1."""
+    bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
+    if plan.known or bar < plan.users:
+        return ""
+    return (
+        f"no item can be found with so few users: one that all {plan.users:,} users have, and nothing else, would be "
+        f"found less than half of the time, because the bar is {bar:.3g} users. Ask more users, or raise --epsilon, "
+        "--delta or --discovery-share"
+    )
+
+
+def _nothing_found(plan: Plan) -> str:
+    bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
+    return (
+        f"nothing was released: no item was found above the bar, which is the weight of {bar:.3g} users who have "
+        f"nothing else, or of {2 * bar:.3g} users with four items each. Ask more users, or raise --epsilon, --delta or "
+        "--discovery-share"
+    )
+
+
+def _nothing_released(release: Release) -> str:
+    plan, bar = release.plan, release.bar or 0
+    users = math.ceil(bar / release.threshold)
+    lower = "" if plan.threshold is not None else ", lower --max-threshold so that more users count for a key"
+    return (
+        f"nothing was released: no key passed the bar of {bar:,}. At the threshold {release.threshold:g} that takes "
+        f"what {users:,} users keep, if they keep nothing else. Ask more users, raise --epsilon or --delta{lower}"
+    )
+
+
+def _released_mass(release: Release) -> tuple[float, float] | None:
+    """The sum of a closed domain's values and its standard error; None where values are not the clipped sum."""
+    if release.bar is not None or release.plan.per_item:
+        return None
+    error = release.standard_error * math.sqrt(len(release.histogram))
+    return float(release.histogram.sum()), error
+
+
+def _noise_price(release: Release) -> float:
+    """M of the items that were released."""
+    plan = release.plan
+    if release.discovery_share is None:
+        return plan.noise_price
+    return plan.discovered(len(release.histogram), release.discovery_share).noise_price
+
+
+def _largest_chosen(release: Release) -> str:
+    """A higher threshold loses less only if W(C) > M, the price of the noise.
+
+    A clipped user of weight w has w C counts left, so all counts that are left are at least C W(C): if they are less
+    than C M, then W(C) < M, and a higher threshold loses more. Their sum is released, with noise.
+    """
+    plan, mass = release.plan, _released_mass(release)
+    start = f"the largest threshold, {release.threshold:g}, was chosen"
+    if mass is not None and mass[0] + _SURE * mass[1] < _noise_price(release) * release.threshold:
+        return f"{start}, and its noise outweighs all counts that are left: lower --max-threshold, or raise --epsilon"
+    if _is_by_chance(plan):
+        return (
+            f"{start}, by a choice that is close to chance and says little about the users: lower --max-threshold, or "
+            "raise --epsilon-select"
+        )
+    return (
+        f"{start}: if many users are above it, a higher --max-threshold loses less; if hardly any is, the range is "
+        "wide enough"
+    )
+
+
+def _smallest_chosen(release: Release) -> str:
+    """It is right where the noise outweighs the counts, and where hardly anybody has more."""
+    plan, mass = release.plan, _released_mass(release)
+    start = f"the smallest threshold, {release.threshold:g}, was chosen"
+    if mass is not None and mass[0] - _SURE * mass[1] < _noise_price(release) * release.threshold:
+        return (
+            f"{start}, and its noise outweighs all counts that are left: raise --epsilon, release fewer items or ask "
+            "more users"
+        )
+    if _is_by_chance(plan):
+        return (
+            f"{start}, by a choice that is close to chance and says little about the users: raise --epsilon-select, or "
+            "ask more users"
+        )
+    if release.bar is not None:
+        return f"{start}: more counts of a user would not pay for their noise and bar at this --epsilon"
+    if plan.min_threshold > 1:
+        return f"{start}: hardly any user is above it, and a lower --min-threshold may lose less"
+    return ""
