@@ -28,7 +28,8 @@ from tests.builders import population_of
 def plan_of(users: int, **settings: Any) -> Plan:
     defaults: dict[str, Any] = {
         "domain": "open", "release": "truncated-laplace", "masking": "secagg", "participants": 9,
-        "selector": "fixed", "threshold": 2, "max_threshold": 2, "epsilon": 20.0, "epsilon_select": 2.0, "table_capacity": 50, "buckets": 16,
+        "selector": "fixed", "threshold": 2, "max_threshold": 2, "epsilon": 20.0, "epsilon_select": 2.0,
+        "table_capacity": 50, "buckets": 16,
     }  # fmt: skip
     return Plan(users=users, **defaults | settings)
 

@@ -43,10 +43,14 @@ MODES: dict[str, dict[str, Any]] = {
     "debiased": {"debias": "poisson", "mechanism": "laplace"},
     "open": {"domain": "open", "release": "truncated-laplace", "items": None, "epsilon": 5.0},
     "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
+    "discovered": {"domain": "open", "items": None, "epsilon": 8.0},
     "masked": {"masking": "secagg", "participants": 6},
     "masked open": {
         "masking": "secagg", "participants": 6, "domain": "open", "release": "truncated-laplace",
         "items": None, "buckets": 16, "table_capacity": 64,
+    },
+    "masked discovered": {
+        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "epsilon": 8.0, "table_capacity": 64,
     },
 }
 # fmt: on

@@ -168,8 +168,8 @@ def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
 def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon):
     """With honest users of any number: below such a bar every count is lost, so that one more costs one more."""
     plan = Plan(
-        users=2**15, domain="open", release="truncated-laplace", selector=selector, epsilon=epsilon, candidates=2, max_threshold=2.0**30,
-        statistic="bucketed", buckets=1,
+        users=2**15, domain="open", release="truncated-laplace", selector=selector, epsilon=epsilon,
+        candidates=2, max_threshold=2.0**30, statistic="bucketed", buckets=1,
     )  # fmt: skip
     masses, scores = [k << 37 for k in range(2**8)], []
     for mass in masses:
