@@ -60,7 +60,10 @@ class Measured:
 
 
 def measure(population: Population, release: Release) -> Measured:
-    """One pass over the population. No curve where every item has a bound of its own, was found, or for too many items."""
+    """One pass over the population.
+
+    There is no curve where every item has a bound of its own, where items were discovered, and for too many items.
+    """
     plan = release.plan
     listed = numbers_in(release.labels or (), names_of(population)) if plan.discovers else None
     sizes = _Sizes(plan, listed)
@@ -78,7 +81,12 @@ def measure(population: Population, release: Release) -> Measured:
 
 @dataclass
 class _Sizes:
-    """Counts users by their norm over the items that are released, in bins about evenly spaced in logarithms, to well above the largest threshold."""
+    """Counts users by their norm, in bins about evenly spaced in logarithms, to well above the largest threshold.
+
+    Args:
+        plan: of the run.
+        listed: the places of the population's items among those that were discovered; None to count all items.
+    """
 
     plan: Plan
     listed: Integers | None = field(default=None, repr=False)
