@@ -8,7 +8,8 @@ import numpy as np
 
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
+from fedhist.protocol.labels.renumbering import numbers_in, renumbered
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases import rule_for
@@ -59,9 +60,13 @@ class Measured:
 
 
 def measure(population: Population, release: Release) -> Measured:
-    """One pass over the population. No curve where every item has a bound of its own, or for too many items."""
+    """One pass over the population.
+
+    There is no curve where every item has a bound of its own, where items were discovered, and for too many items.
+    """
     plan = release.plan
-    sizes = _Sizes(plan)
+    listed = numbers_in(release.labels or (), names_of(population)) if plan.discovers else None
+    sizes = _Sizes(plan, listed)
     steps = _points(plan, population.domain_size, release.threshold)
     table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
     curve = None
@@ -76,9 +81,15 @@ def measure(population: Population, release: Release) -> Measured:
 
 @dataclass
 class _Sizes:
-    """Counts users by their norm, in bins about evenly spaced in logarithms, to well above the largest threshold."""
+    """Counts users by their norm, in bins about evenly spaced in logarithms, to well above the largest threshold.
+
+    Args:
+        plan: of the run.
+        listed: the places of the population's items among those that were discovered; None to count all items.
+    """
 
     plan: Plan
+    listed: Integers | None = field(default=None, repr=False)
     empty: int = 0
     _edges: Floats = field(init=False, repr=False)
     _users: Integers = field(init=False, repr=False)
@@ -88,6 +99,8 @@ class _Sizes:
         self._users = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def add(self, shard: Histograms) -> None:
+        if self.listed is not None:
+            shard = renumbered(shard, self.listed, int(self.listed.max(initial=0)) + 1)
         norms = np.sqrt(user_squares(shard)) if self.plan.norm is Norm.L2 else user_totals(shard)
         self.empty += int(np.count_nonzero(norms == 0))
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
@@ -105,7 +118,7 @@ def _points(plan: Plan, items: int, chosen: float) -> Integers:
     """Candidates, evenly picked, and the chosen threshold; that alone where there is no curve."""
     room = min(MAX_POINTS, _MAX_CELLS // max(items, 1) - 1)
     at_chosen = np.array([to_steps(chosen, plan.grid_bits)])
-    if rule_for(plan).measures not in ERRORS or room < _FEWEST_POINTS:
+    if plan.discovers or rule_for(plan).measures not in ERRORS or room < _FEWEST_POINTS:
         return at_chosen
     steps = plan.candidate_steps
     places = np.unique(np.linspace(0, len(steps) - 1, room).round().astype(np.int64))

@@ -20,7 +20,7 @@ MODES: dict[str, dict[str, Any]] = {
     "gaussian": {"items": ITEMS},
     "replace": {"items": ITEMS, "neighbours": "replace"},
     "laplace": {"items": ITEMS, "mechanism": "laplace"},
-    "open": {"domain": "open", "epsilon": 8.0},
+    "open": {"domain": "open", "release": "truncated-laplace", "epsilon": 8.0},
 }
 
 
