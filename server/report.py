@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedhist.display.visible_text import is_formula, is_hidden
@@ -59,6 +60,11 @@ def release_document(
 
 def which_to_use(release: Release) -> str:
     """Which of a release's numbers to use, in one sentence."""
+    if release.upper_limit is not None:
+        limits = (
+            f"upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
+        )
+        return f"{which_to_use(replace(release, upper_limit=None))}; {limits}"
     if release.item_release is not None:
         return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
     if release.bar is not None:
