@@ -115,4 +115,7 @@ def test_rescaling_gives_back_what_clipping_took() -> None:
     assert release.estimate == pytest.approx(true, rel=0.15)
     assert np.abs(release.estimate - true).sum() < 0.2 * np.abs(plain.estimate - true).sum()
     assert plain.rescaled_by is None and plain.upper_limit is None
-    assert rescaling(np.array([10.0, 30.0]), -50.0) == 1.0 == rescaling(np.zeros(3), 7.0)
+    few = np.array([10.0, 30.0])
+    assert rescaling(few, -50.0, deviation=1.0) == rescaling(few, 5.0, deviation=6.0) == 1.0
+    assert rescaling(few, 10.0, deviation=5.0) == 1 + 7.5 / 40
+    assert rescaling(np.zeros(3), 7.0, deviation=1.0) == 1.0
