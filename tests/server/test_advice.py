@@ -131,7 +131,7 @@ class TestBar:
     def test_nothing_is_found_by_so_few(self) -> None:
         settings = {"domain": "open", "selector": "fixed", "threshold": 3.0}
         terms = Plan(users=1, **settings).discovery
-        most = terms.bar >> terms.bits
+        most = terms.bars[-1] >> terms.bits
         assert list(plan_warnings(Plan(users=most, **settings))) == ["bar"]
         assert plan_warnings(Plan(users=most + 1, **settings)) == {}
         assert plan_warnings(Plan(users=most, known_items="park", **settings)) == {}
