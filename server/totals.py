@@ -106,9 +106,10 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
 
     It is public: M and S depend on the plan alone.
     """
-    plan = Plan(**fields | {"epsilon": total_epsilon, "calibration": "analytic"})
+    usual = _rounded_down(total_epsilon * CHOICE_SHARE)
+    plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "calibration": "analytic"})
     if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
-        return _rounded_down(total_epsilon * CHOICE_SHARE)
+        return usual
     nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
     share = 0.75 * nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
