@@ -50,7 +50,7 @@ class ClippedSum(Measurement[Bound]):
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
-        norm = plan.norm.value
+        norm = "l1 or l2" if plan.chooses_mechanism else plan.norm.value
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
