@@ -7,6 +7,7 @@ data or says of which users it speaks; it names what to change.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -111,11 +112,11 @@ def _choice_by_chance(plan: Plan) -> str:
 
 
 def _range_too_wide(plan: Plan) -> str:
-    """For selectors that pay for the end of the range: the users that they need grow with its root."""
+    """For selectors that pay for the end of the range: the largest one that is not too far."""
     if not selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
         return ""
-    lowest = math.ldexp(plan.step_range[0], -plan.grid_bits)
-    enough = max(plan.max_threshold * (plan.users / _resolution(plan)) ** 2, lowest)
+    ends = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)[::-1].tolist()
+    enough = next((end for end in ends if not _is_by_chance(replace(plan, max_threshold=end))), ends[-1])
     return (
         f"the largest threshold, {plan.max_threshold:g}, is far from what the plan can afford, and the choice up to it "
         f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold "
@@ -184,10 +185,7 @@ def _released_mass(release: Release) -> tuple[float, float] | None:
 
 def _noise_price(release: Release) -> float:
     """M of the items that were released."""
-    plan = release.plan
-    if release.discovery_share is None:
-        return plan.noise_price
-    return plan.discovered(len(release.histogram), release.discovery_share).noise_price
+    return release.round_plan.noise_price
 
 
 def _largest_chosen(release: Release) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import masking_graph
@@ -42,8 +44,11 @@ def release_document(
         "simulation_only": release.seeded or not release.private,
         "users_answered": dict(users),
         "threshold": release.threshold,
+        "discovery_share": release.discovery_share,
         "relative_loss": None,
         "standard_error": release.standard_error,
+        "interval_level": None if release.interval is None else release.interval.level,
+        "which_to_use": which_to_use(release),
         "released_items": len(release.histogram),
         "ledger": [charge.to_json() for charge in release.charges],
         "total": total.to_json(),
@@ -52,6 +57,15 @@ def release_document(
         "seconds": dict(seconds),
         "notes": list(notes),
     }
+
+
+def which_to_use(release: Release) -> str:
+    """Which of a release's numbers to use, in one sentence."""
+    if release.item_release is not None:
+        return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
+    if np.array_equal(release.estimate, np.maximum(release.histogram, 0.0)):
+        return "use value; estimate is the same, because these values alone do not tell more"
+    return "use estimate for single items and value for sums of many items or of several releases"
 
 
 def masking_document(plan: Plan) -> dict[str, int]:

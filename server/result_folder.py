@@ -26,7 +26,7 @@ NOT_PRIVATE_FILE = "NOT-PRIVATE.txt"
 # For result.json and plan.json, and for the rows of an open domain, whose number nobody knows beforehand.
 _ROOM_FOR_DOCUMENTS = 2**18
 # Separators and numbers with all their digits, of the widest table.
-_ROW_BYTES = 128
+_ROW_BYTES = 208
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -142,10 +142,11 @@ def undisturbed() -> Iterator[None]:
 def write_results(
     folder: Path, document: dict[str, Any], release: Release, labels: Sequence[str | int] | None
 ) -> None:
-    """result.json, histogram.csv (item, value, standard error of the noise) and plan.json.
+    """result.json, histogram.csv (every item's value, estimate and interval) and plan.json.
 
-    Names in histogram.csv are as their owners wrote them, quoted where CSV needs it and changed nowhere: programs look
-    them up. `name_notes` says what a spreadsheet or a terminal would make of them. A release that is not private says
+    Floats are written so that they read back as they were. Names in histogram.csv are as their owners wrote them,
+    quoted where CSV needs it and changed nowhere: programs look them up. `name_notes` says what a spreadsheet or a
+    terminal would make of them. A release that is not private says
     so in a file of its own too, because histogram.csv has no place for it.
     """
     _write_text(folder / "result.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -154,31 +155,13 @@ def write_results(
     if reasons:
         text = "\n".join([*reasons, "For simulation only; do not publish."])
         _write_text(folder / NOT_PRIVATE_FILE, f"{text}\n")
-    columns = _columns(release, labels)
+    columns = release.columns(labels)
     with (folder / "histogram.csv").open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _columns(release: Release, labels: Sequence[str | int] | None) -> dict[str, Sequence[str | int | float]]:
-    """The columns of histogram.csv. Floats are written so that they read back as they were."""
-    items = len(release.histogram)
-    named = labels if release.labels is None else release.labels
-    columns: dict[str, Sequence[str | int | float]] = {
-        "item": range(items) if named is None else named,
-        "value": release.histogram.tolist(),
-        "standard_error": [release.standard_error] * items,
-    }
-    if release.item_release is not None:
-        before = release.item_release
-        columns["standard_error"] = before.errors.tolist()
-        columns["clipped_value"] = before.clipped.tolist()
-        columns["clipped_standard_error"] = before.clipped_errors.tolist()
-        columns["threshold"] = before.thresholds.tolist()
-    return columns
 
 
 def _write_text(path: Path, text: str) -> None:

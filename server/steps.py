@@ -103,14 +103,9 @@ class Publish:
         selection = _selection(handed)
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
-        if selection.settled.keys is None:
-            return release
-        return replace(
-            release,
-            plan=plan,
-            labels=list(selection.settled.keys),
-            discovery_share=selection.settled.share,
-        )
+        settled = selection.settled
+        found = {} if settled.keys is None else {"labels": list(settled.keys), "discovery_share": settled.share}
+        return replace(release, plan=plan, mechanism=settled.mechanism, **found)
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:

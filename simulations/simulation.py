@@ -45,7 +45,8 @@ class Diagnostics:
     All errors are l1 norms over the true total.
 
     Args:
-        relative_loss: of the release.
+        relative_loss: of the released values.
+        estimate_loss: of the estimates.
         clipping_error: of the clipped sum before noise.
         noise_error: of the noise alone.
         clipped_users: share of users above the threshold.
@@ -57,6 +58,7 @@ class Diagnostics:
     """
 
     relative_loss: float
+    estimate_loss: float
     clipping_error: float
     noise_error: float
     clipped_users: float
@@ -327,11 +329,12 @@ def _diagnose(
 ) -> Diagnostics:
     plan, total = release.plan, int(truth.sum())
     numbers = _released_numbers(population, release)
-    clipped, released = _dense(population, release, numbers, totals.get(Round.RELEASE))
+    clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
     losses = {
         "relative_loss": np.abs(released - truth).sum() / total,
+        "estimate_loss": np.abs(estimated - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
         "noise_error": np.abs(released - clipped).sum() / total,
         "clipped_users": _clipped_users(population, release) / population.users,
@@ -363,16 +366,16 @@ def _released_numbers(population: Population, release: Release) -> Integers:
 
 def _dense(
     population: Population, release: Release, numbers: Integers, total: Total | None
-) -> tuple[Floats, Floats]:
-    """The clipped sums and the released values of all items, released or not; first those of the population."""
+) -> tuple[Floats, Floats, Floats]:
+    """The clipped sums, the values and the estimates of all items, released or not; first those of the population."""
     size = max(population.domain_size, int(numbers.max(initial=-1)) + 1)
-    clipped, released = np.zeros(size), np.zeros(size)
-    released[numbers] = release.histogram
+    clipped, released, estimated = np.zeros(size), np.zeros(size), np.zeros(size)
+    released[numbers], estimated[numbers] = release.histogram, release.estimate
     if total is not None and total.keyed is not None:
         clipped[total.keyed.keys] = total.keyed.values[:, 0]
     elif total is not None:
-        clipped[numbers] = np.ldexp(total.values.astype(np.float64), -release.plan.grid_bits)
-    return clipped, released
+        clipped[numbers] = np.ldexp(total.values[: len(numbers)].astype(np.float64), -release.plan.grid_bits)
+    return clipped, released, estimated
 
 
 def _clipped_users(population: Population, release: Release) -> int:

@@ -95,10 +95,15 @@ def _print(data: RunData) -> None:
             f"{report['users']:,} of {document['plan']['users']:,} users"
         )
     console.print(f"threshold {document['threshold']:,.4g}, chosen by {document['plan']['selector']}")
-    numbers = {"value": "value", "standard_error": "standard error of the noise"}
+    numbers = {"estimate": "estimate", "interval": "95 % interval", "value": "value"}
     rows = [
-        {"item": visible(label), "value": f"{value:,.1f}", "standard_error": f"{error:,.1f}"}
-        for label, value, error in zip(data.labels, data.values, data.errors, strict=True)
+        {
+            "item": visible(label),
+            "estimate": f"{data.estimates[row]:,.1f}",
+            "interval": f"{data.lows[row]:,.1f} to {data.highs[row]:,.1f}",
+            "value": f"{data.values[row]:,.1f}",
+        }
+        for row, label in enumerate(data.labels)
     ]
     print_rows("released histogram", rows, {"item": "item", **numbers}, text=("item",))
     total = document["total"]

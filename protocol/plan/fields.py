@@ -163,6 +163,18 @@ class PlanFields:
         "Poisson counts: for one item or few.",
         choices=("poisson",),
     )
+    upper_limits: float | None = _field(
+        None,
+        "Also measure, item by item, what clipping takes from users of norm up to R, and release an upper limit for "
+        "every true count. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        symbol="R",
+    )
+    rescale: str | None = _field(
+        None,
+        "Also measure the total that clipping takes, and give it back to the estimates in proportion: for heavy users "
+        "who have the same mix of items as others. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        choices=("proportional",),
+    )
     masking: str = _field(
         "none",
         "secagg: participants mask what they send, and the server learns sums only. secagg-signed: even if it lies.",

@@ -33,6 +33,7 @@ from fedhist.protocol.plan.discovery_terms import (
 from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
+from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
@@ -48,6 +49,8 @@ from fedhist.protocol.privacy.neighbours import (
 
 PLAN_VERSION = 1
 DEFAULT_DELTA = 1e-6
+# A threshold in so fine a unit that nothing of a sensitivity is rounded.
+_UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
@@ -91,6 +94,7 @@ class Plan(PlanFields):
             self._set("delta", 0.0)
         check_discovery(self)
         check_thresholds(self)
+        check_rest(self)
         check_device_noise(self)
         check_table(self)
 
@@ -259,7 +263,7 @@ class Plan(PlanFields):
 
         Includes what the neighbours ask for: sensitivities are C or sqrt(2) C in l2, C or 2 C in l1.
         """
-        sensitivity = self.item_share if self.per_item else self.release_sensitivity(1).value
+        sensitivity = self.item_share if self.per_item else self.release_sensitivity(_UNIT).value / _UNIT
         if self.mechanism == "gaussian":
             return sensitivity * self.multiplier
         return sensitivity / self.epsilon
@@ -335,7 +339,8 @@ class Plan(PlanFields):
     def release_sensitivity(self, bound: int) -> Sensitivity:
         """How far one user moves the sum of round 2, for a bound in any unit."""
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
-        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
+        beside = (part_bound(bound, self.norm),) * parts(self)
+        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours, beside=beside)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,9 +16,14 @@ from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import FILLED_IN
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.estimates import Interval
 from fedhist.server.selection.contract import Selection
+
+if TYPE_CHECKING:
+    import polars
 
 _ROWS_SHOWN = 10
 
@@ -58,9 +64,15 @@ class Release:
             others there are, released or not.
         bar: over an open domain, what a noisy count had to exceed.
         discovery_share: where the run found its items, the share of the noise's precision that this took.
+        mechanism: where the run chose it, the mechanism.
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
         item_origin: what decided which items there are.
+        estimate: what to use for single items, in counts and not negative: empirical Bayes over a closed domain
+            (`server/estimates`); elsewhere the value itself. Computed from the release alone.
+        interval: for each clipped count; where items were debiased, for the debiased value without noise.
+        upper_limit: for each true count, with what clipping took; None where the plan does not measure it.
+        rescaled_by: what the estimates were multiplied by; None where the plan does not ask for it.
     """
 
     plan: Plan
@@ -74,27 +86,87 @@ class Release:
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
     discovery_share: float | None = None
+    mechanism: str | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
+    estimate: Floats = field(default=FILLED_IN, repr=False)
+    interval: Interval | None = field(default=None, repr=False)
+    upper_limit: Floats | None = field(default=None, repr=False)
+    rescaled_by: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.estimate is None:
+            object.__setattr__(self, "estimate", np.maximum(self.histogram, 0.0))
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is neither a threshold nor a histogram."""
+        return self.plan.discovers and self.discovery_share is None
+
+    @property
+    def round_plan(self) -> Plan:
+        """The plan of the round that released: the run's, with the items and the mechanism that it settled on."""
+        plan = self.plan
+        if self.discovery_share is not None:
+            plan = plan.discovered(len(self.histogram), self.discovery_share)
+        return plan if self.mechanism is None else plan.ways[self.mechanism]
 
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""
         return replace(self, keys=None)
 
+    def columns(self, labels: Labels | None = None) -> dict[str, Sequence[str | int | float]]:
+        """Names and numbers of all items, as histogram.csv has them.
+
+        Args:
+            labels: what the items of a closed domain are called; None for numbers.
+        """
+        items = len(self.histogram)
+        named = labels if self.labels is None else self.labels
+        found: dict[str, Sequence[str | int | float]] = {
+            "item": range(items) if named is None else named,
+            "value": self.histogram.tolist(),
+            "standard_error": [self.standard_error] * items,
+            "estimate": self.estimate.tolist(),
+        }
+        if self.interval is not None:
+            found["low"], found["high"] = self.interval.low.tolist(), self.interval.high.tolist()
+        if self.upper_limit is not None:
+            found["upper_limit"] = self.upper_limit.tolist()
+        if self.item_release is not None:
+            before = self.item_release
+            found["standard_error"] = before.errors.tolist()
+            found["clipped_value"] = before.clipped.tolist()
+            found["clipped_standard_error"] = before.clipped_errors.tolist()
+            found["threshold"] = before.thresholds.tolist()
+        return found
+
+    def to_frame(self, labels: Labels | None = None) -> polars.DataFrame:
+        """The same as a polars frame."""
+        import polars
+
+        return polars.DataFrame({name: list(column) for name, column in self.columns(labels).items()})
+
     def _repr_html_(self) -> str:
-        """How a notebook shows it: the largest values, with bars."""
+        """How a notebook shows it: the items of the largest values, with bars."""
         rows = np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
-        most = max(float(self.histogram[rows[0]]), 1e-9) if rows else 1.0
+        most = max(float(self.estimate[rows].max()), 1e-9) if rows else 1.0
         named: Labels = range(len(self.histogram)) if self.labels is None else self.labels
         warning = "" if self.private and not self.seeded else ", simulation only"
         title = (
             f"Release{warning}: {len(rows)} of {len(self.histogram):,} items, "
             f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
         )
-        shown = [
-            (named[row], f"{self.histogram[row]:,.1f}", BarLength(self.histogram[row] / most)) for row in rows
+        headings: tuple[str, ...] = ("item", "estimate", "value")
+        shown: list[tuple[object, ...]] = [
+            (named[row], f"{self.estimate[row]:,.1f}", f"{self.histogram[row]:,.1f}") for row in rows
         ]
-        return html_table(title, shown, headings=("item", "value", ""))
+        if self.interval is not None:
+            headings += (f"{self.interval.level:.0%} interval",)
+            low, high = self.interval.low, self.interval.high
+            shown = [(*row, f"{low[i]:,.1f} to {high[i]:,.1f}") for i, row in zip(rows, shown, strict=True)]
+        bars = [(*row, BarLength(self.estimate[i] / most)) for i, row in zip(rows, shown, strict=True)]
+        return html_table(title, bars, headings=(*headings, ""))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.estimates import Interval, around, law_of_noise
 from fedhist.server.releases.central_noise import noise_for, vector_charge
 from fedhist.server.releases.contract import ItemRelease, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
@@ -51,6 +53,7 @@ class DebiasedItems(ReleaseRule):
         thresholds = np.ldexp(bounds.astype(np.float64), -plan.grid_bits)
         clipped, errors = np.empty(len(thresholds)), np.empty(len(thresholds))
         debiased, debiased_errors = np.empty(len(thresholds)), np.empty(len(thresholds))
+        low, high = np.empty(len(thresholds)), np.empty(len(thresholds))
         for steps in np.unique(bounds).tolist():
             chosen = np.flatnonzero(bounds == steps)
             noise = noise_for(plan, item_sensitivity(plan, steps))
@@ -59,9 +62,11 @@ class DebiasedItems(ReleaseRule):
             error = math.ldexp(noise.standard_deviation, -plan.grid_bits)
             clipped[chosen], errors[chosen] = np.ldexp(noised.astype(np.float64), -plan.grid_bits), error
             bound = math.ldexp(steps, -plan.grid_bits)
-            debiased[chosen] = debias_poisson(
-                clipped[chosen], users=plan.users, threshold=bound, largest_rate=plan.max_threshold
-            )
+            undo = partial(debias_poisson, users=plan.users, threshold=bound, largest_rate=plan.max_threshold)
+            debiased[chosen] = undo(clipped[chosen])
+            # Debiasing keeps the order of values, so it takes the ends of an interval to ends of one.
+            held = around(noised, law_of_noise(noise), bits=plan.grid_bits)
+            low[chosen], high[chosen] = undo(held.low), undo(held.high)
             debiased_errors[chosen] = debiased_standard_error(
                 clipped[chosen],
                 users=plan.users,
@@ -80,6 +85,7 @@ class DebiasedItems(ReleaseRule):
             item_release=ItemRelease(
                 clipped=clipped, thresholds=thresholds, clipped_errors=errors, errors=debiased_errors
             ),
+            interval=Interval(low, high),
         )
 
 

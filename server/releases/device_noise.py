@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
@@ -13,6 +11,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
+from fedhist.server.estimates import law_of_shares
+from fedhist.server.releases.central_noise import inferred
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
@@ -43,13 +43,13 @@ class DeviceNoise(ReleaseRule):
     ) -> Release:
         """Scale."""
         threshold = selection.threshold
-        deviation = release_share(plan, threshold.steps).deviation(reading.shares)
+        share = release_share(plan, threshold.steps)
         return Release(
             plan=plan,
             threshold=threshold.value,
-            histogram=np.ldexp(reading.values.astype(np.float64), -threshold.bits),
-            standard_error=math.ldexp(deviation, -threshold.bits),
+            standard_error=math.ldexp(share.deviation(reading.shares), -threshold.bits),
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
+            **inferred(plan, threshold, reading.values, law_of_shares(share, reading.shares)),
         )

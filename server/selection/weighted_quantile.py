@@ -51,14 +51,14 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
         return (exponential_charge(plan, sensitivity, base_measure_power=BASE_MEASURE_POWER),)
 
     def resolution(self, plan: Plan) -> float:
-        """(2 sqrt(s)/eps') ln(C_m/C_min), in users of one item each, whose weight is one.
+        """The users of one item each, whose weight is one, that make the middle of the range as likely as C_min.
 
-        Where W exceeds M by w at C_min and not in the middle of the range, the middle is e^(eps' w/(2 sqrt(s))) times
-        as likely as by the base measure, which makes it C_m/C_min times less likely than C_min.
+        Where W exceeds the target by w at C_min and not in the middle, the score makes the middle e^(eps' w/(2
+        sqrt(s))) times likelier. The base measure makes it (C_m/C_min)^(p/2) times less likely, p being its power.
         """
         lowest, highest = plan.step_range
         weight = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
-        return 2 * weight / plan.epsilon_select * math.log(highest / lowest)
+        return -BASE_MEASURE_POWER * weight / plan.epsilon_select * math.log(highest / lowest)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """A probability proportional to C^-3 exp(-eps' |W(C) - T| / (2 sqrt(s)))."""

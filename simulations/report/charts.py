@@ -12,8 +12,6 @@ from fedhist.server.words import sender
 from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
-NOISE_BARS = 1.96
-"""Standard errors to each side that hold 95 % of Gaussian noise."""
 
 NOT_PRIVATE = "not private, simulation only"
 
@@ -149,9 +147,9 @@ def _released(run: RunData) -> BarChart | None:
     bars = tuple(
         Bar(
             label=str(run.labels[row]),
-            value=float(run.values[row]),
-            low=float(run.values[row] - NOISE_BARS * run.errors[row]),
-            high=float(run.values[row] + NOISE_BARS * run.errors[row]),
+            value=float(run.estimates[row]),
+            low=float(run.lows[row]),
+            high=float(run.highs[row]),
             mark=None if row not in true else float(true[row]),
         )
         for row in rows
@@ -160,12 +158,12 @@ def _released(run: RunData) -> BarChart | None:
     what = "all items" if few else f"the {len(rows)} largest of {len(run.values):,} items"
     return BarChart(
         name="released",
-        title=f"Released histogram: {what}, with 95 % bars of the noise",
+        title=f"Estimates: {what}, with 95 % intervals of the noise",
         x_label="count",
         y_label="item",
         truth=bool(true),
         bars=bars,
-        value_name="released",
+        value_name="estimate",
         mark_name="true count" if true else "",
     )
 

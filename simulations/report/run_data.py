@@ -17,6 +17,9 @@ from fedhist.server.withholding import length_tells
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
+NOISE_BARS = 1.96
+"""Standard errors in a 95 % interval of the noise, where a folder holds no interval."""
+_NUMBERS = ("values", "errors", "estimates", "lows", "highs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,7 @@ class RunData:
         document: the content of `result.json`.
         labels: names of the released items.
         values, errors: the released values and the standard errors of their noise.
+        estimates, lows, highs: the estimates, and the ends of the intervals.
         simulation: the content of `simulation.json`, if there is one.
     """
 
@@ -38,6 +42,9 @@ class RunData:
     labels: Sequence[str] = field(repr=False)
     values: Floats = field(repr=False)
     errors: Floats = field(repr=False)
+    estimates: Floats = field(repr=False)
+    lows: Floats = field(repr=False)
+    highs: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
@@ -45,6 +52,11 @@ class RunData:
         """The bound that was used; of several trials, the first one's."""
         trials = self.document.get("trials")
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is no threshold."""
+        return self.plan.discovers and self.threshold == 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -98,33 +110,36 @@ def read_run(folder: Path) -> RunData:
             raise TypeError
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
         raise damaged(folder / RESULT_FILE) from None
-    labels, values, errors = _read_histogram(folder / HISTOGRAM_FILE)
+    labels, numbers_of = _read_histogram(folder / HISTOGRAM_FILE)
     path = folder / SIMULATION_FILE
     return RunData(
         name=folder.resolve().name,
         plan=plan,
         document=document,
         labels=labels,
-        values=values,
-        errors=errors,
+        **numbers_of,
         simulation=read_simulation(path) if path.exists() else None,
     )
 
 
-def _read_histogram(path: Path) -> tuple[list[str], Floats, Floats]:
-    labels, values, errors = [], [], []
+def _read_histogram(path: Path) -> tuple[list[str], dict[str, Floats]]:
+    """Names, and numbers by what `RunData` calls them. A folder without estimates is of an older version."""
+    labels, rows = [], []
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogatepass") as file:
             for row in csv.DictReader(file):
+                value, error = float(row["value"]), float(row["standard_error"])
+                found = (row.get("estimate", value), row.get("low"), row.get("high"))
+                bars = (value - NOISE_BARS * error, value + NOISE_BARS * error)
+                ends = (bar if end is None else end for end, bar in zip(found[1:], bars, strict=True))
                 labels.append(row["item"])
-                values.append(float(row["value"]))
-                errors.append(float(row["standard_error"]))
+                rows.append((value, error, float(found[0]), *map(float, ends)))
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
         raise damaged(path) from None
-    found, noise = np.array(values, dtype=np.float64), np.array(errors, dtype=np.float64)
-    if not (np.isfinite(found).all() and np.isfinite(noise).all()):
+    columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(_NUMBERS))
+    if not np.isfinite(columns).all():
         raise damaged(path)
-    return labels, found, noise
+    return labels, dict(zip(_NUMBERS, columns.T, strict=True))
 
 
 def damaged(path: Path) -> InvalidFile:

@@ -1,0 +1,222 @@
+"""Warnings are true just where they begin, and silent just before; what is said after a run is right in each case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.protocol.plan import Plan
+from fedhist.server.advice import plan_warnings, release_advice
+from fedhist.server.releases.contract import Release
+from fedhist.server.selection import selector_for
+from fedhist.server.selection.contract import ScoringSelector
+from fedhist.simulations.simulation import simulate
+from fedhist.testing.cases import histograms_of
+from tests.asking import reading_of
+from tests.builders import population_of
+
+CLOSED: dict[str, Any] = {"users": 50_000, "items": 1_000}
+ONE_RELEASE: dict[str, Any] = {"domain": "open", "release": "truncated-laplace"}
+
+
+def needed(plan: Plan) -> int:
+    """The users that the plan's choice needs."""
+    return int(np.ceil(selector_for(plan).resolution(plan)))
+
+
+def choice_of(plan: Plan, rows: list[list[int]]) -> list[float]:
+    """The chance of each threshold for these users."""
+    selector = selector_for(plan)
+    assert isinstance(selector, ScoringSelector)
+    return selector.choice(plan, reading_of(plan, histograms_of(rows))).probabilities().tolist()
+
+
+class TestNoise:
+    @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+    def test_it_exceeds_an_item_when_users_over_items_fall_below_the_standard_error(
+        self, mechanism: str
+    ) -> None:
+        settings = {"items": 2_000, "mechanism": mechanism, "selector": "fixed", "threshold": 3.0}
+        error = Plan(users=1, **settings).unit_noise * (1.0 if mechanism == "gaussian" else 2**0.5)
+        enough = int(np.ceil(error * 2_000))
+        assert plan_warnings(Plan(users=enough, **settings)) == {}
+        warning = plan_warnings(Plan(users=enough - 1, **settings))["noise"]
+        assert f"ask at least {enough:,} users" in warning
+
+    def test_the_standard_error_is_that_of_the_release(self) -> None:
+        plan = Plan(users=40, items=30, selector="fixed", threshold=8.0)
+        release = simulate(population_of([[1] * 30] * 40), plan, seed=1).release
+        assert f"{release.standard_error / 8:.3g} C" in plan_warnings(plan)["noise"]
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"items": 10},
+            {"items": 10, "mechanism": "laplace"},
+            {"items": 10, "mechanism": "laplace", "selector": "quantile"},
+            {"items": 3, "debias": "poisson"},
+        ],
+    )
+    def test_it_is_close_to_chance_with_fewer_users_than_it_resolves(self, settings: dict[str, Any]) -> None:
+        least = needed(Plan(users=1, **settings))
+        assert plan_warnings(Plan(users=least, **settings)) == {}
+        warning = plan_warnings(Plan(users=least - 1, **settings))["choice"]
+        assert "Raise --epsilon-select" in warning
+        assert ("--sparsity" in warning) == (
+            settings.get("mechanism") != "laplace" and "debias" not in settings
+        )
+
+    def test_the_smallest_threshold_is_then_likelier_than_the_middle_where_all_users_are(self) -> None:
+        """At the limit both are as likely, for users of one item each and a target near 0."""
+        settings: dict[str, Any] = {"items": 1, "sparsity": 1, "epsilon": 50.0, "candidates": 3}
+        least = needed(Plan(users=1, **settings))
+        for users, likelier in ((least // 2, 0), (2 * least, 1)):
+            plan = Plan(users=users, **settings)
+            assert plan.noise_price < 1
+            middle = int(plan.candidate_steps[1] >> plan.grid_bits)
+            chances = choice_of(plan, [[middle]] * users)
+            assert int(np.argmax(chances[:2])) == likelier
+
+    def test_before_items_are_found_it_is_judged_as_over_a_few_dozen(self) -> None:
+        least = needed(Plan(users=1, items=64))
+        assert plan_warnings(Plan(users=least, domain="open")) == {}
+        assert "choice" in plan_warnings(Plan(users=least - 1, domain="open"))
+
+    def test_noise_from_devices_needs_a_tail_above_it(self) -> None:
+        settings = {"items": 2, "masking": "secagg", "participants": 5, "noise_from": "devices"}
+        least = needed(Plan(users=5, **settings))
+        assert plan_warnings(Plan(users=least, **settings)) == {}
+        assert "choice" in plan_warnings(Plan(users=least - 1, **settings))
+
+
+class TestRange:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            ONE_RELEASE,
+            ONE_RELEASE | {"selector": "exponential-sharp"},
+            {"items": 5, "selector": "output-perturbation"},
+        ],
+    )
+    def test_a_largest_threshold_that_makes_the_choice_chance_is_to_be_lowered(
+        self, settings: dict[str, Any]
+    ) -> None:
+        least = needed(Plan(users=1, **settings))
+        assert plan_warnings(Plan(users=least, **settings)) == {}
+        warning = plan_warnings(Plan(users=least // 2, **settings))["range"]
+        advised = float(warning.split("to about ")[1].split(",")[0])
+        assert plan_warnings(Plan(users=least // 2, max_threshold=advised * 0.98, **settings)) == {}
+        assert plan_warnings(Plan(users=least // 2, max_threshold=advised * 1.1, **settings))
+
+    def test_no_threshold_is_much_likelier_than_another_then(self) -> None:
+        plan = Plan(users=100, max_threshold=400.0, candidates=8, **ONE_RELEASE)
+        assert "range" in plan_warnings(plan)
+        chances = choice_of(plan, [[20]] * 100)
+        assert max(chances) < 1.5 / len(chances)
+
+
+class TestBar:
+    def test_a_key_of_all_users_does_not_pass_it(self) -> None:
+        settings = ONE_RELEASE | {"selector": "fixed", "threshold": 3.0}
+        (noise,) = Plan(users=1, **settings).open_noises(np.array([3]))
+        least = noise.bar // 3 + 1
+        assert plan_warnings(Plan(users=least, **settings)) == {}
+        assert list(plan_warnings(Plan(users=noise.bar // 3, **settings))) == ["bar"]
+
+    def test_nothing_is_found_by_so_few(self) -> None:
+        settings = {"domain": "open", "selector": "fixed", "threshold": 3.0}
+        terms = Plan(users=1, **settings).discovery
+        most = terms.bar >> terms.bits
+        assert list(plan_warnings(Plan(users=most, **settings))) == ["bar"]
+        assert plan_warnings(Plan(users=most + 1, **settings)) == {}
+        assert plan_warnings(Plan(users=most, known_items="park", **settings)) == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        CLOSED,
+        CLOSED | {"mechanism": "laplace"},
+        CLOSED | {"masking": "secagg", "participants": 100, "noise_from": "devices"},
+        {"users": 5_000, "items": 100},
+        {"users": 6_000, "items": 8},
+        {"users": 2_000, "items": 20},
+        {"users": 20_000, "items": 1, "mechanism": "laplace", "debias": "poisson", "max_threshold": 4.0},
+        {"users": 50_000, "domain": "open"},
+        {"users": 50_000, "domain": "open", "masking": "secagg", "participants": 100},
+        {"users": 10_000, "items": 200, "delta": 5e-5},
+        {"users": 10_000, "delta": 5e-5} | ONE_RELEASE,
+        {"users": 659_775, "items": 5_000, "delta": 7e-7},
+    ],
+)
+def test_the_documented_runs_and_the_paper_s_are_not_warned_of(settings: dict[str, Any]) -> None:
+    assert plan_warnings(Plan(**settings)) == {}
+
+
+class TestEndsOfTheRange:
+    def released(self, plan: Plan, threshold: float, values: list[float], error: float = 1.0) -> Release:
+        return Release(
+            plan=plan,
+            threshold=threshold,
+            histogram=np.array(values),
+            standard_error=error,
+            charges=(),
+            private=True,
+            seeded=False,
+        )
+
+    plan = Plan(users=5_000, items=4, max_threshold=50.0)
+
+    def test_a_largest_threshold_that_clips_nobody_is_not_told_to_be_too_low(self) -> None:
+        (note,) = release_advice(self.released(self.plan, 50.0, [9e4] * 4))
+        assert "if hardly any is, the range is wide enough" in note
+        assert "if many users are above it" in note
+
+    def test_a_largest_threshold_whose_noise_outweighs_the_counts_is_too_high(self) -> None:
+        little = self.plan.noise_price * 50 / 4
+        (note,) = release_advice(self.released(self.plan, 50.0, [0.9 * little] * 4))
+        assert "lower --max-threshold" in note
+        (note,) = release_advice(self.released(self.plan, 50.0, [1.1 * little] * 4))
+        assert "a higher --max-threshold loses less" in note
+
+    def test_the_rule_behind_it_holds_for_the_exact_sums_of_clipped_users(self) -> None:
+        """Counts that are left are at least C times the weight above C, whoever the users are."""
+        generator = np.random.Generator(np.random.Philox(3))
+        rows = generator.pareto(1.2, size=(200, 4)) * 10
+        norms = np.sqrt((rows**2).sum(axis=1))
+        for bound in (5.0, 20.0, 80.0):
+            left = (rows * np.minimum(1, bound / norms)[:, None]).sum()
+            weight = (rows.sum(axis=1) / norms)[norms > bound].sum()
+            assert left >= bound * weight
+
+    def test_an_end_that_was_chosen_by_chance_says_so(self) -> None:
+        few = replace(self.plan, users=50)
+        (high,) = release_advice(self.released(few, 50.0, [9e4] * 4))
+        (low,) = release_advice(self.released(few, 1.0, [9e4] * 4))
+        assert "close to chance" in high
+        assert "close to chance" in low
+
+    def test_a_smallest_threshold_is_too_little_budget_or_users_with_one_count(self) -> None:
+        (note,) = release_advice(self.released(self.plan, 1.0, [1.0] * 4))
+        assert "raise --epsilon" in note
+        assert release_advice(self.released(self.plan, 1.0, [1_000.0] * 4)) == []
+        higher = replace(self.plan, min_threshold=8.0)
+        (note,) = release_advice(self.released(higher, 8.0, [1_000.0] * 4))
+        assert "a lower --min-threshold may lose less" in note
+
+    def test_a_threshold_inside_the_range_or_fixed_is_left_alone(self) -> None:
+        assert release_advice(self.released(self.plan, 20.0, [1.0] * 4)) == []
+        fixed = replace(self.plan, selector="fixed", threshold=50.0)
+        assert release_advice(self.released(fixed, 50.0, [1.0] * 4)) == []
+
+    @pytest.mark.parametrize("settings", [{}, {"release": "truncated-laplace"}])
+    def test_nothing_released_names_what_it_takes(self, settings: dict[str, Any]) -> None:
+        plan = Plan(users=12, domain="open", max_threshold=20.0, **settings)
+        (note,) = release_advice(simulate(population_of([[3, 0], [0, 2]] * 6), plan, seed=1).release)
+        assert note.startswith("nothing was released")
+        assert "Ask more users" in note
