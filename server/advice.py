@@ -185,10 +185,7 @@ def _released_mass(release: Release) -> tuple[float, float] | None:
 
 def _noise_price(release: Release) -> float:
     """M of the items that were released."""
-    plan = release.plan
-    if release.discovery_share is None:
-        return plan.noise_price
-    return plan.discovered(len(release.histogram), release.discovery_share).noise_price
+    return release.round_plan.noise_price
 
 
 def _largest_chosen(release: Release) -> str:

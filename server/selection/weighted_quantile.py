@@ -43,7 +43,7 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
     """
 
     name = "weighted-quantile"
-    reads = (("weights", ANY_NORM),)
+    reads = (("weights", ANY_NORM), ("norm-tails", ANY_NORM))
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """One exponential mechanism."""
