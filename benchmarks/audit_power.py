@@ -73,7 +73,7 @@ BUGS = (
     ),
     bug(
         "weight not cut to sqrt(s)",
-        ("protocol.measurements.tail:binned_users", "weights = np.minimum(scaled, cap)", "weights = scaled"),
+        ("protocol.measurements.tail:binned_users", "np.minimum(scaled, weight_cap(sparsity))", "scaled"),
     ),
     bug(
         "1 where sqrt(s) belongs (weighted quantile)",

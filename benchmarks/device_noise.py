@@ -133,7 +133,11 @@ def excesses(
     at_server, errors = errors_by_candidate(central, shards), errors_by_candidate(noisy, shards)
     sums: Integers = sum(
         tail_vector(
-            shard, central.candidate_steps, bits=central.grid_bits, norm=central.norm, cap=central.tail_cap
+            shard,
+            central.candidate_steps,
+            bits=central.grid_bits,
+            norm=central.norm,
+            sparsity=central.closed.sparsity,
         )
         for shard in shards
     )

@@ -110,7 +110,7 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
     if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
         return _rounded_down(total_epsilon * CHOICE_SHARE)
     nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
-    share = nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
+    share = 0.75 * nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
 
 

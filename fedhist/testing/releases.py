@@ -39,6 +39,9 @@ WITHIN = 0.25
 ALIKE = 0.6
 """Independent noises of two values are correlated by less, over REPEATS releases."""
 
+HELD = 0.85
+"""The share of clipped counts that intervals of the level 0.95 hold at least, over a third of REPEATS releases."""
+
 SLACK = 1.1
 """Discrete noise that is cut off has a little less deviation than its scale says."""
 
@@ -132,6 +135,44 @@ def the_source_alone_decides_the_noise(ruled: Ruled) -> None:
         one, again, other = (_Run(ruled.rule, plan, seed=seed).release().histogram for seed in (3, 3, 4))
         require(np.array_equal(one, again), "the same seed gives another release")
         require(not np.array_equal(one, other), "another seed gives the same release")
+
+
+@RELEASE_RULE.check
+def estimates_and_intervals_follow_from_the_release(ruled: Ruled) -> None:
+    """One for each value, finite and not negative, from the release alone; intervals hold nearly all clipped counts."""
+    for plan in ruled:
+        releases = [
+            _Run(ruled.rule, plan, seed=seed).release() for seed in (3, 3, *range(4, 4 + REPEATS // 3))
+        ]
+        for release in releases:
+            estimate, limit = release.estimate, release.upper_limit
+            require(estimate.shape == release.histogram.shape, "there is not one estimate for each value")
+            require(
+                bool((np.isfinite(estimate) & (estimate >= 0)).all()), "an estimate is below 0 or no number"
+            )
+            measured_rest = limit is not None and bool((np.isfinite(limit) & (limit >= 0)).all())
+            require(measured_rest or limit is None, "an upper limit is below 0 or no number")
+            require(
+                measured_rest == (plan.upper_limits is not None),
+                "upper limits where none are measured, or none",
+            )
+        require(
+            np.array_equal(releases[0].estimate, releases[1].estimate), "an estimate is not deterministic"
+        )
+        intervals = [release.interval for release in releases[1:] if release.interval is not None]
+        if plan.per_item or not intervals:
+            continue
+        given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
+        measurement = Request(plan, ruled.rule.measures, given).measurement
+        total = total_of(measurement, _rows(plan), noise_seed=None)
+        sums = part_of_reading(measurement, total, "values") * 2.0**-plan.grid_bits
+        sums = (
+            sums[sums > min(sums.max(), releases[0].bar or -1)] if plan.items is None else sums[: plan.items]
+        )
+        held = [
+            np.mean((one.low <= sums) & (sums <= one.high)) for one in intervals if len(one.low) == len(sums)
+        ]
+        require(held and np.mean(held) > HELD, f"intervals hold {np.mean(held):.0%} of the clipped counts")
 
 
 @RELEASE_RULE.check

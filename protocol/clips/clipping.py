@@ -50,16 +50,22 @@ def sum_clipped(histograms: Histograms, threshold: Threshold, *, norm: Norm, sou
 
     What a device sends in round 2. A user's share of it has l1 or l2 norm at most `threshold.steps`, for every draw.
     """
-    clipped = is_clipped(histograms, threshold, norm=norm)
     total = sum_items(histograms) << threshold.bits
+    clipped = is_clipped(histograms, threshold, norm=norm)
     if clipped.any():
-        above = take_users(histograms, clipped)
-        words = source.user_words(histograms.user_numbers()[clipped])
-        steps = (
-            _shrink_l1(above, threshold, words) if norm is Norm.L1 else _shrink_l2(above, threshold, words)
-        )
-        total += sum_by_item(steps - (entry_counts(above) << threshold.bits), above.items, above.domain_size)
+        above, taken = rest_of(histograms, clipped, threshold, norm=norm, source=source)
+        total -= sum_by_item(taken, above.items, above.domain_size)
     return total
+
+
+def rest_of(
+    histograms: Histograms, clipped: Flags, threshold: Threshold, *, norm: Norm, source: Source
+) -> tuple[Histograms, Integers]:
+    """The users above the bound, and what clipping takes of each of their entries, in steps: not negative."""
+    above = take_users(histograms, clipped)
+    words = source.user_words(histograms.user_numbers()[clipped])
+    shrink = _shrink_l1 if norm is Norm.L1 else _shrink_l2
+    return above, (above.counts << threshold.bits) - shrink(above, threshold, words)
 
 
 def _shrink_l1(above: Histograms, threshold: Threshold, words: Words) -> Integers:
@@ -89,22 +95,40 @@ def _shrink_l2(above: Histograms, threshold: Threshold, words: Words) -> Integer
 
     Deviation from plain truncation: that is biased by half a step per item, and rounding to nearest can raise the norm.
     """
-    counts, lengths = above.counts, np.diff(above.offsets)
-    totals = row_sums(counts, above.offsets)
+    counts = above.counts
     norms = np.sqrt(row_sums(counts * counts, above.offsets).astype(np.float64))
-    bound = float(threshold.steps)
-    room = bound * bound - lengths / 4 - _ROUNDING_ROOM * bound
-    target = np.sqrt(np.where(room > 0, room, bound * bound))
-    scale = target / norms * _SCALE_SAFETY
-    exponent = _PRODUCT_BITS - np.frexp(totals * scale)[1]
+    scales = l2_target(threshold.steps, np.diff(above.offsets)) / norms
+    return round_scaled(counts, above.offsets, scales, words, bound=threshold.steps, norm=Norm.L2)
+
+
+def l2_target(steps: int, nonzeros: Integers) -> Floats:
+    """T: the norm to which a user of this number of items is scaled, before rounding."""
+    bound = float(steps)
+    room = bound * bound - nonzeros / 4 - _ROUNDING_ROOM * bound
+    target: Floats = np.sqrt(np.where(room > 0, room, bound * bound))
+    return target
+
+
+def round_scaled(
+    counts: AnyIntegers, offsets: AnyIntegers, scales: Floats, words: Words, *, bound: int, norm: Norm
+) -> Integers:
+    """Each user's entries times their scale, rounded without bias where the result stays in the bound, else truncated.
+
+    Truncated entries are at most the scaled ones: |q| <= bound for every draw if the scaled norms are at most the
+    bound.
+    """
+    lengths, totals = np.diff(offsets), row_sums(counts, offsets)
+    scale = scales * _SCALE_SAFETY
+    exponent = np.minimum(_PRODUCT_BITS - np.frexp(totals * scale)[1], _PRODUCT_BITS)
     factor = np.ldexp(scale, exponent).astype(np.int64)
     offset = (words >> (64 - exponent).astype(np.uint64)).astype(np.int64)
 
     entry_factor, entry_exponent = np.repeat(factor, lengths), np.repeat(exponent, lengths)
-    cumulated = running_totals(counts, above.offsets) * entry_factor + np.repeat(offset, lengths)
+    cumulated = running_totals(counts, offsets) * entry_factor + np.repeat(offset, lengths)
     weighted = counts * entry_factor
     steps: Integers = (cumulated >> entry_exponent) - ((cumulated - weighted) >> entry_exponent)
-    outside = row_sums(steps * steps, above.offsets) > threshold.steps**2
+    sizes, most = (steps, bound) if norm is Norm.L1 else (steps * steps, bound**2)
+    outside = row_sums(sizes, offsets) > most
     if outside.any():
         entries = np.repeat(outside, lengths)
         steps[entries] = weighted[entries] >> entry_exponent[entries]

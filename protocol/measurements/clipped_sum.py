@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.protocol.clips.clipping import sum_clipped
+from fedhist.protocol.clips.rests import sum_with_rests
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import SLACK, beyond, sum_at_most
 from fedhist.protocol.plan.device_noise import release_share
+from fedhist.protocol.plan.rest_terms import part_bound, parts, released_values
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
@@ -30,7 +32,11 @@ _GRID_SPREAD = 3
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum(Measurement[Bound]):
-    """A value an item, in steps of the grid. `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs."""
+    """A value an item, in steps of the grid, and, where the plan asks for it, what clipping took (`rest_terms`).
+
+    `neighbours.clipped_sum_l1` and `clipped_sum_l2` have the proofs. The parts beside the histogram are not negative
+    and have norms of at most E: `clips/rests.py` scales and cuts each user's, for every draw.
+    """
 
     name = "clipped-sum"
     round = Round.RELEASE
@@ -50,14 +56,20 @@ class ClippedSum(Measurement[Bound]):
         by_devices = (
             " The participant puts a share of the noise on each value." if plan.noise_by_devices else ""
         )
+        beside = (
+            " Beside it goes what clipping took, in so coarse a unit that it needs little of the budget."
+            if parts(plan)
+            else ""
+        )
         norm = plan.norm.value
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",
             sends=f"a {noisy}whole number for each item found"
             if plan.is_discovered
-            else f"{plan.closed.items:,} {noisy}whole numbers",
+            else f"{released_values(plan):,} {noisy}whole numbers",
             detail=f"Each user is clipped in {norm} norm on a grid of whole numbers; users below C are exact."
+            + beside
             + by_devices,
             clip=f"{norm} clip",
             bound=f"Every user contributes at most C = {{C}} in {norm} norm.",
@@ -71,12 +83,12 @@ class ClippedSum(Measurement[Bound]):
     @cached_property
     def shape(self) -> Shape:
         """A value an item."""
-        plan, items = self.plan, self.plan.closed.items
+        plan, length = self.plan, released_values(self.plan)
         if self.share is not None:
-            noise = self.share.reach(items, plan.masks.participants)
+            noise = self.share.reach(length, plan.masks.participants)
         else:
-            noise = noise_reach(plan, plan.unit_noise * self.threshold.steps, items)
-        return Shape(length=items, largest=self.threshold.steps, noise=noise)
+            noise = noise_reach(plan, plan.unit_noise * self.threshold.steps, length)
+        return Shape(length=length, largest=self.threshold.steps, noise=noise)
 
     @property
     def sensitivities(self) -> Mapping[str, Sensitivity]:
@@ -90,15 +102,20 @@ class ClippedSum(Measurement[Bound]):
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """Clipped, rounded to the grid, added up."""
+        if parts(self.plan):
+            return Summed(sum_with_rests(self.plan, users, self.threshold, source=source))
         return Summed(sum_clipped(users, self.threshold, norm=self.plan.norm, source=source))
 
     def check(self, summed: Summed, users: int) -> None:
         """The norm of a sum is at most the sum of the norms."""
-        bound = users * self.threshold.steps
-        if self.plan.norm is Norm.L1:
-            sum_at_most(summed.values, bound, "the l1 norm")
-        elif float(np.linalg.norm(summed.values.astype(np.float64))) > bound * SLACK:
-            raise beyond("the l2 norm")
+        items, norm = self.plan.closed.items, self.plan.norm
+        part = part_bound(self.threshold.steps, norm)
+        pieces = np.split(summed.values, range(items, len(summed.values), items))
+        for piece, bound in zip(pieces, (self.threshold.steps, part, part), strict=False):
+            if norm is Norm.L1:
+                sum_at_most(piece, users * bound, "the l1 norm")
+            elif float(np.linalg.norm(piece.astype(np.float64))) > users * bound * SLACK:
+                raise beyond("the l2 norm")
 
     def read(self, total: Total) -> Total:
         """As it came: under masks it is a number only once the noise is in it."""
@@ -106,7 +123,7 @@ class ClippedSum(Measurement[Bound]):
 
     def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
         """Items and what is left of them, largest first."""
-        return shown_items(summed.values, labels, most, bits=self.plan.grid_bits)
+        return shown_items(summed.values[: self.plan.closed.items], labels, most, bits=self.plan.grid_bits)
 
 
 def shown_items(values: Integers, labels: Labels, most: int, *, bits: int) -> list[tuple[str, float]]:

@@ -99,7 +99,7 @@ class NoisyTailMeasurement(Measurement[Column]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""
-        return plan.noise_by_devices
+        return plan.noise_by_devices and not plan.is_open
 
     @classmethod
     def words(cls, plan: Plan) -> Words:
@@ -148,7 +148,7 @@ class NoisyTailMeasurement(Measurement[Column]):
         plan, design = self.plan, self.design
         candidates = plan.candidate_steps
         bins, weights = binned_users(
-            users, candidates, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap
+            users, candidates, bits=plan.grid_bits, norm=plan.norm, sparsity=plan.closed.sparsity
         )
         length = len(candidates) + 1
         if design.counted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,14 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import at_most, exactly
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm, Sensitivity, tail_count, tail_weight
+from fedhist.protocol.privacy.neighbours import (
+    WEIGHT_BITS,
+    Norm,
+    Sensitivity,
+    tail_count,
+    tail_weight,
+    weight_cap,
+)
 from fedhist.protocol.privacy.randomness import Source
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ class Tail:
 
     Args:
         counts: the number of users with norm above candidate k, for each k.
-        weights: W(C_k), the sum of their weights min(r_i, sqrt(s)), in multiples of 2^-WEIGHT_BITS.
+        weights: W(C_k), the sum of their weights, in multiples of 2^-WEIGHT_BITS.
         users: the number of users in the sum.
         width: counts and weights are known modulo 2^width only, see `protocol/circle.py`.
     """
@@ -45,8 +53,8 @@ class Tail:
 class TailMeasurement(Measurement[Nothing]):
     """A number of users and a weight for each of the K + 1 bins between candidates.
 
-    Sensitivity: a user is in one bin, with a weight in [0, cap]; `neighbours.tail_weight` has the proof for the sums
-    above a candidate, at every candidate at once.
+    Sensitivity: a user is in one bin, with a weight in [0, cap], whatever they have; `neighbours.tail_weight` has the
+    proof for the sums above a candidate, at every candidate at once.
     """
 
     name = "tail"
@@ -90,13 +98,20 @@ class TailMeasurement(Measurement[Nothing]):
     def key(self) -> tuple[object, ...]:
         """Candidates, grid, norm and cap."""
         plan = self.plan
-        return (self.name, plan.norm, plan.tail_cap, plan.grid_bits, plan.candidate_steps.tobytes())
+        spread = plan.closed.sparsity if plan.norm is Norm.L2 else 0
+        return (self.name, plan.norm, spread, plan.grid_bits, plan.candidate_steps.tobytes())
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """The users of each bin, then their weights."""
         plan = self.plan
         return Summed(
-            tail_vector(users, plan.candidate_steps, bits=plan.grid_bits, norm=plan.norm, cap=plan.tail_cap)
+            tail_vector(
+                users,
+                plan.candidate_steps,
+                bits=plan.grid_bits,
+                norm=plan.norm,
+                sparsity=plan.closed.sparsity,
+            )
         )
 
     def check(self, summed: Summed, users: int) -> None:
@@ -122,16 +137,22 @@ class TailMeasurement(Measurement[Nothing]):
         ]
 
 
-def tail_vector(histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, cap: int) -> Integers:
+def tail_vector(
+    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, sparsity: int
+) -> Integers:
     """The vector summed over these users.
 
     Bin k holds the users whose norm is above exactly k candidates; first the number of users in each bin, then their
-    weight. l2: the weight is r_i = |N_i|_1/|N_i|_2 (Liu et al. 4.2, the summand of W), rounded to 2^-WEIGHT_BITS and
-    cut to `cap`. l1: clipping loses mass at rate 1, so the weight is one. An empty user is in bin 0 with weight 0.
+    weight. l2: the weight is r_i = |N_i|_1/|N_i|_2 (Liu et al. 4.2, the summand of W), rounded to 2^-WEIGHT_BITS. l1:
+    clipping loses mass at rate 1, so the weight is one. An empty user is in bin 0 with weight 0.
+
+    A user's r_i is at most the root of the number of their items. One with r_i above sqrt(s) is counted as if their
+    total were spread evenly over s items: with weight sqrt(s) and norm |N_i|_1/sqrt(s), which is above their own. The
+    area under W, all that clipping can take from the user, stays the same.
 
     Bins are decided in whole numbers, by the same comparison that clipping uses.
     """
-    bins, weights = binned_users(histograms, candidates, bits=bits, norm=norm, cap=cap)
+    bins, weights = binned_users(histograms, candidates, bits=bits, norm=norm, sparsity=sparsity)
     length = len(candidates) + 1
     counted = np.bincount(bins, minlength=length)
     # Exact in doubles: a shard's weights sum to less than 2^53.
@@ -140,18 +161,26 @@ def tail_vector(histograms: Histograms, candidates: Integers, *, bits: int, norm
 
 
 def binned_users(
-    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, cap: int
+    histograms: Histograms, candidates: Integers, *, bits: int, norm: Norm, sparsity: int
 ) -> tuple[Integers, Integers]:
     """The bin and the weight of each user, see `tail_vector`."""
     totals = user_totals(histograms)
     if norm is Norm.L1:
-        cuts, sizes = candidates >> bits, totals
-        weights = np.where(totals > 0, min(1 << WEIGHT_BITS, cap), 0)
-    else:
-        cuts, sizes = (candidates * candidates) >> (2 * bits), user_squares(histograms)
-        scaled = np.rint(np.ldexp(tail_weights(totals, sizes), WEIGHT_BITS)).astype(np.int64)
-        weights = np.minimum(scaled, cap)
-    return np.searchsorted(cuts, sizes, side="left"), weights
+        bins = np.searchsorted(candidates >> bits, totals, side="left")
+        return bins, np.where(totals > 0, 1 << WEIGHT_BITS, 0)
+    squares = user_squares(histograms)
+    scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
+    by_norm = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
+    by_total = np.searchsorted(even_totals(candidates, bits=bits, sparsity=sparsity), totals, side="left")
+    return np.maximum(by_norm, by_total), np.minimum(scaled, weight_cap(sparsity))
+
+
+def even_totals(candidates: Integers, *, bits: int, sparsity: int) -> Integers:
+    """The largest total whose even spread over s items has a norm of at most C, for each C: floor(sqrt(s) C).
+
+    A user of at most s items has |N|_1 <= sqrt(s) |N|_2, so one whose norm is at most C is never above it.
+    """
+    return np.array([math.isqrt(sparsity * steps * steps) >> bits for steps in candidates.tolist()])
 
 
 def above(bins: Integers) -> Integers:

@@ -106,8 +106,9 @@ class PlanFields:
     candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
     sparsity: int | None = _field(
         None,
-        "Public bound on a user's distinct items, for round 1 over a closed domain.",
-        filled_in="all items",
+        "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if their total were "
+        "spread over this many. Private for any number; a small one sharpens the choice.",
+        filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )
     calibration: Calibration = field(
@@ -158,6 +159,18 @@ class PlanFields:
         "Clip each item of a closed domain by itself, with a share of the budget, and undo what clipping takes from "
         "Poisson counts: for one item or few.",
         choices=("poisson",),
+    )
+    upper_limits: float | None = _field(
+        None,
+        "Also measure, item by item, what clipping takes from users of norm up to R, and release an upper limit for "
+        "every true count. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        symbol="R",
+    )
+    rescale: str | None = _field(
+        None,
+        "Also measure the total that clipping takes, and give it back to the estimates in proportion: for heavy users "
+        "who have the same mix of items as others. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        choices=("proportional",),
     )
     masking: str = _field(
         "none",

@@ -17,7 +17,7 @@ from fedhist.protocol.privacy.bars import OpenNoiseKind
 
 @dataclass(frozen=True)
 class Closed:
-    """A public list of items: d of them, and s, the bound on a user's distinct items that round 1 uses."""
+    """A public list of items: d of them, and s, the number of distinct items of a user that round 1 reckons with."""
 
     items: int
     sparsity: int

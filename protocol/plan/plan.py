@@ -27,6 +27,7 @@ from fedhist.protocol.plan.discovery_terms import (
 from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
+from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
@@ -42,8 +43,15 @@ from fedhist.protocol.privacy.neighbours import (
 
 PLAN_VERSION = 1
 DEFAULT_DELTA = 1e-6
+# A threshold in so fine a unit that nothing of a sensitivity is rounded.
+_UNIT = 1 << 30
 # The samplers take Gaussian deviations up to 2^27.5 steps and Laplace scales up to 2^51; sums stay below 2^62.
 _MAX_NOISE_STEPS = {"gaussian": 2.0**27, "laplace": 2.0**50}
+_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+"""E|Z| of a standard Gaussian."""
+_AS_IN_THE_PAPER = frozenset({"dpsgd", "output-perturbation", "m-quantile", "oracle"})
+_ROOT_SPARSITY = (3, 8)
+_LEAST_RESOLUTION = 3.0
 
 _OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
 """Selectors that read sums by key: a plan that names one and no release is for the paper's one release above a bar."""
@@ -70,15 +78,16 @@ class Plan(PlanFields):
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
-        if not self.is_open:
-            self._fill_in("sparsity", self.items)
         check_domain(self)
         check_masking(self)
         check_budgets(self)
+        if not self.is_open:
+            self._fill_in("sparsity", self._usual_sparsity())
         if self.is_pure:
             self._set("delta", 0.0)
         check_discovery(self)
         check_thresholds(self)
+        check_rest(self)
         check_device_noise(self)
         check_table(self)
 
@@ -89,6 +98,22 @@ class Plan(PlanFields):
     def _fill_in(self, name: str, default: object) -> None:
         if getattr(self, name) is None:
             self._set(name, default)
+
+    def _usual_sparsity(self) -> int:
+        """The largest of 9, 16, ..., 64 with eps' M/(2 sqrt(s)) >= 3, at most all items; all for the paper's selectors.
+
+        The choice tells W(C) = 0 from W(C) = M by a factor of e^3 then. A smaller s sharpens it, and a larger one
+        counts users of many items as they are: few have a ratio of norms above sqrt(64), none above sqrt(d).
+        """
+        items = cast(int, self.items)
+        if self.selector in _AS_IN_THE_PAPER:
+            return items
+        root = math.inf
+        if self.mechanism == "gaussian" and not self.per_item:
+            price = items * self.release_sensitivity(1).value * self.multiplier * _MEAN_ABSOLUTE
+            root = self.epsilon_select * price / (2 * _LEAST_RESOLUTION)
+        lowest, highest = _ROOT_SPARSITY
+        return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what is set, by name."""
@@ -216,7 +241,7 @@ class Plan(PlanFields):
 
         Includes what the neighbours ask for: sensitivities are C or sqrt(2) C in l2, C or 2 C in l1.
         """
-        sensitivity = self.item_share if self.per_item else self.release_sensitivity(1).value
+        sensitivity = self.item_share if self.per_item else self.release_sensitivity(_UNIT).value / _UNIT
         if self.mechanism == "gaussian":
             return sensitivity * self.multiplier
         return sensitivity / self.epsilon
@@ -244,7 +269,7 @@ class Plan(PlanFields):
         d sigma sqrt(2/pi) for Gaussian noise (Liu et al., theorem 4.2), d/eps for Laplace (lemma 4.1), with sigma and
         eps after the neighbours' sensitivity. Where devices add the noise, it is that of all participants' shares.
         """
-        mean_absolute = math.sqrt(2 / math.pi) if self.mechanism == "gaussian" else 1.0
+        mean_absolute = _MEAN_ABSOLUTE if self.mechanism == "gaussian" else 1.0
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
@@ -279,7 +304,7 @@ class Plan(PlanFields):
 
     @property
     def tail_cap(self) -> int:
-        """The largest weight a user may have in the tail: sqrt(s) under l2, one under l1."""
+        """The largest weight that any user has in the tail: sqrt(s) under l2, one under l1."""
         return weight_cap(self.closed.sparsity) if self.norm is Norm.L2 else 1 << WEIGHT_BITS
 
     def at_steps(self, steps: float) -> Threshold:
@@ -290,7 +315,8 @@ class Plan(PlanFields):
     def release_sensitivity(self, bound: int) -> Sensitivity:
         """How far one user moves the sum of round 2, for a bound in any unit."""
         clipped_sum = clipped_sum_l2 if self.norm is Norm.L2 else clipped_sum_l1
-        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours)
+        beside = (part_bound(bound, self.norm),) * parts(self)
+        return clipped_sum(bound, domain_size=self.items, neighbours=self.neighbours, beside=beside)
 
     def open_noises(self, thresholds: Integers) -> list[OpenNoise]:
         """The noise and the bar of an open domain's release at each threshold, in counts."""

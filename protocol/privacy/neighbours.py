@@ -52,30 +52,39 @@ class Sensitivity:
         return root if root * root == self.square else root + 1
 
 
-def clipped_sum_l1(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
-    """Sum of histograms that were clipped to l1 norm `bound`.
+def clipped_sum_l1(
+    bound: int, *, domain_size: int | None, neighbours: Neighbours, beside: tuple[int, ...] = ()
+) -> Sensitivity:
+    """Sum of histograms that were clipped to l1 norm `bound`, with further parts of at most these norms beside them.
 
     Add or remove: the sum changes by one clipped histogram q, and |q|_1 <= bound. Replace: by q - q', and
     |q - q'|_1 <= |q|_1 + |q'|_1 <= 2 bound, reached by (bound, 0) and (0, bound). With a single item both are
-    numbers in [0, bound], so their difference is at most the bound.
+    numbers in [0, bound], so their difference is at most the bound. Parts beside the histogram make q longer, and the
+    l1 norm of the whole is at most the sum of their bounds; with them there is more than a single value.
     """
-    doubled = neighbours is Neighbours.REPLACE and domain_size != 1
-    return Sensitivity(square=(2 * bound if doubled else bound) ** 2, norm=Norm.L1, neighbours=neighbours)
+    doubled = neighbours is Neighbours.REPLACE and (domain_size != 1 or bool(beside))
+    whole = bound + sum(beside)
+    return Sensitivity(square=(2 * whole if doubled else whole) ** 2, norm=Norm.L1, neighbours=neighbours)
 
 
-def clipped_sum_l2(bound: int, *, domain_size: int | None, neighbours: Neighbours) -> Sensitivity:
-    """Sum of non-negative histograms that were clipped to l2 norm `bound`.
+def clipped_sum_l2(
+    bound: int, *, domain_size: int | None, neighbours: Neighbours, beside: tuple[int, ...] = ()
+) -> Sensitivity:
+    """Sum of non-negative histograms that were clipped to l2 norm `bound`, with non-negative parts beside them.
 
     Add or remove: |q|_2 <= bound. Replace: |q - q'|_2^2 = |q|^2 + |q'|^2 - 2 <q, q'> <= 2 bound^2, because the
     product of two non-negative vectors is not negative; reached by (bound, 0) and (0, bound). With a single item
-    the difference of two numbers in [0, bound] is at most the bound.
+    the difference of two numbers in [0, bound] is at most the bound. Parts beside the histogram make q longer and
+    leave it non-negative, and the square of its norm is at most the sum of the squares of their bounds; with them there
+    is more than a single value.
     """
-    doubled = neighbours is Neighbours.REPLACE and domain_size != 1
-    return Sensitivity(square=2 * bound**2 if doubled else bound**2, norm=Norm.L2, neighbours=neighbours)
+    doubled = neighbours is Neighbours.REPLACE and (domain_size != 1 or bool(beside))
+    square = bound**2 + sum(part**2 for part in beside)
+    return Sensitivity(square=2 * square if doubled else square, norm=Norm.L2, neighbours=neighbours)
 
 
 def weight_cap(sparsity: int) -> int:
-    """The largest weight a user may put in the tail: floor(sqrt(s) 2^WEIGHT_BITS)."""
+    """The largest weight a user may put in the tail, whatever they have: floor(sqrt(s) 2^WEIGHT_BITS)."""
     return math.isqrt(sparsity << (2 * WEIGHT_BITS))
 
 

@@ -13,11 +13,13 @@ from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.rest_terms import TOTAL_CAP, part_bound, parts, released_values
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval, NoiseLaw, around, estimate, law_of_noise
+from fedhist.server.estimates.clipped_mass import rescaling, upper_limits
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
@@ -25,8 +27,11 @@ from fedhist.server.selection.contract import Selection
 class Inferred(TypedDict):
     """What is computed from a noised sum."""
 
+    histogram: Floats
     estimate: Floats
     interval: Interval
+    upper_limit: Floats | None
+    rescaled_by: float | None
 
 
 class CentralNoise(ReleaseRule):
@@ -49,6 +54,8 @@ class CentralNoise(ReleaseRule):
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""
         parameters: dict[str, float | int | str] = {"items": plan.closed.items, "grid_bits": plan.grid_bits}
+        if parts(plan):
+            parameters["values_with_what_clipping_took"] = released_values(plan)
         if threshold is not None:
             noise = release_noise(plan, threshold)
             parameters["threshold"] = threshold.value
@@ -66,20 +73,31 @@ class CentralNoise(ReleaseRule):
         return Release(
             plan=plan,
             threshold=threshold.value,
-            histogram=np.ldexp(noised.astype(np.float64), -threshold.bits),
             standard_error=math.ldexp(noise.standard_deviation, -threshold.bits),
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            **inferred(noised, law_of_noise(noise), bits=threshold.bits),
+            **inferred(plan, threshold, noised, law_of_noise(noise)),
         )
 
 
-def inferred(noised: Integers, law: NoiseLaw, *, bits: int) -> Inferred:
-    """The estimate and the interval of every item, from noised sums in steps. Post-processing."""
+def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Inferred:
+    """All that noised sums in steps tell of every item: post-processing."""
+    items, bits = plan.closed.items, threshold.bits
+    values = noised[:items]
+    estimated = np.ldexp(estimate(values, law), -bits)
+    factor = None
+    if plan.rescale is not None:
+        unit = TOTAL_CAP * threshold.steps / part_bound(threshold.steps, plan.norm)
+        factor = rescaling(estimated, math.ldexp(float(noised[-1]) * unit, -bits))
     return {
-        "estimate": np.ldexp(estimate(noised, law), -bits),
-        "interval": around(noised, law, bits=bits),
+        "histogram": np.ldexp(values.astype(np.float64), -bits),
+        "estimate": estimated if factor is None else factor * estimated,
+        "interval": around(values, law, bits=bits),
+        "upper_limit": None
+        if plan.upper_limits is None
+        else upper_limits(plan, threshold, values, noised[items : 2 * items], law),
+        "rescaled_by": factor,
     }
 
 

@@ -69,7 +69,9 @@ class Release:
         item_origin: what decided which items there are.
         estimate: what to use for single items, in counts and not negative: empirical Bayes over a closed domain
             (`server/estimates`); elsewhere the value itself. Computed from the release alone.
-        interval: for each clipped count, or, where items were debiased, for each debiased one.
+        interval: for each clipped count; where items were debiased, for the debiased value without noise.
+        upper_limit: for each true count, with what clipping took; None where the plan does not measure it.
+        rescaled_by: what the estimates were multiplied by; None where the plan does not ask for it.
     """
 
     plan: Plan
@@ -87,10 +89,17 @@ class Release:
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
     estimate: Floats = field(default=FILLED_IN, repr=False)
     interval: Interval | None = field(default=None, repr=False)
+    upper_limit: Floats | None = field(default=None, repr=False)
+    rescaled_by: float | None = None
 
     def __post_init__(self) -> None:
         if self.estimate is None:
             object.__setattr__(self, "estimate", np.maximum(self.histogram, 0.0))
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is neither a threshold nor a histogram."""
+        return self.plan.discovers and self.discovery_share is None
 
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""
@@ -112,6 +121,8 @@ class Release:
         }
         if self.interval is not None:
             found["low"], found["high"] = self.interval.low.tolist(), self.interval.high.tolist()
+        if self.upper_limit is not None:
+            found["upper_limit"] = self.upper_limit.tolist()
         if self.item_release is not None:
             before = self.item_release
             found["standard_error"] = before.errors.tolist()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
@@ -49,10 +47,9 @@ class DeviceNoise(ReleaseRule):
         return Release(
             plan=plan,
             threshold=threshold.value,
-            histogram=np.ldexp(reading.values.astype(np.float64), -threshold.bits),
             standard_error=math.ldexp(share.deviation(reading.shares), -threshold.bits),
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            **inferred(reading.values, law_of_shares(share, reading.shares), bits=threshold.bits),
+            **inferred(plan, threshold, reading.values, law_of_shares(share, reading.shares)),
         )

@@ -180,9 +180,9 @@ def item_selection(plan: Plan, steps: Integers) -> Selection:
     return Selection(threshold=Threshold(steps=int(steps.max()), bits=plan.grid_bits), item_thresholds=steps)
 
 
-def price_in_weights(plan: Plan) -> int:
-    """M in the units of the tail's weights."""
-    return round(plan.noise_price * (1 << WEIGHT_BITS))
+def in_weights(value: float) -> int:
+    """A weight in the units of the tail's."""
+    return round(value * (1 << WEIGHT_BITS))
 
 
 def nearness_scores(sums: Integers, target: int, *, most: int, width: int) -> Integers:
@@ -205,7 +205,7 @@ def best_candidate(plan: Plan, tail: Tail) -> Threshold:
 
     Liu et al., theorem 4.2 and lemma 4.1 (under l1 the weights are 1 and M is d/eps). Not private.
     """
-    return first_inside(plan, tail.weights <= price_in_weights(plan))
+    return first_inside(plan, tail.weights <= in_weights(plan.noise_price))
 
 
 def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> None:

@@ -17,20 +17,25 @@ from fedhist.server.selection.contract import (
     Statistic,
     WeightedChoice,
     exponential_charge,
+    in_weights,
     nearness_scores,
-    price_in_weights,
     reading_as,
 )
+from fedhist.server.selection.crossing import target_weight
 
-BASE_MEASURE_POWER = -2.0
-"""Candidates start with weight C^-2: an error upwards costs noise on every item, so large bounds must earn it."""
+BASE_MEASURE_POWER = -3.0
+"""Candidates start with weight C^-3: an error upwards costs noise on every item, so large bounds must earn it.
+
+It decides where the score can't: eps' M/(2 sqrt(s)) is how far apart the scores of C* and of the largest bound are.
+"""
 
 
 class WeightedQuantile(ScoringSelector, NoisySelector):
-    """Score -|W(C) - M|, sensitivity sqrt(s), base measure C^-2 on the geometric grid. Pure epsilon'.
+    """Score -|W(C) - T|, sensitivity sqrt(s), base measure C^-3 on the geometric grid. Pure epsilon'.
 
     Deviation from the paper: it minimises G(C) by noisy optimisation; C* is the point where the slope M - W(C) changes
-    sign, and choosing that point directly loses less at the same cost (benchmarks/selector_losses.py).
+    sign, and choosing that point directly loses less at the same cost (benchmarks/selector_losses.py). T is M, but
+    less where n users are few for so much noise, see `target_weight`.
 
     Privacy: W moves by at most sqrt(s) at every candidate for either neighbours (`neighbours.tail_weight`), so the
     score does, and the base measure does not depend on the data: the choice is epsilon'-private. The
@@ -56,12 +61,15 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
         return -BASE_MEASURE_POWER * weight / plan.epsilon_select * math.log(highest / lowest)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
-        """A probability proportional to C^-2 exp(-eps' |W(C) - M| / (2 sqrt(s)))."""
+        """A probability proportional to C^-3 exp(-eps' |W(C) - T| / (2 sqrt(s)))."""
         tail = reading_as(Tail, statistic)
         return WeightedChoice(
             plan=plan,
             scores=nearness_scores(
-                tail.weights, price_in_weights(plan), most=plan.users * plan.tail_cap, width=tail.width
+                tail.weights,
+                in_weights(target_weight(plan)),
+                most=plan.users * plan.tail_cap,
+                width=tail.width,
             ),
             sensitivity=tail_weight(plan.tail_cap, neighbours=plan.neighbours).whole,
             epsilon=plan.epsilon_select,

@@ -109,7 +109,7 @@ def one_view(setting: Setting) -> Finding:
                 clear_answer(asked, user, secret=bytes(32), source=SystemSource()) for _ in range(_ASKED)
             )
             wrong += len(set(answers)) > 1
-        due = round_cost(plan, Round.SELECT) + round_cost(plan, Round.RELEASE)
+        due = round_cost(plan, Round.SELECT, paid=False) + round_cost(plan, Round.RELEASE, paid=False)
         cases += 1
         wrong += memory.spent.epsilon < due.epsilon or memory.spent.delta < due.delta
     return none_wrong(setting, wrong, cases, "second views given or charges missing")

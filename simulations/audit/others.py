@@ -27,12 +27,8 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import SELECTORS, fitting, selector_for
-from fedhist.server.selection.contract import (
-    ScoringSelector,
-    Statistic,
-    WeightedChoice,
-    price_in_weights,
-)
+from fedhist.server.selection.contract import ScoringSelector, Statistic, WeightedChoice, in_weights
+from fedhist.server.selection.crossing import target_weight
 from fedhist.server.selection.quantile import Quantile, target_rank
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.simulations.audit.findings import Check, Finding, Setting, compared
@@ -136,7 +132,7 @@ def edge_sums(request: Request, source: Source) -> Integers:
     aims, offsets = [0, half], [0, 1]
     running = not isinstance(measurement, BucketTotals)
     if running:
-        aims += [target_rank(plan), target_rank(plan) - half, price_in_weights(plan)]
+        aims += [target_rank(plan), target_rank(plan) - half, in_weights(target_weight(plan))]
     else:
         aims += [half >> 1, half >> 17]
         offsets += [5, 30, 1 << 10, 1 << 18]

@@ -18,8 +18,10 @@ import numpy as np
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS
 from fedhist.server.releases.contract import Release
+from fedhist.server.selection.crossing import target_weight
 from fedhist.server.selection.output_perturbation import regularisation
 from fedhist.server.selection.quantile import target_rank
+from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER
 from fedhist.simulations.audit.two_worlds import Worlds, closed_evidence, open_evidence
 from fedhist.simulations.audit.worlds import User, crafted, evidence_of
 
@@ -62,15 +64,19 @@ def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan
 def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     """A user of many equal items, whose weight is cut to sqrt(s); the others have one item and weight 1.
 
-    The weight above the larger candidate is 0 without the user, which is below M, and above the smaller one it is
-    beyond M: the user raises one score and lowers the other by sqrt(s).
+    The weight above the larger candidate is 0 without the user, which is below T, and above the smaller one it is
+    beyond T: the user raises one score and lowers the other by sqrt(s).
     """
     own = 4 * sparsity
-    probe = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
-    rate = probe.epsilon_select / (2 * math.ldexp(probe.tail_cap, -WEIGHT_BITS))
-    # Base weights C^-2 favour the smaller candidate.
-    others = round(2 * probe.noise_price + (_ODDS + 2 * math.log(HIGH / LOW)) / rate)
-    plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
+    plan = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
+    rate = plan.epsilon_select / (2 * math.ldexp(plan.tail_cap, -WEIGHT_BITS))
+    # Base weights favour the smaller candidate.
+    favoured = -BASE_MEASURE_POWER * math.log(HIGH / LOW)
+    # T grows with the number of users, and more slowly than it.
+    others = 0
+    while others < 2 * target_weight(plan) + (_ODDS + favoured) / rate:
+        others += 1
+        plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
     user = [(item, HUGE) for item in range(own)]
     return closed_worlds(plan, user, [[(own, _BETWEEN)]] * others)
 

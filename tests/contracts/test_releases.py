@@ -82,7 +82,7 @@ class OverstatesItsError(CentralNoise):
 class OneNoiseForAll(CentralNoise):
     def build(self, plan, selection, reading, **settings):
         release = super().build(plan, selection, reading, **settings)
-        exact = reading.values * 2.0**-plan.grid_bits
+        exact = reading.values[: plan.items] * 2.0**-plan.grid_bits
         return replace(release, histogram=exact + (release.histogram - exact)[0])
 
 

@@ -28,8 +28,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "debiased": SIZES | {"items": 5, "debias": "poisson"},
     "devices": SIZES | MASKED | {"noise_from": "devices"},
     "devices, laplace": SIZES | MASKED | {"noise_from": "devices", "mechanism": "laplace"},
-    "open": {"users": 5_000, "domain": "open"},
-    "open, masked": {"users": 5_000, "domain": "open", "table_capacity": 500} | MASKED,
+    "discovered": {"users": 5_000, "domain": "open"},
+    "discovered, laplace": {"users": 5_000, "domain": "open", "mechanism": "laplace"},
+    "discovered, masked": {"users": 5_000, "domain": "open", "table_capacity": 500} | MASKED,
+    "open": {"users": 5_000, "domain": "open", "release": "truncated-laplace"},
+    "open, masked": {"users": 5_000, "domain": "open", "release": "truncated-laplace", "table_capacity": 500}
+    | MASKED,
 }
 
 

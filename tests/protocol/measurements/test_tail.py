@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,25 +18,41 @@ rows_of_counts = st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), 
 
 
 @pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
-@given(rows=rows_of_counts, count=st.integers(1, 20), cap=st.sampled_from([1.0, 1.5, 10.0]))
+@given(rows=rows_of_counts, count=st.integers(1, 20), sparsity=st.integers(1, 4))
 @settings(max_examples=200)
-def test_the_tail_is_what_the_definition_says(make_histograms, norm, rows, count, cap):
-    """W(C) = sum of min(r_i, cap) over users with |N_i| > C, up to half a unit of rounding a user."""
+def test_the_tail_is_what_the_definition_says(make_histograms, norm, rows, count, sparsity):
+    """W(C) = sum of |N_i|_1/z_i over users with z_i = max(|N_i|_2, |N_i|_1/sqrt(s)) > C, rounded to whole units."""
     candidates = geometric_candidates(1 << 10, 50 << 10, count)
-    limit = int(cap * 2**WEIGHT_BITS)
     counted, weighed = np.split(
-        tail_vector(make_histograms(rows), candidates, bits=10, norm=norm, cap=limit), 2
+        tail_vector(make_histograms(rows), candidates, bits=10, norm=norm, sparsity=sparsity), 2
     )
     assert counted.sum() == len(rows)
-    norms = [(sum(row), math.sqrt(sum(v * v for v in row))) for row in rows]
-    for place, count_above, weight_above in zip(
-        candidates / 1024, above(counted), above(weighed), strict=True
+    totals, squares = [sum(row) for row in rows], [sum(v * v for v in row) for row in rows]
+    for steps, count_above, weight_above in zip(
+        candidates.tolist(), above(counted), above(weighed), strict=True
     ):
-        found = [(l1, l2) for l1, l2 in norms if (l1 if norm is Norm.L1 else l2) > place]
-        assert count_above == len(found)
-        rates = [1.0 if norm is Norm.L1 else l1 / l2 for l1, l2 in found]
-        exact = sum(min(rate * 2**WEIGHT_BITS, limit) for rate in rates)
-        assert abs(weight_above - exact) <= 0.5 * len(found) + 1e-6
+        bound = Fraction(steps, 1024)
+        if norm is Norm.L1:
+            rates = [1.0 for total in totals if total > bound]
+        else:
+            # In whole numbers: z_i^2 is the largest of |N_i|_2^2 and |N_i|_1^2/s.
+            seen = [(t, max(q, Fraction(t * t, sparsity))) for t, q in zip(totals, squares, strict=True)]
+            rates = [t / math.sqrt(square) for t, square in seen if square > bound**2]
+        assert count_above == len(rates)
+        assert abs(weight_above - sum(rates) * 2**WEIGHT_BITS) <= len(rates) + 1e-6
+
+
+@given(rows=rows_of_counts, sparsity=st.integers(3, 9))
+@settings(max_examples=50)
+def test_a_cap_that_nobody_is_above_changes_nothing(make_histograms, rows, sparsity):
+    candidates = geometric_candidates(1 << 10, 50 << 10, 40)
+    tails = [
+        tail_vector(make_histograms(rows), candidates, bits=10, norm=Norm.L2, sparsity=s)
+        for s in (sparsity, 10**6)
+    ]
+    np.testing.assert_array_equal(np.split(tails[0], 2)[0], np.split(tails[1], 2)[0])
+    # sqrt(s) rounded down may be one unit below the ratio of a user of s equal counts.
+    assert (np.abs(np.subtract(*tails)) <= len(rows)).all()
 
 
 def test_an_empty_user_is_in_the_first_bin_and_weighs_nothing(make_histograms):

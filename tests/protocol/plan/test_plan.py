@@ -63,6 +63,15 @@ def test_defaults_follow_the_mechanism():
     assert gaussian.neighbours is Neighbours.ADD_REMOVE
 
 
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_the_usual_sparsity_lets_the_choice_tell_nothing_from_the_price(neighbours):
+    plan = Plan(users=50_000, items=100, delta=1 / 50_000, neighbours=neighbours)
+    resolved = plan.epsilon_select * plan.noise_price / (2 * math.ldexp(plan.tail_cap, -10))
+    assert 3 <= resolved < 4
+    few, many = (Plan(users=50_000, items=items, delta=1 / 50_000) for items in (20, 5000))
+    assert (few.sparsity, many.sparsity) == (9, 64)
+
+
 def test_a_plan_survives_json_and_keeps_its_name():
     plan = Plan(users=10, items=4, neighbours="replace", epsilon=0.3, sparsity=2)
     again = Plan.from_json(plan.to_json())
@@ -128,7 +137,7 @@ OPEN = Plan(users=100, domain="open")
 
 def test_a_plan_has_the_parts_that_its_fields_ask_for():
     assert Plan(users=100, items=10, sparsity=4).closed == Closed(items=10, sparsity=4)
-    assert CLOSED.closed == Closed(items=10, sparsity=10)
+    assert CLOSED.closed == Closed(items=10, sparsity=9)
     assert Plan(users=100, domain="open", release="laplace-threshold").open == Open(
         release="laplace-threshold"
     )

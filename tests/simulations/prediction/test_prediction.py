@@ -104,7 +104,7 @@ def losses(results: list[Result]) -> list[float]:
 def test_a_prediction_is_the_mean_of_runs(
     population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
 ) -> None:
-    plan = plan_of(kind, epsilon, epsilon_select=0.5)
+    plan = plan_of(kind, epsilon, epsilon_select=1.0)
     results = measured(population, plan)
     prediction = predictor.predict(plan)
     known = [result.diagnostics for result in results]
@@ -234,7 +234,8 @@ def test_a_curve_reads_the_population_twice(population: SparsePopulation) -> Non
     predictor = Predictor(Counted())
     for epsilon in np.geomspace(0.1, 10, 8):
         for share in (0.02, 0.1, 0.3):
-            predictor.predict(plan_of("gaussian", epsilon * (1 - share), epsilon_select=epsilon * share))
+            budgets = {"epsilon": epsilon * (1 - share), "epsilon_select": epsilon * share}
+            predictor.predict(plan_of("gaussian", sparsity=9, **budgets))
     assert len(reads) == 2
 
 

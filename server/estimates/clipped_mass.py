@@ -1,0 +1,75 @@
+"""What clipping took, given back: upper limits for true counts, and estimates in proportion.
+
+**Upper limits.** Write x for an item's clipped count, e for what clipping took of it, C for the threshold and R for the
+largest norm of a user. Of a user of norm r > C clipping leaves C/r of every count. So the true count t = x + e has two
+limits, of which the smaller holds, each with half of the chance to fail:
+
+    t <= (value + noise of the value) + (rest + noise of the rest)
+    t <= (value + noise of the value) R/C          because a user keeps at least C/R of every count
+
+The first is good for large items and the second for small ones. Both hold for every item and any mix of items, if no
+user's norm is above R. That is a promise about the data that nothing here can check: what lies beyond R is cut off on
+devices, for privacy, and a user beyond R may have had any count of an item.
+
+**Why they are not narrower.** A single user of norm R may have all of it in one item, and has to be hidden: whatever is
+released must hardly change when that user leaves, while the true count changes by R. So a limit that is sure to hold is
+as wide as noise for a threshold of R, however little is clipped.
+
+**Rescaling.** The estimates are multiplied by (their sum + what clipping took in all) / (their sum), never by less than
+1. It is right for items that heavy users have as large a share in as in all items, and wrong for others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedhist.protocol.clips.clipping import l2_target
+from fedhist.protocol.grid import Threshold
+from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.rest_terms import part_bound, rest_room
+from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.server.estimates.intervals import LEVEL
+from fedhist.server.estimates.noise_law import NoiseLaw
+
+# Of the chance to fail, the share of the value's noise: it is far smaller than that of the rest.
+_VALUE_SHARE = 0.1
+
+
+def upper_limits(
+    plan: Plan,
+    threshold: Threshold,
+    values: Integers,
+    rests: Integers,
+    law: NoiseLaw,
+    *,
+    level: float = LEVEL,
+) -> Floats:
+    """A limit for each true count, in counts, that holds with at least the chance `level`."""
+    fails = (1 - level) / 2
+    room = rest_room(plan, threshold.steps)
+    unit = room / part_bound(threshold.steps, plan.norm)
+    clipped = values + float(above(law, fails * _VALUE_SHARE))
+    with_rest = clipped + (rests + above(law, fails * (1 - _VALUE_SHARE))) * unit
+    largest, items = float(room + threshold.steps), plan.closed.items
+    # A clipped user of all items is scaled to a norm a little below C, or to C and then truncated.
+    kept = float(l2_target(threshold.steps, np.array([items]))[0])
+    truncated = kept == threshold.steps
+    if plan.norm is Norm.L1:
+        kept, truncated = float(threshold.steps), False
+    in_proportion = (values + above(law, fails)) * max(largest / kept, 1.0)
+    limits: Floats = with_rest if truncated else np.minimum(with_rest, in_proportion)
+    return np.ldexp(np.maximum(limits, 0.0), -threshold.bits)
+
+
+def above(law: NoiseLaw, chance: float) -> int:
+    """What the noise exceeds in neither direction but with this chance."""
+    return law.radius(1 - 2 * chance)
+
+
+def rescaling(estimates: Floats, taken: float) -> float:
+    """The factor that gives back what clipping took in all."""
+    total = math.fsum(estimates.tolist())
+    return max((total + taken) / total, 1.0) if total > 0 else 1.0
