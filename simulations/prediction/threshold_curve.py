@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhist.client.populations import item_totals
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in, renumbered
+from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
+from fedhist.protocol.settled import Settled
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.clipped_sums import clipped_sums
+from fedhist.simulations.prediction.finding import Narrowed
 from fedhist.simulations.prediction.release_errors import ERRORS, clipping_errors, release_errors
 
 MAX_POINTS = 64
@@ -30,7 +33,7 @@ class Curve:
 
     Args:
         thresholds: rising, in counts, the chosen one among them.
-        clipping: of the clipped sum before noise.
+        clipping: of the clipped sum before noise; after a discovery, with all items that were not found.
         noise: of the noise alone; over an open domain, with the keys that it withholds.
         loss: of the release. Bias hides part of the noise and noise part of the bias: it is less than their sum.
     """
@@ -60,15 +63,27 @@ class Measured:
 
 
 def measure(population: Population, release: Release) -> Measured:
-    """One pass over the population.
+    """One pass over the population, and one more after a discovery, which leaves the items that it found.
 
-    There is no curve where every item has a bound of its own, where items were discovered, and for too many items.
+    No curve where every item has a bound of its own, or for too many items.
     """
-    plan = release.plan
-    listed = numbers_in(release.labels or (), names_of(population)) if plan.discovers else None
-    sizes = _Sizes(plan, listed)
+    plan, truth, missed = release.plan, None, 0.0
+    if plan.discovers:
+        truth = item_totals(population)
+        if not release.labels or release.discovery_share is None:
+            sizes = _Sizes(plan.releasing)
+            for shard in population.shards():
+                sizes.add(shard)
+            return Measured(truth=truth, curve=None, users=sizes.found())
+        settled = Settled(keys=tuple(release.labels), share=release.discovery_share)
+        plan = settled.plan_for(plan)
+        population = Narrowed(
+            population, numbers_in(release.labels, names_of(population)), len(release.labels)
+        )
+        missed = float(truth[population.numbers < 0].sum())
+    sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
-    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
+    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add, missed=missed)
     curve = None
     if len(steps) > 1 and table.total:
         places = np.arange(len(steps))
@@ -76,20 +91,14 @@ def measure(population: Population, release: Release) -> Measured:
         parts = (clipping_errors(table, places), errors.noise_alone(), errors.loss())
         clipping, noise, loss = ((part / table.total).tolist() for part in parts)
         curve = Curve(table.thresholds.tolist(), clipping, noise, loss)
-    return Measured(truth=table.truth, curve=curve, users=sizes.found())
+    return Measured(truth=table.truth if truth is None else truth, curve=curve, users=sizes.found())
 
 
 @dataclass
 class _Sizes:
-    """Counts users by their norm, in bins about evenly spaced in logarithms, to well above the largest threshold.
-
-    Args:
-        plan: of the run.
-        listed: the places of the population's items among those that were discovered; None to count all items.
-    """
+    """Counts users by their norm, in bins about evenly spaced in logarithms, to well above the largest threshold."""
 
     plan: Plan
-    listed: Integers | None = field(default=None, repr=False)
     empty: int = 0
     _edges: Floats = field(init=False, repr=False)
     _users: Integers = field(init=False, repr=False)
@@ -99,8 +108,6 @@ class _Sizes:
         self._users = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def add(self, shard: Histograms) -> None:
-        if self.listed is not None:
-            shard = renumbered(shard, self.listed, int(self.listed.max(initial=0)) + 1)
         norms = np.sqrt(user_squares(shard)) if self.plan.norm is Norm.L2 else user_totals(shard)
         self.empty += int(np.count_nonzero(norms == 0))
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
@@ -118,7 +125,7 @@ def _points(plan: Plan, items: int, chosen: float) -> Integers:
     """Candidates, evenly picked, and the chosen threshold; that alone where there is no curve."""
     room = min(MAX_POINTS, _MAX_CELLS // max(items, 1) - 1)
     at_chosen = np.array([to_steps(chosen, plan.grid_bits)])
-    if plan.discovers or rule_for(plan).measures not in ERRORS or room < _FEWEST_POINTS:
+    if rule_for(plan).measures not in ERRORS or room < _FEWEST_POINTS:
         return at_chosen
     steps = plan.candidate_steps
     places = np.unique(np.linspace(0, len(steps) - 1, room).round().astype(np.int64))
