@@ -64,6 +64,7 @@ def _noise_exceeds_items(plan: Plan) -> str:
     """
     if plan.is_open:
         return ""
+    plan = plan.one_way
     error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
     if plan.noise_by_devices:
         error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
@@ -103,7 +104,7 @@ def _choice_by_chance(plan: Plan) -> str:
     fewer, advice = "", ""
     if plan.per_item:
         advice = ", debias fewer items"
-    elif plan.norm is Norm.L2:
+    elif plan.one_way.norm is Norm.L2:
         fewer, advice = " (fewer if they have many different items)", ", lower --sparsity"
     return (
         f"the choice of the threshold will be close to chance: {_needed_users(plan, fewer)}. Raise "

@@ -109,6 +109,7 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
     plan = Plan(**fields | {"epsilon": total_epsilon, "calibration": "analytic"})
     if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
         return _rounded_down(total_epsilon * CHOICE_SHARE)
+    plan = plan.one_way
     nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
     share = 0.75 * nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
@@ -140,7 +141,7 @@ def noise_saved(plan: Plan, total_epsilon: float) -> float:
     if not 0 < total_epsilon - others < plan.epsilon or (plan.is_open and not plan.discovers):
         return 0.0
     added = replace(plan, epsilon=total_epsilon - others)
-    return 1 - plan.releasing.unit_noise / added.releasing.unit_noise
+    return 1 - plan.releasing.one_way.unit_noise / added.releasing.one_way.unit_noise
 
 
 def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,9 @@ class Asked:
 
     def __iter__(self) -> Iterator[Measurement[Any]]:
         # What is released is measured once the mechanism is chosen.
-        chosen = [plan for plan in self.plans if self.kind.round is Round.SELECT or not plan.chooses_mechanism]
+        chosen = [
+            plan for plan in self.plans if self.kind.round is Round.SELECT or not plan.chooses_mechanism
+        ]
         fitting = [plan for plan in chosen if self.kind.fits(plan)]
         require(fitting, f"no plan fits {self.kind.name}; pass some that do as plans=")
         return (self.kind(plan, given) for plan in fitting for given in self.givens(plan))

@@ -251,6 +251,11 @@ class Plan(PlanFields):
         return {mechanism: replace(self, mechanism=mechanism) for mechanism in MECHANISMS}
 
     @property
+    def one_way(self) -> Plan:
+        """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""
+        return self.ways["gaussian"] if self.chooses_mechanism else self
+
+    @property
     def norm(self) -> Norm:
         """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace. Random clipping bounds l1."""
         if self.chooses_mechanism:

@@ -24,7 +24,7 @@ from fedhist.server.selection.contract import (
     reading_as,
 )
 from fedhist.server.selection.crossing import target_weight
-from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER
+from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER, WeightedQuantile
 
 _LARGEST_GAP = 1 << 60
 
@@ -81,6 +81,10 @@ class WeightedNorms(ScoringSelector):
                 base_measure_power=BASE_MEASURE_POWER,
             ),
         )
+
+    def resolution(self, plan: Plan) -> float:
+        """As for the bound alone; what the gap adds is not counted."""
+        return WeightedQuantile().resolution(plan.one_way)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> NormChoice:
         """A probability proportional to a^-3 exp(eps' u / (2 S)), S half of the span."""

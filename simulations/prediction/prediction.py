@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from fedhist.client.device import answer_population
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
 from fedhist.protocol.measurements.expected_counts import BinnedCounts, BucketedCounts, OpenTail
+from fedhist.protocol.measurements.norm_tails import norm_pairs
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
@@ -63,6 +65,8 @@ DRAWS = 64
 # Thresholds that are chosen less often than this, all together, are left out.
 _UNLIKELY = 1e-6
 _UNPACKED_CELLS = 1 << 27
+_MEANS = ("relative_loss", "clipping_error", "noise_error", "threshold", "clipped_users", "released_items")
+"""What is averaged over the mechanisms that a run may choose."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,32 @@ class Predictor:
 
     def predict(self, plan: Plan) -> Prediction:
         """What to expect of a run; raises what the run would raise for its plan."""
-        chosen, table, errors, places, chances = self._errors(plan)
+        if not plan.chooses_mechanism:
+            return self._predict(plan)
+        ways = self._ways(plan)
+        each = [replace(self._predict(way, chosen), plan=plan) for way, _, chosen in ways]
+        shares = [share for _, share, _ in ways]
+
+        def mean(name: str) -> float:
+            return math.fsum(share * getattr(one, name) for share, one in zip(shares, each, strict=True))
+
+        mixed = {name: mean(name) for name in _MEANS}
+        low, high = min(one.threshold_low for one in each), max(one.threshold_high for one in each)
+        return replace(each[0], threshold_low=low, threshold_high=high, **mixed)
+
+    def _ways(self, plan: Plan) -> list[tuple[Plan, float, _Chances]]:
+        """The plans that the choice of a mechanism leads to, their chances, and those of their thresholds."""
+        choice = cast(ScoringSelector, selector_for(plan)).choice(plan, self._statistic(plan))
+        halves = np.split(choice.probabilities(), 2)
+        pairs = norm_pairs(plan)
+        return [
+            (way, float(half.sum()), _Chances(steps, half / half.sum()))
+            for way, half, steps in zip(plan.ways.values(), halves, (pairs.l2, pairs.l1), strict=True)
+            if half.sum() > _UNLIKELY
+        ]
+
+    def _predict(self, plan: Plan, given: _Chances | None = None) -> Prediction:
+        chosen, table, errors, places, chances = self._errors(plan, given)
         counts = np.ldexp(chosen.steps.astype(np.float64), -plan.grid_bits)
         shown = float(errors.shown() @ chances)
         losses = errors.loss() / table.total
@@ -168,10 +197,14 @@ class Predictor:
 
     def relative_loss(self, plan: Plan) -> float:
         """The same number as in `predict` without the others: for a search over many plans."""
+        if plan.chooses_mechanism:
+            return self.predict(plan).relative_loss
         _, table, errors, _, chances = self._errors(plan)
         return float(errors.loss() / table.total @ chances)
 
-    def _errors(self, plan: Plan) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
+    def _errors(
+        self, plan: Plan, given: _Chances | None = None
+    ) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
         if rule_for(plan).measures not in ERRORS:
             raise InvalidInput(
                 "debiased counts can't be predicted",
@@ -179,8 +212,9 @@ class Predictor:
                 advice="try them with fedhist run --trials on public data",
             )
         check_fits(self.population, plan)
-        chosen = self._chances(plan, selector_for(plan))
-        on_table = chosen if plan.selector == "fixed" else _on_candidates(plan, chosen)
+        chosen = given or self._chances(plan, selector_for(plan))
+        as_it_is = given is not None or plan.selector == "fixed"
+        on_table = chosen if as_it_is else _on_candidates(plan, chosen)
         table = self._table(plan, on_table.steps)
         places = _likely(on_table.chances)
         errors = release_errors(plan, table, on_table.steps, places)

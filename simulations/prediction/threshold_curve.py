@@ -60,7 +60,7 @@ class Measured:
 
 def measure(population: Population, release: Release) -> Measured:
     """One pass over the population. No curve where every item has a bound of its own, or for too many items."""
-    plan = release.plan
+    plan = release.plan if release.plan.is_open else release.round_plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
     table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
@@ -88,7 +88,7 @@ class _Sizes:
         self._users = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def add(self, shard: Histograms) -> None:
-        norms = np.sqrt(user_squares(shard)) if self.plan.norm is Norm.L2 else user_totals(shard)
+        norms = np.sqrt(user_squares(shard)) if self.plan.one_way.norm is Norm.L2 else user_totals(shard)
         self.empty += int(np.count_nonzero(norms == 0))
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
 
