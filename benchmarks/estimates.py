@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.clips.clipping import user_squares, user_totals
-from fedhist.protocol.histograms import Floats, Population
+from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.simulation import simulate, true_histogram
@@ -129,7 +129,7 @@ def coverage(folder: Path, seeds: range) -> None:
                 taken.append(0.0 if result.diagnostics is None else result.diagnostics.clipped_mass)
                 ratios.append(reach / release.threshold)
 
-            def by_group(values: list[Floats], form: str) -> str:
+            def by_group(values: list[Floats], form: str, groups: list[Integers] = groups) -> str:
                 means = np.mean(values, axis=0)
                 return " ".join(format(float(np.mean(means[group])), form) for group in groups)
 
