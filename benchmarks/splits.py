@@ -1,8 +1,8 @@
-"""The default split of a total against the best one: `python benchmarks/splits.py [--data FILE ...]`.
+"""The default split of a total against the best one: `python benchmarks/splits.py`.
 
-For synthetic users of several kinds, or for the files that are given, and totals of 0.55, 1.1 and 3.3 at delta = 1/(2n):
-the predicted error (`fedhist plan`) at the best of 25 splits, its share, the share of the default split and how much
-more that loses; and how much more 0.1 of 1.1 loses, the paper's split. The last row has the worst and the mean of both.
+For synthetic users of several kinds, or for files (--data), and totals of 0.55, 1.1 and 3.3 at delta = 1/(2n): the
+predicted error (`fedhist plan`) at the best of 25 splits, its share, the share of the default split and how much more
+that loses; and how much more the paper's split loses, 0.1 of 1.1. The last rows have the worst and the mean of both.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="*", default=[])
     parser.add_argument("--top-items", type=int, nargs="*", default=[100, 1_000, 5_000])
     options = parser.parse_args()
-    print(
-        f"{'population':38} {'noise':8} {'total':>5}  {'error':>6} {'best':>6} {'default':>7} {'more':>6} {'paper':>6}"
-    )
+    print(f"{'population':38} {'noise':8} total   error   best default   more  paper")
     more: list[float] = []
     paper: list[float] = []
     for name, population in files(options.data, options.top_items) if options.data else synthetic():
@@ -75,9 +73,10 @@ def main() -> None:
                     f"{usual.epsilon_select / total:7.1%} {more[-1]:6.1%} {paper[-1]:6.1%}",
                     flush=True,
                 )
-    print(
-        f"worst {max(more):.1%} and {max(paper):.1%}, mean {statistics.mean(more):.1%} and {statistics.mean(paper):.1%}"
-    )
+    for what, losses in (("default", more), ("paper", paper)):
+        print(
+            f"{what}: loses at most {max(losses):.1%} more than the best, {statistics.mean(losses):.1%} on average"
+        )
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fedhist.client.files.records import read_items, read_node_population
+from fedhist.client.files.records import read_node_population
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS

@@ -163,12 +163,13 @@ def admit(policy: Policy, memory: Memory, envelope: Envelope) -> Memory:
             raise Refused(Refusal.SECOND_REQUEST)
         return memory
     rounds = tuple(Round)
-    ahead = sum((round_cost(plan, later) for later in rounds[rounds.index(round_) :]), Cost(0.0, 0.0))
-    if not (memory.spent + ahead).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
+    paid = round_ is Round.DISCOVER or _round_key(envelope.run, Round.DISCOVER) in memory.requests
+    now, *later = (round_cost(plan, due, paid=paid) for due in rounds[rounds.index(round_) :])
+    if not sum(later, memory.spent + now).fits(epsilon=policy.max_epsilon, delta=policy.max_delta):
         raise Refused(Refusal.OVER_BUDGET)
     return replace(
         memory,
-        spent=memory.spent + round_cost(plan, round_),
+        spent=memory.spent + now,
         plans={**memory.plans, envelope.run: plan.digest.hex()},
         requests={**memory.requests, key: fingerprint},
     )
@@ -187,19 +188,34 @@ def answered(memory: Memory, envelope: Envelope, answer: bytes) -> Memory:
 
 def request_key(envelope: Envelope) -> str:
     """The name of a round of a run."""
-    return f"{envelope.run}/{envelope.request.round.value}"
+    return _round_key(envelope.run, envelope.request.round)
 
 
-def round_cost(plan: Plan, round_: Round) -> Cost:
+def _round_key(run: str, round_: Round) -> str:
+    return f"{run}/{round_.value}"
+
+
+def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Cost:
     """The most that a round of this plan may cost. A device does not know which selectors leave delta unspent.
 
-    A discovery pays for the release of what it finds, and a release that needs none pays for itself.
+    A discovery pays for the release of what it finds. A device that was not asked to discover has not paid for it: the
+    server may ask it for a release all the same, of items that nobody found, and in any number of runs.
+
+    Args:
+        plan: of the run.
+        round_: what is asked.
+        paid: whether the device has answered, or is about to answer, the run's discovery.
     """
-    if round_ is Round.SELECT:
-        return Cost(plan.epsilon_select, plan.delta_select)
-    if plan.discovers != (round_ is Round.DISCOVER):
-        return Cost(0.0, 0.0)
-    return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
+    match round_:
+        case Round.SELECT:
+            return Cost(plan.epsilon_select, plan.delta_select)
+        case Round.DISCOVER if plan.discovers:
+            return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
+        case Round.RELEASE if not plan.discovers:
+            return Cost(plan.epsilon, plan.delta) + most_of_table(plan)
+        case Round.RELEASE if not paid:
+            return Cost(plan.epsilon, plan.delta)
+    return Cost(0.0, 0.0)
 
 
 def _check_floors(policy: Policy, plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """What the run-config of a Flower app says: the plan's fields, and how to run it.
 
 Flower lets a user override only keys that pyproject.toml lists, and a key there has to have a value, so the
-empty text stands for "not given".
+empty text stands for "not given". `known-items` names a file on the server; its names are in the plan.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
@@ -91,6 +91,8 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
             "the run-config has no users", allowed="the public size of the cohort", advice="add users=1000"
         )
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in FIELDS}
+    if isinstance(known := chosen.get("known_items"), str):
+        chosen["known_items"] = "\n".join(read_items(Path(known)))
     running: dict[str, Any] = {name: _convert(name, value) for name, value in given.items() if name in own}
     totals = {name: running.get(name) for name in ("total_epsilon", "total_delta")}
     return GridSettings(plan=planned(**chosen, **totals), **running)
@@ -101,11 +103,7 @@ def listed_items(settings: GridSettings) -> list[str] | None:
     path = settings.items_file
     if path is None:
         return None
-    try:
-        with path.open("rb") as file:
-            return parse_items(read_list(file), name=str(path))
-    except OSError:
-        raise unreadable(str(path)) from None
+    return read_items(path)
 
 
 def listed_keys(settings: GridSettings) -> Mapping[int, bytes] | None:

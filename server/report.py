@@ -43,6 +43,7 @@ def release_document(
         "simulation_only": release.seeded or not release.private,
         "users_answered": dict(users),
         "threshold": release.threshold,
+        "discovery_share": release.discovery_share,
         "relative_loss": None,
         "standard_error": release.standard_error,
         "interval_level": None if release.interval is None else release.interval.level,

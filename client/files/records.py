@@ -28,7 +28,6 @@ from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.labels.item_list import parse_items, read_list, unreadable
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 if TYPE_CHECKING:
@@ -100,15 +99,6 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
         population = population if wanted is None else _over(population, wanted, labels=items)
     users = table["user"].drop_nulls().n_unique()
     return _with_empty_users(population, users), table.height - usable.height
-
-
-def read_items(path: Path) -> list[str]:
-    """A public list of items from a UTF-8 text file, one item a line."""
-    try:
-        with path.open("rb") as file:
-            return parse_items(read_list(file), name=str(path))
-    except OSError:
-        raise unreadable(str(path)) from None
 
 
 def _table(path: Path, suffix: str) -> pl.DataFrame:

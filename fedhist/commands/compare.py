@@ -137,7 +137,7 @@ _SEVERAL = {
     "mechanism",
     *_SEVERAL,
     *("min_threshold", "candidates", "sparsity", "neighbours", "calibration"),
-    *("statistic", "buckets", "score_sensitivity"),
+    *("discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity"),
     several=_SEVERAL,
     delta={"help": f"{FIELDS['delta'].meaning} {PAPER_DELTA} is one over twice the users."},
     statistic={"default": "plain", "show_default": True},

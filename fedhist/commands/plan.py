@@ -58,8 +58,9 @@ MAX_POINTS = 200
 DEFAULT_POINTS = 20
 
 _FROM_RUN = (
-    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release", "statistic",
-    "buckets", "score_sensitivity", "selector", "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
+    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
+    "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
+    "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.fields import FIELDS, Field
 
 Command = Callable[..., Any]
@@ -46,6 +47,8 @@ def _arguments(declared: Field, listed: Any) -> dict[str, Any]:
         "metavar": declared.symbol or None,
         "help": declared.meaning,
     }
+    if declared.name == "known_items":
+        arguments |= {"type": PATH, "callback": _names_in}
     if listed is not None:
         arguments["type"] = listed
         arguments["default"] = None if declared.default is None else (declared.default,)
@@ -92,6 +95,11 @@ def meant_budget(context: click.Context, flags: Mapping[str, Any]) -> dict[str, 
         if context.get_parameter_source(name) in {ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP}
     }
     return {name: None if name in defaults else value for name, value in flags.items()}
+
+
+def _names_in(context: click.Context, parameter: click.Parameter, path: Path | None) -> str | None:
+    """The names in a file, one a line, as a plan has them."""
+    return None if path is None else "\n".join(read_items(path))
 
 
 def mechanism_for(mechanism: str | None, *, domain: str, no_delta: bool) -> str | None:

@@ -19,6 +19,9 @@ _CLOSED: dict[str, Any] = _SMALL | {"items": 3}
 _OPEN: dict[str, Any] = _SMALL | {"domain": "open", "epsilon": 4.0, "delta": 1e-3}
 _MASKED: dict[str, Any] = {"masking": "secagg", "participants": 5}
 _DEVICES: dict[str, Any] = _CLOSED | _MASKED | {"noise_from": "devices"}
+_ABOVE_BAR: dict[str, Any] = _OPEN | {"release": "truncated-laplace"}
+_DISCOVERED: dict[str, Any] = _OPEN | {"user_items": 3}
+_DISCOVERED_MASKED: dict[str, Any] = _DISCOVERED | _MASKED | {"table_capacity": 20}
 
 PLANS: dict[str, Plan] = {
     name: Plan(**settings)
@@ -26,18 +29,26 @@ PLANS: dict[str, Plan] = {
         "gaussian": _CLOSED,
         "laplace": _CLOSED | {"mechanism": "laplace"},
         "replace": _CLOSED | {"neighbours": "replace", "sparsity": 2},
+        "auto": _CLOSED | {"mechanism": "auto"},
+        "auto, replace": _CLOSED | {"mechanism": "auto", "neighbours": "replace"},
+        "masked auto": _CLOSED | _MASKED | {"mechanism": "auto"},
         "with rests": _CLOSED | {"upper_limits": 90.0, "rescale": "proportional", "neighbours": "replace"},
         "device noise, rests": _DEVICES | {"mechanism": "laplace", "upper_limits": 30.0},
         "debiased": _CLOSED | {"debias": "poisson", "mechanism": "laplace"},
         "debiased gaussian": _CLOSED | {"debias": "poisson", "mechanism": "gaussian"},
-        "open": _OPEN,
-        "open bucketed": _OPEN | {"statistic": "bucketed", "buckets": 16},
+        "open": _ABOVE_BAR,
+        "open bucketed": _ABOVE_BAR | {"statistic": "bucketed", "buckets": 16},
+        "discovered": _DISCOVERED,
+        "discovered laplace": _DISCOVERED | {"mechanism": "laplace"},
+        "discovered, some known": _DISCOVERED | {"known_items": "fig\nplum"},
         "masked": _CLOSED | _MASKED,
         "masked debiased": _CLOSED | _MASKED | {"debias": "poisson"},
-        "masked open": _OPEN | _MASKED | {"buckets": 16, "table_capacity": 20},
+        "masked open": _ABOVE_BAR | _MASKED | {"buckets": 16, "table_capacity": 20},
+        "masked discovered": _DISCOVERED_MASKED,
         "device noise, weights": _DEVICES,
         "device noise, counts": _DEVICES | {"selector": "m-quantile"},
         "device noise, laplace": _DEVICES | {"mechanism": "laplace"},
+        "device noise, discovered": _DISCOVERED_MASKED | {"noise_from": "devices"},
     }.items()
 }
 """One small plan of each kind. A subject is checked under those that it fits."""

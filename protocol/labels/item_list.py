@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import BinaryIO
 
 from fedhist.protocol.errors import InvalidFile
@@ -18,6 +19,15 @@ def read_list(file: BinaryIO) -> bytes:
     while len(content) <= MAX_ITEMS_BYTES and (piece := file.read(_PIECE)):
         content += piece
     return bytes(content)
+
+
+def read_items(path: Path) -> list[str]:
+    """A public list of items from a UTF-8 text file, one item a line."""
+    try:
+        with path.open("rb") as file:
+            return parse_items(read_list(file), name=str(path))
+    except OSError:
+        raise unreadable(str(path)) from None
 
 
 def parse_items(data: bytes, *, name: str) -> list[str]:

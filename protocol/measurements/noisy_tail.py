@@ -99,7 +99,7 @@ class NoisyTailMeasurement(Measurement[Column]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""
-        return plan.noise_by_devices
+        return plan.noise_by_devices and not plan.is_open
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

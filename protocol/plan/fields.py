@@ -23,6 +23,9 @@ TABLE_TRUST = (
 )
 """What masks over an open domain do not give, for help, notes and documents."""
 
+MECHANISMS = ("gaussian", "laplace")
+"""What a histogram is released with. A plan may leave the choice to the run."""
+
 _T = TypeVar("_T")
 FILLED_IN: Any = None
 """The default of a field that a caller may leave out and that construction then fills in."""
@@ -62,8 +65,8 @@ class PlanFields:
     mechanism: str = _field(
         FILLED_IN,
         "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain has "
-        "random clip and delta > 0).",
-        choices=("gaussian", "laplace"),
+        "random clip and delta > 0); auto chooses one of them privately, together with the threshold.",
+        choices=(*MECHANISMS, "auto"),
         filled_in="gaussian; laplace for an open domain, for one debiased item, and in commands with --delta 0",
     )
     selector: str = _field(
@@ -108,7 +111,7 @@ class PlanFields:
         None,
         "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if their total were "
         "spread over this many. Private for any number; a small one sharpens the choice.",
-        filled_in="9, 16, ..., 64, the more noise there is to choose by; all items if fewer, and for the paper's selectors",
+        filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )
     calibration: Calibration = field(

@@ -108,9 +108,9 @@ def check_table(plan: Plan) -> None:
         table_shape(plan, _thresholds(plan)[-1])
     except InvalidPlan as problem:
         raise InvalidPlan(
-            f"for --table-capacity {plan.table_capacity} and {plan.max_threshold:g} items a user, {problem.problem}",
+            f"for --table-capacity {plan.table_capacity} and {_thresholds(plan)[-1]} items a user, {problem.problem}",
             allowed=problem.allowed,
-            advice="lower --max-threshold, --table-capacity or --label-bytes, or raise --epsilon-select",
+            advice=f"lower --{_flag(plan)}, --table-capacity or --label-bytes, or raise --epsilon-select",
         ) from None
 
 
@@ -123,12 +123,18 @@ def table_notes(plan: Plan) -> list[str]:
     longest = table_shape(plan, largest).length
     plain = TableShape(capacity=plan.table_capacity, label_bytes=plan.label_bytes).length
     if longest > _MUCH_LONGER * plain:
+        most = f"with {largest:,} items a user" if plan.discovers else f"at the threshold {largest:,}"
         notes.append(
-            f"at the threshold {largest:,} the private test for room makes the table {longest / plain:.1f} times as "
-            f"long, {8 * longest / 1e6:,.1f} MB a participant: a lower --max-threshold or a higher --epsilon-select "
-            "makes it shorter"
+            f"{most} the private test for room makes the table {longest / plain:.1f} times as long, "
+            f"{8 * longest / 1e6:,.1f} MB a participant: a lower --{_flag(plan)} or a higher --epsilon-select makes it "
+            "shorter"
         )
     return notes
+
+
+def _flag(plan: Plan) -> str:
+    """What bounds a user's items in the table."""
+    return "user-items" if plan.discovers else "max-threshold"
 
 
 def _may_overflow(plan: Plan, steps: int) -> bool:

@@ -36,9 +36,18 @@ def rule_for(plan: Plan) -> ReleaseRule:
         if rule.fits(plan):
             return rule
     names = dict.fromkeys(name for kind in MEASUREMENTS.values() for name in kind.releases if name)
-    others = [name for name in names if any(rule.fits(replace(plan, release=name)) for rule in RULES)]
+    others = [name for name in names if _releases(plan, name)]
     raise InvalidPlan(
         f"the release {plan.release!r} over {plan.domain} domains",
         allowed=", ".join(others) or "no --release for such a plan",
         advice="choose another --release or leave it out",
     )
+
+
+def _releases(plan: Plan, name: str) -> bool:
+    """Whether a plan that differs in its release alone can be run."""
+    try:
+        other = replace(plan, release=name)
+    except InvalidPlan:
+        return False
+    return any(rule.fits(other) for rule in RULES)

@@ -10,10 +10,11 @@ from time import perf_counter
 
 import numpy as np
 
-from fedhist.client.files.records import item_origin, read_items, read_population
+from fedhist.client.files.records import item_origin, read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population, labels_of
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.simulations.datasets.registry import (
     DEFAULT_NAME,

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedhist.client.files.records import read_items, read_population
+from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.comparison import check_different, drawn_digest, drawn_once, names_of

@@ -57,6 +57,11 @@ class RunData:
         return float(trials[0]["threshold"] if trials else self.document["threshold"])
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is no threshold."""
+        return self.plan.discovers and self.threshold == 0
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Bytes that one user's device sent, by round, without the rounds whose size is withheld."""
         sizes: dict[str, int | None] = self.document.get("bytes_per_user", {})

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from fedhist.client.policy import Memory, Policy, admit, round_cost
 from fedhist.protocol.errors import DecodeError, InvalidPlan, Refused
 from fedhist.protocol.grid import Threshold
+from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.rounds import Round
+from fedhist.protocol.rounds import Request, Round
+from fedhist.protocol.settled import Settled
 from fedhist.protocol.wire.envelope import Envelope
-from tests.asking import release_at, select_request
+from fedhist.server.steps import select_request
+from tests.asking import release_at
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
+FOUND = Plan(users=100, domain="open", epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 
 
 def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
@@ -30,16 +34,54 @@ def release(run: str = "one", plan: Plan = PLAN, above: int = 0) -> Envelope:
     return Envelope(run=run, request=release_at(plan, Threshold(steps=steps, bits=plan.grid_bits)))
 
 
+def of_made_up_items(run: str, round_: Round, items: tuple[str, ...] = ("mine",)) -> Envelope:
+    """What a server may ask of a plan that discovers, whether or not it discovered anything."""
+    if round_ is Round.DISCOVER:
+        return Envelope(run, Request(FOUND, "key-weights"))
+    settled = Settled(keys=items, share=FOUND.discovery.shares[0])
+    if round_ is Round.SELECT:
+        return Envelope(run, select_request(FOUND, settled))
+    threshold = settled.plan_for(FOUND).at_steps(1)
+    return Envelope(run, Request(FOUND, "clipped-sum", Bound(threshold), settled))
+
+
 def refusal(policy: Policy, memory: Memory, envelope: Envelope) -> str:
     with pytest.raises(Refused) as refused:
         admit(policy, memory, envelope)
     return refused.value.reason
 
 
+class TestDiscovery:
+    """A discovery pays for the release that follows, and for no other one."""
+
+    def test_a_whole_run_costs_what_its_plan_says(self) -> None:
+        policy, memory = Policy(max_epsilon=1.25, max_delta=1.1e-7), Memory()
+        for round_ in Round:
+            memory = admit(policy, memory, of_made_up_items("one", round_))
+        assert memory.spent.epsilon == 1.25
+
+    def test_releases_without_a_discovery_are_not_free(self) -> None:
+        """A server that asks for releases of made-up items alone would never meet the device's limit."""
+        policy = Policy(max_epsilon=2.0)
+        memory = admit(policy, Memory(), of_made_up_items("one", Round.RELEASE))
+        assert memory.spent == Cost(1.0, 1e-7)
+        memory = admit(policy, memory, of_made_up_items("two", Round.RELEASE, ("other",)))
+        assert refusal(policy, memory, of_made_up_items("three", Round.RELEASE)) == "over-budget"
+
+    def test_a_choice_is_refused_where_the_release_after_it_would_not_fit(self) -> None:
+        asked = of_made_up_items("one", Round.SELECT)
+        assert refusal(Policy(max_epsilon=1.24), Memory(), asked) == "over-budget"
+
+    def test_another_list_of_items_is_a_second_request(self) -> None:
+        memory = admit(Policy(), Memory(), of_made_up_items("one", Round.RELEASE))
+        again = of_made_up_items("one", Round.RELEASE, ("other",))
+        assert refusal(Policy(), memory, again) == "second-request"
+
+
 class TestLimits:
     def test_a_whole_run_is_charged_round_by_round(self) -> None:
         memory = admit(Policy(), Memory(), select())
-        assert memory.spent == round_cost(PLAN, Round.SELECT) == Cost(0.25, 1e-8)
+        assert memory.spent == round_cost(PLAN, Round.SELECT, paid=False) == Cost(0.25, 1e-8)
         memory = admit(Policy(), memory, release())
         assert memory.spent.epsilon == 1.25
         assert memory.spent.delta == pytest.approx(1.1e-7)

@@ -158,6 +158,11 @@ def asked(plan: Plan) -> Request:
 def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_none() -> None:
     for plan in PLANS.values():
         fitting = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan)]
+        if plan.discovers:
+            assert fitting == ["discover"]
+            after = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan.discovered(2))]
+            assert sorted(after) == ["release", "select"]
+            continue
         assert sorted(fitting) == ["release", "select"]
         other = replace(plan, release="of-somebody-else")
         assert [kind.round for kind in MEASUREMENTS.values() if kind.fits(other)] == ["select"]

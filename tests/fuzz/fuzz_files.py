@@ -17,7 +17,7 @@ import numpy as np
 from fuzz_mutations import mutated
 
 from fedhist.client.files.matrix_files import write_matrix
-from fedhist.client.files.records import read_items, read_population
+from fedhist.client.files.records import read_population
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import (
@@ -28,6 +28,7 @@ from fedhist.protocol.errors import (
     InvalidInput,
     Refused,
 )
+from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import parse_directory, parse_identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost

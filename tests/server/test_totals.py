@@ -23,13 +23,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "gaussian": SIZES,
     "replace": SIZES | {"neighbours": "replace"},
     "laplace": SIZES | {"mechanism": "laplace"},
+    "either": SIZES | {"mechanism": "auto"},
     "fixed": SIZES | {"selector": "fixed", "threshold": 9.0},
     "two gaussians": SIZES | {"selector": "dpsgd"},
     "debiased": SIZES | {"items": 5, "debias": "poisson"},
     "devices": SIZES | MASKED | {"noise_from": "devices"},
     "devices, laplace": SIZES | MASKED | {"noise_from": "devices", "mechanism": "laplace"},
-    "open": {"users": 5_000, "domain": "open"},
-    "open, masked": {"users": 5_000, "domain": "open", "table_capacity": 500} | MASKED,
+    "discovered": {"users": 5_000, "domain": "open"},
+    "discovered, laplace": {"users": 5_000, "domain": "open", "mechanism": "laplace"},
+    "discovered, masked": {"users": 5_000, "domain": "open", "table_capacity": 500} | MASKED,
+    "open": {"users": 5_000, "domain": "open", "release": "truncated-laplace"},
+    "open, masked": {"users": 5_000, "domain": "open", "release": "truncated-laplace", "table_capacity": 500}
+    | MASKED,
 }
 
 

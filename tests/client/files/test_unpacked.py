@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.client.files.records import read_items, read_population
+from fedhist.client.files.records import read_population
 from fedhist.client.files.unpacked import LIMIT_VARIABLE, unpacked_limit
 from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.labels.item_list import read_items
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 1 << 24
