@@ -78,6 +78,15 @@ def test_no_user_weighs_more_than_the_sensitivity(user_items: int) -> None:
     assert (all_of_them > 0).sum(axis=1).max() == user_items
 
 
+def test_a_loader_that_names_an_item_twice_gives_its_users_no_more_weight() -> None:
+    """Nothing checks the names that somebody's own loader makes."""
+    plan = Plan(users=10, domain="open", user_items=4)
+    sent = answer(
+        Request(plan, "key-weights"), user([1, 1, 1]), source=SeededSource(0), labels=["a", "a", "a"]
+    )
+    assert keyed_part(sent.summed).values.tolist() == [[1 << plan.discovery.bits]]
+
+
 def test_items_beyond_the_most_are_drawn_at_random_and_each_alike() -> None:
     plan, runs = plan_of(2), 300
     found = [frozenset(weights_of(plan, [1, 4, 9, 2, 0, 1], seed=seed)) for seed in range(runs)]
