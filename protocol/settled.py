@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import DecodeError, InvalidInput
 from fedhist.protocol.histograms import Labels
 from fedhist.protocol.measurements.given import take
+from fedhist.protocol.plan.fields import MECHANISMS
 from fedhist.protocol.sketch.buckets import item_bytes
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-SETTLED_FIELDS = frozenset({"keys", "discovery-share"})
+SETTLED_FIELDS = frozenset({"keys", "discovery-share", "mechanism"})
 """The fields of a request that tell it."""
 
 _LONGEST_NAME = 1024
@@ -33,16 +34,18 @@ class Settled:
     Args:
         keys: the items that are released, in their order; None while they are not known, or known from the plan.
         share: what their discovery took of the noise's precision; None where there was none.
+        mechanism: the one that was chosen with the threshold; None before that, or where the plan names it.
     """
 
     keys: tuple[str | int, ...] | None = field(default=None, repr=False)
     share: float | None = None
+    mechanism: str | None = None
 
     def plan_for(self, plan: Plan) -> Plan:
         """The plan of the rounds that follow."""
-        if self.keys is None or self.share is None:
-            return plan
-        return plan.discovered(len(self.keys), self.share)
+        if self.keys is not None and self.share is not None:
+            plan = plan.discovered(len(self.keys), self.share)
+        return plan if self.mechanism is None else plan.ways[self.mechanism]
 
     def names(self, own: Labels) -> Labels:
         """What a participant that calls its items so sends values for."""
@@ -50,22 +53,26 @@ class Settled:
 
     def to_fields(self) -> dict[str, str]:
         """As flat fields of a request."""
-        if self.keys is None:
-            return {}
-        return {"keys": _keys_text(self.keys), "discovery-share": repr(self.share)}
+        found = (
+            {} if self.keys is None else {"keys": _keys_text(self.keys), "discovery-share": repr(self.share)}
+        )
+        return found if self.mechanism is None else found | {"mechanism": self.mechanism}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object], plan: Plan) -> Settled:
         """What these fields settle; DecodeError if the plan leaves nothing of the kind open."""
-        if not SETTLED_FIELDS & set(fields):
-            return cls()
+        mechanism = take(fields, "mechanism", str) if "mechanism" in fields else None
+        if mechanism is not None and not (plan.chooses_mechanism and mechanism in MECHANISMS):
+            raise DecodeError("the request names a mechanism that its plan does not leave open")
+        if not {"keys", "discovery-share"} & set(fields):
+            return cls(mechanism=mechanism)
         text, share = take(fields, "keys", str), take(fields, "discovery-share", str)
         if not plan.discovers:
             raise DecodeError("the request lists items and its plan discovers none")
         shares = {repr(value): value for value in plan.discovery.shares}
         if share not in shares:
             raise DecodeError("the discovery's share is none that the plan allows")
-        return cls(keys=_read_keys(text), share=shares[share])
+        return cls(keys=_read_keys(text), share=shares[share], mechanism=mechanism)
 
 
 NOTHING_SETTLED = Settled()

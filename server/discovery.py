@@ -23,7 +23,7 @@ from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
 from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.releases.contract import Release
-from fedhist.server.releases.keys_above_bar import as_written, by_bytes
+from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 from fedhist.server.releases.keys_in_table import check_table_read, new_salt, table_charges
 
 
@@ -80,7 +80,7 @@ def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[s
     room = MOST_KEYS - len(plan.known)
     if len(above) > room:
         above = np.sort(above[np.argsort(-noised[above], kind="stable")[:room]])
-    names = keys[above].tolist() if reading.labels is None else as_written(keys[above], reading.labels)
+    names = keys[above].tolist() if reading.labels is None else as_texts(keys[above], reading.labels)
     # Devices leave known items out of their answers; one that sent them would list them twice.
     known = {item_bytes(name) for name in plan.known}
     return [name for name in names if item_bytes(name) not in known], share

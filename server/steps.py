@@ -20,6 +20,7 @@ from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 from fedhist.server.discovery import Discover, discovery_charges, paid_by_discovery
 from fedhist.server.releases import rule_for
+from fedhist.server.releases.central_noise import for_either_mechanism
 from fedhist.server.releases.contract import Release, ReleaseRule
 from fedhist.server.selection import Selection, Selector, column_of, selector_for
 
@@ -69,7 +70,8 @@ class Choose:
     ) -> Selection:
         """The selection."""
         settled, draws = _settled(handed), source.fork("select", self.selector.name)
-        return replace(self.selector.select(settled.plan_for(plan), reading, source=draws), settled=settled)
+        selection = self.selector.select(settled.plan_for(plan), reading, source=draws)
+        return replace(selection, settled=replace(settled, mechanism=selection.mechanism))
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Publish:
         """The rule's, at the threshold that was chosen."""
         selection = _selection(handed)
         charges = self.rule.charges(selection.settled.plan_for(plan), selection.threshold)
-        return paid_by_discovery(charges) if plan.discovers else charges
+        return _paid(plan, charges)
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request:
         """The measurement that the rule releases, at the threshold that was chosen."""
@@ -101,14 +103,11 @@ class Publish:
         selection = _selection(handed)
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
-        if selection.settled.keys is None:
+        settled = selection.settled
+        release = replace(release, plan=plan, mechanism=settled.mechanism)
+        if settled.keys is None:
             return release
-        return replace(
-            release,
-            plan=plan,
-            labels=list(selection.settled.keys),
-            discovery_share=selection.settled.share,
-        )
+        return replace(release, labels=list(settled.keys), discovery_share=settled.share)
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
@@ -132,10 +131,22 @@ def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """The most that a run of this plan will charge, known before it starts."""
     if not plan.discovers:
-        return (*selector_for(plan).charges(plan), *rule_for(plan).charges(plan, None))
+        return (*selector_for(plan).charges(plan), *_most_of_release(plan))
     after = plan.releasing
-    release = paid_by_discovery(rule_for(after).charges(after, None))
-    return (*discovery_charges(plan), *selector_for(after).charges(after), *release)
+    return (*discovery_charges(plan), *selector_for(after).charges(after), *_most_of_release(plan))
+
+
+def _most_of_release(plan: Plan) -> tuple[Charge, ...]:
+    """What the release will charge, before the threshold is known and, where it is chosen, the mechanism."""
+    after = plan.releasing
+    return _paid(plan, rule_for(after).charges(after.one_way, None))
+
+
+def _paid(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
+    """The release's charges: less where discovery paid, and the same for every mechanism that may be chosen."""
+    if plan.discovers:
+        return paid_by_discovery(charges)
+    return for_either_mechanism(plan, charges) if plan.chooses_mechanism else charges
 
 
 def select_request(plan: Plan, settled: Settled = NOTHING_SETTLED) -> Request:

@@ -46,9 +46,10 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     table.add_row("mechanism", f"{method(plan)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
-    table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
     if plan.discovers:
         table.add_row("found", f"{_found_text(release)}{_recall_text(result)}")
+    if not release.found_nothing:
+        table.add_row("threshold", f"{_threshold_text(release)} {_choice_text(result)}")
     if release.bar is not None:
         table.add_row(
             "released", f"{len(release.histogram):,} keys above {release.bar:,}{_recall_text(result)}"
@@ -73,8 +74,9 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
                 f"V(C) by buckets is off by at most {known.bucketed_v_error:.2%}, "
                 f"{known.bucketed_v_error_chosen:.2%} at the chosen threshold  (*)",
             )
-    table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
-    table.add_row("numbers", which_to_use(release))
+    if not release.found_nothing:
+        table.add_row("noise", f"standard error {release.standard_error:,.4g} counts an item")
+        table.add_row("numbers", which_to_use(release))
     table.add_row("sent", f"by {sender(plan)}: {_sent_text(result)}")
     table.add_row("seconds", _seconds_text(result))
     console.print(table)
@@ -154,6 +156,8 @@ def _found_text(release: Release) -> str:
     plan, share = release.plan, release.discovery_share
     known = f", {len(plan.known):,} of them known before" if plan.known else ""
     took = "" if share is None else f" with {share:.0%} of the precision"
+    if release.found_nothing:
+        return "nothing, so that nothing was released"
     return f"{len(release.histogram):,} items{known}{took}"
 
 

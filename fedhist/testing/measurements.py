@@ -30,7 +30,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Contribution, Request
+from fedhist.protocol.rounds import Contribution, Request, Round
 from fedhist.protocol.sketch.table_hash import SALT_BYTES
 from fedhist.protocol.wire.codec import decode, encode
 from fedhist.protocol.wire.envelope import Envelope
@@ -73,7 +73,11 @@ class Asked:
     givens: Givens
 
     def __iter__(self) -> Iterator[Measurement[Any]]:
-        fitting = [plan for plan in self.plans if self.kind.fits(plan)]
+        # What is released is measured once the mechanism is chosen.
+        chosen = [
+            plan for plan in self.plans if self.kind.round is Round.SELECT or not plan.chooses_mechanism
+        ]
+        fitting = [plan for plan in chosen if self.kind.fits(plan)]
         require(fitting, f"no plan fits {self.kind.name}; pass some that do as plans=")
         return (self.kind(plan, given) for plan in fitting for given in self.givens(plan))
 

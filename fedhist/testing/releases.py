@@ -56,7 +56,7 @@ class Ruled:
     plans: Collection[Plan]
 
     def __iter__(self) -> Iterator[Plan]:
-        fitting = [plan for plan in self.plans if self.rule.fits(plan)]
+        fitting = [plan for plan in self.plans if self.rule.fits(plan) and not plan.chooses_mechanism]
         require(fitting, f"no plan fits {self.rule.name}; pass some that do as plans=")
         return iter(fitting)
 

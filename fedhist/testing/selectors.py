@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -191,6 +191,7 @@ def _fits(plan: Plan) -> bool:
 
 
 def _check_range(plan: Plan, selection: Selection) -> None:
+    plan = replace(selection.settled, mechanism=selection.mechanism).plan_for(plan)
     low, high = plan.step_range
     chosen = selection.threshold
     require(chosen.bits == plan.grid_bits, f"a grid of {chosen.bits} bits; {plan.grid_bits} are due")

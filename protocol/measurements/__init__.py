@@ -13,6 +13,7 @@ _PLACES = (
     "key_weights:KeyWeights",
     "key_weights_table:KeyWeightsTable",
     "tail:TailMeasurement",
+    "norm_tails:NormTailsMeasurement",
     "noisy_tail:NoisyTailMeasurement",
     "item_tail:ItemTailMeasurement",
     "key_totals:KeyTotals",

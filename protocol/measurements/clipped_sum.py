@@ -61,7 +61,7 @@ class ClippedSum(Measurement[Bound]):
             if parts(plan)
             else ""
         )
-        norm = plan.norm.value
+        norm = "l1 or l2" if plan.chooses_mechanism else plan.norm.value
         return Words(
             asks=f"histograms, each user's clipped to C in {norm} norm",
             work="clips to C, noise" if plan.noise_by_devices else "clips to C",

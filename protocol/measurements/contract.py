@@ -150,7 +150,8 @@ class Measurement(ABC, Generic[GivenT]):
     given: GivenT
 
     def __post_init__(self) -> None:
-        if type(self.given) is not self.takes or not self.fits(self.plan):
+        unsettled = self.round is Round.RELEASE and self.plan.chooses_mechanism
+        if type(self.given) is not self.takes or not self.fits(self.plan) or unsettled:
             raise UnexpectedMessage(state=self.name, message=self.given)
 
     @classmethod

@@ -58,7 +58,7 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         """Items with weights."""
         known = " that are not known already" if plan.known else ""
         return Words(
-            asks=f"which items users hold{known}, at most {plan.user_items:,} of each user",
+            asks=f"the items of users{known}, at most {plan.user_items:,} of each",
             work="weighs items",
             sends="items with weights",
             detail=f"Each user puts equal weights on up to {plan.user_items:,} items{known}, drawn at random if there "

@@ -41,7 +41,7 @@ class KeyWeightsTable(KeyWeights[Salt]):
         """A table."""
         known = " that are not known already" if plan.known else ""
         return Words(
-            asks=f"which items users hold{known}, at most {plan.user_items:,} of each user, as tables",
+            asks=f"the items of users{known}, at most {plan.user_items:,} of each, as tables",
             work="weighs items, table",
             sends="a table of fixed length",
             detail=f"Each user puts equal weights on up to {plan.user_items:,} items{known}. The participant puts "

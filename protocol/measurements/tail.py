@@ -29,7 +29,7 @@ from fedhist.protocol.privacy.randomness import Source
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-_ROOM_FOR_SELECTORS = 1 << 56
+ROOM_FOR_SELECTORS = 1 << 56
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class TailMeasurement(Measurement[Nothing]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the server."""
-        return not (plan.is_open or plan.per_item or plan.noise_by_devices)
+        return not (plan.is_open or plan.per_item or plan.noise_by_devices or plan.chooses_mechanism)
 
     @classmethod
     def words(cls, plan: Plan) -> Words:
@@ -83,7 +83,7 @@ class TailMeasurement(Measurement[Nothing]):
     def shape(self) -> Shape:
         """Two values a bin. Selectors add noise of their own, for which there is room up to the widest sums."""
         length = 2 * (len(self.plan.candidate_steps) + 1)
-        return Shape(length=length, largest=self.plan.tail_cap, noise=_ROOM_FOR_SELECTORS)
+        return Shape(length=length, largest=self.plan.tail_cap, noise=ROOM_FOR_SELECTORS)
 
     @property
     def sensitivities(self) -> Mapping[str, Sensitivity]:

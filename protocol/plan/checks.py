@@ -45,6 +45,25 @@ def check_sizes(plan: Plan) -> None:
         )
 
 
+def check_mechanism(plan: Plan) -> None:
+    """Refuse to leave the mechanism to a run that does not choose a bound by the norms of its users."""
+    if not plan.chooses_mechanism:
+        return
+    problem = None
+    if plan.per_item:
+        problem = "debiasing"
+    elif plan.noise_by_devices:
+        problem = "noise from devices"
+    elif plan.threshold is not None:
+        problem = "a fixed threshold"
+    if problem is not None:
+        raise InvalidPlan(
+            f"the mechanism auto with {problem}",
+            allowed="auto where the server adds the noise and chooses the bound of whole histograms",
+            advice="name one with --mechanism gaussian or --mechanism laplace",
+        )
+
+
 def check_domain(plan: Plan) -> None:
     """Refuse settings that the plan's domain does not have."""
     if plan.is_open:
@@ -113,7 +132,7 @@ def check_budgets(plan: Plan) -> None:
             check_delta(delta, name)
         if 0 < delta < _SMALLEST_DELTA:
             raise InvalidPlan(f"{name} is {delta!r}", allowed="a number from 1e-100 to below 1/2")
-    if plan.mechanism == "gaussian" or plan.discovers:
+    if plan.mechanism != "laplace" or plan.discovers:
         noise_multiplier(plan.epsilon, plan.delta, calibration=plan.calibration)
 
 

@@ -23,6 +23,9 @@ TABLE_TRUST = (
 )
 """What masks over an open domain do not give, for help, notes and documents."""
 
+MECHANISMS = ("gaussian", "laplace")
+"""What a histogram is released with. A plan may leave the choice to the run."""
+
 _T = TypeVar("_T")
 FILLED_IN: Any = None
 """The default of a field that a caller may leave out and that construction then fills in."""
@@ -62,8 +65,8 @@ class PlanFields:
     mechanism: str = _field(
         FILLED_IN,
         "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain has "
-        "random clip and delta > 0).",
-        choices=("gaussian", "laplace"),
+        "random clip and delta > 0); auto chooses one of them privately, together with the threshold.",
+        choices=(*MECHANISMS, "auto"),
         filled_in="gaussian; laplace for an open domain, for one debiased item, and in commands with --delta 0",
     )
     selector: str = _field(

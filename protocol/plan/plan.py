@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -16,7 +16,13 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
-from fedhist.protocol.plan.checks import check_budgets, check_domain, check_sizes, check_thresholds
+from fedhist.protocol.plan.checks import (
+    check_budgets,
+    check_domain,
+    check_mechanism,
+    check_sizes,
+    check_thresholds,
+)
 from fedhist.protocol.plan.device_noise import check_device_noise, growth_of_mean
 from fedhist.protocol.plan.discovery_terms import (
     MOST_KEYS,
@@ -24,7 +30,7 @@ from fedhist.protocol.plan.discovery_terms import (
     check_discovery,
     discovery_of,
 )
-from fedhist.protocol.plan.fields import FIELDS, PlanFields, described
+from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
@@ -78,6 +84,7 @@ class Plan(PlanFields):
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
+        check_mechanism(self)
         check_domain(self)
         check_masking(self)
         check_budgets(self)
@@ -109,8 +116,9 @@ class Plan(PlanFields):
         if self.selector in _AS_IN_THE_PAPER:
             return items
         root = math.inf
-        if self.mechanism == "gaussian" and not self.per_item:
-            price = items * self.release_sensitivity(1).value * self.multiplier * _MEAN_ABSOLUTE
+        if self.mechanism != "laplace" and not self.per_item:
+            moved = clipped_sum_l2(1, domain_size=items, neighbours=self.neighbours).value
+            price = items * moved * self.multiplier * _MEAN_ABSOLUTE
             root = self.epsilon_select * price / (2 * _LEAST_RESOLUTION)
         lowest, highest = _ROOT_SPARSITY
         return min(items, max(lowest, math.floor(min(root, highest))) ** 2)
@@ -231,8 +239,27 @@ class Plan(PlanFields):
         return self.mechanism == "laplace" and not self.is_open
 
     @property
+    def chooses_mechanism(self) -> bool:
+        """Whether the run itself chooses between the mechanisms, together with the bound."""
+        return self.mechanism == "auto"
+
+    @cached_property
+    def ways(self) -> dict[str, Plan]:
+        """The plans of the release for each mechanism that may be chosen."""
+        if not self.chooses_mechanism:
+            raise LookupError("this plan names its mechanism: ask plan.chooses_mechanism first")
+        return {mechanism: replace(self, mechanism=mechanism) for mechanism in MECHANISMS}
+
+    @property
+    def one_way(self) -> Plan:
+        """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""
+        return self.ways["gaussian"] if self.chooses_mechanism else self
+
+    @property
     def norm(self) -> Norm:
         """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace. Random clipping bounds l1."""
+        if self.chooses_mechanism:
+            raise LookupError("this plan's mechanism is chosen in round 1: ask one of plan.ways")
         return Norm.L2 if self.mechanism == "gaussian" else Norm.L1
 
     @cached_property
@@ -282,6 +309,8 @@ class Plan(PlanFields):
         """
         if self.discovers:
             return self.releasing.grid_bits
+        if self.chooses_mechanism:
+            return min(way.grid_bits for way in self.ways.values())
         limit = 0 if self.is_open else MAX_GRID_BITS
         for_bound = math.floor(math.log2(MAX_BOUND_STEPS / self.max_threshold))
         for_noise = math.floor(
@@ -386,6 +415,15 @@ class DiscoveredPlan(Plan):
     def is_discovered(self) -> bool:
         """Whether the items of this closed domain were found by the run itself."""
         return True
+
+    @cached_property
+    def ways(self) -> dict[str, Plan]:
+        """The plans of the release for each mechanism, on one grid."""
+        if not self.chooses_mechanism:
+            return super().ways
+        ways = {name: replace(self, mechanism=name) for name in MECHANISMS}
+        bits = min(way.grid_bits for way in ways.values())
+        return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
 
     @cached_property
     def grid_bits(self) -> int:

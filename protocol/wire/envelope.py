@@ -22,7 +22,7 @@ from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.rounds import Labels, Request
+from fedhist.protocol.rounds import Labels, Request, Round
 from fedhist.protocol.settled import SETTLED_FIELDS, Settled
 from fedhist.protocol.sketch.buckets import item_bytes
 
@@ -191,6 +191,8 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     kind = MEASUREMENTS.get(take(fields, "asks", str))
     if kind is None or not kind.fits(round_plan) or kind.round != fields.get("round"):
         raise DecodeError("the request asks for a measurement that is unknown or not of its plan and round")
+    if plan.chooses_mechanism and (kind.round is Round.RELEASE) != (settled.mechanism is not None):
+        raise DecodeError("the request does not name its mechanism, or names it before it is chosen")
     given = kind.takes.from_fields(fields, round_plan)
     if set(fields) - _OTHER_FIELDS - SETTLED_FIELDS != set(given.to_fields()):
         raise DecodeError("the request has fields that its measurement does not take")

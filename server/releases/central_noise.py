@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -13,8 +14,16 @@ from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import MECHANISMS
 from fedhist.protocol.plan.rest_terms import TOTAL_CAP, part_bound, parts, released_values
-from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger, PureLoss
+from fedhist.protocol.privacy.ledger import (
+    Alternative,
+    AlternativesLoss,
+    Charge,
+    GaussianLoss,
+    Ledger,
+    PureLoss,
+)
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
@@ -49,7 +58,8 @@ class CentralNoise(ReleaseRule):
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise."""
-        return RuleWords("adds noise", "The server adds discrete noise to every item.", plan.mechanism)
+        noise = " or ".join(MECHANISMS) if plan.chooses_mechanism else plan.mechanism
+        return RuleWords("adds noise", "The server adds discrete noise to every item.", noise)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""
@@ -89,7 +99,8 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
     factor = None
     if plan.rescale is not None:
         unit = TOTAL_CAP * threshold.steps / part_bound(threshold.steps, plan.norm)
-        factor = rescaling(estimated, math.ldexp(float(noised[-1]) * unit, -bits))
+        taken, deviation = (math.ldexp(float(one) * unit, -bits) for one in (noised[-1], law.deviation))
+        factor = rescaling(estimated, taken, deviation=deviation)
     return {
         "histogram": np.ldexp(values.astype(np.float64), -bits),
         "estimate": estimated if factor is None else factor * estimated,
@@ -111,6 +122,17 @@ def noise_for(plan: Plan, sensitivity: Sensitivity) -> Noise:
     if plan.norm is Norm.L2:
         return gaussian_noise(sensitivity, plan.multiplier)
     return laplace_noise(sensitivity, plan.epsilon)
+
+
+def for_either_mechanism(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
+    """The charges of a release whose mechanism the run itself chose: the same cost, whichever it was.
+
+    Gaussian noise is (epsilon, delta)-private and Laplace noise epsilon-private, so the release is (epsilon,
+    delta)-private whatever the choice was; for a tight total both are ways that the run may go.
+    """
+    ways = (Alternative(multiplier=plan.multiplier), Alternative(epsilon=plan.epsilon))
+    cost = {"epsilon": plan.epsilon, "delta": plan.delta, "loss": AlternativesLoss(ways)}
+    return tuple(replace(charge, **cost) for charge in charges)  # type: ignore[arg-type]  # mixed values
 
 
 def vector_charge(plan: Plan, parameters: dict[str, float | int | str], sensitivity: float) -> Charge:

@@ -64,6 +64,7 @@ class Release:
             others there are, released or not.
         bar: over an open domain, what a noisy count had to exceed.
         discovery_share: where the run found its items, the share of the noise's precision that this took.
+        mechanism: where the run chose it, the mechanism.
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
         item_origin: what decided which items there are.
@@ -85,6 +86,7 @@ class Release:
     keys: Integers | None = field(default=None, repr=False)
     bar: int | None = None
     discovery_share: float | None = None
+    mechanism: str | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
     estimate: Floats = field(default=FILLED_IN, repr=False)
@@ -95,6 +97,19 @@ class Release:
     def __post_init__(self) -> None:
         if self.estimate is None:
             object.__setattr__(self, "estimate", np.maximum(self.histogram, 0.0))
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether a discovery found no item, so that there is neither a threshold nor a histogram."""
+        return self.plan.discovers and self.discovery_share is None
+
+    @property
+    def round_plan(self) -> Plan:
+        """The plan of the round that released: the run's, with the items and the mechanism that it settled on."""
+        plan = self.plan
+        if self.discovery_share is not None:
+            plan = plan.discovered(len(self.histogram), self.discovery_share)
+        return plan if self.mechanism is None else plan.ways[self.mechanism]
 
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""

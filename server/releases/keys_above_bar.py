@@ -22,7 +22,7 @@ class KeysAboveBar(ReleaseRule):
     """Noise the keys of positive clipped sum and show those above the bar.
 
     Keys are noised in the order of their bytes, so that a release does not depend on who numbered them. Those that are
-    written alike are one, and if one of all labels, held or not, is a text, it stands for all. A key that no clipped
+    written alike are one, and released as a text. A key that no clipped
     histogram holds is never drawn for: whether it was clipped away or never there can't be told.
 
     Deviation from Algorithm 3, which noises every key of positive unclipped total, because that is not private.
@@ -86,22 +86,16 @@ class KeysAboveBar(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            labels=keys[shown].tolist()
-            if reading.labels is None
-            else as_written(keys[shown], reading.labels),
+            labels=keys[shown].tolist() if reading.labels is None else as_texts(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
             interval=above_bar(noised[shown], law_above_bar(noise), noise.bar),
         )
 
 
-def as_written(keys: Integers, labels: Labels) -> list[str | int]:
-    """The keys' labels; for a number that is also there as a text, that text, whether or not anybody holds it."""
-    named = [labels[key] for key in keys.tolist()]
-    if all(isinstance(name, str) for name in named):
-        return named
-    texts = {label for label in labels if isinstance(label, str)}
-    return [str(name) if str(name) in texts else name for name in named]
+def as_texts(keys: Integers, labels: Labels) -> list[str | int]:
+    """The keys' names as texts: which of its users wrote a number as one is not part of what is released."""
+    return [str(labels[key]) for key in keys.tolist()]
 
 
 def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:

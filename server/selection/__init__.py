@@ -20,6 +20,7 @@ from fedhist.server.selection.oracle import Oracle
 from fedhist.server.selection.output_perturbation import OutputPerturbation
 from fedhist.server.selection.quantile import Quantile
 from fedhist.server.selection.totals_quantile import TotalsQuantile
+from fedhist.server.selection.weighted_norms import WeightedNorms
 from fedhist.server.selection.weighted_quantile import WeightedQuantile
 
 __all__ = ["SELECTORS", "Offered", "Selection", "Selector", "column_of", "fitting", "selector_for"]
@@ -87,6 +88,8 @@ def selector_for(plan: Plan) -> Selector:
         offered = column_of(plan, selector)
         if offered.noisy:
             selector = FromNoisyTail(selector, offered.name)
+        elif offered.name == "norm-tails":
+            selector = WeightedNorms()
     selector.check(plan)
     return selector
 
@@ -94,6 +97,6 @@ def selector_for(plan: Plan) -> Selector:
 def _offered(plan: Plan, selector: Selector) -> Offered | None:
     for kind in MEASUREMENTS.values():
         for name, norms in selector.reads:
-            if name in kind.offers and plan.norm in norms and kind.fits(plan):
+            if name in kind.offers and kind.fits(plan) and (plan.chooses_mechanism or plan.norm in norms):
                 return Offered(name, kind)
     return None

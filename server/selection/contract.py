@@ -15,6 +15,7 @@ from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.expected_counts import OpenTail
 from fedhist.protocol.measurements.item_tail import ItemTail
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
+from fedhist.protocol.measurements.norm_tails import NormTails
 from fedhist.protocol.measurements.tail import Tail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
@@ -25,8 +26,8 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 from fedhist.server.selection.crossing import first_crossing, first_inside
 
-Statistic = Tail | OpenTail | ItemTail | NoisyTail
-Kind = TypeVar("Kind", Tail, OpenTail, ItemTail, NoisyTail)
+Statistic = Tail | NormTails | OpenTail | ItemTail | NoisyTail
+Kind = TypeVar("Kind", Tail, NormTails, OpenTail, ItemTail, NoisyTail)
 Reads = tuple[tuple[str, frozenset[Norm]], ...]
 ANY_NORM = frozenset({Norm.L1, Norm.L2})
 
@@ -35,7 +36,8 @@ ANY_NORM = frozenset({Norm.L1, Norm.L2})
 class Selection:
     """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private).
 
-    `settled` is what earlier rounds made public, which the release needs too.
+    `settled` is what earlier rounds made public, which the release needs too; `mechanism` is the one that was chosen
+    with the threshold, if the plan left it open.
 
     Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
     """
@@ -44,6 +46,7 @@ class Selection:
     item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
     settled: Settled = NOTHING_SETTLED
+    mechanism: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +74,11 @@ class WeightedChoice:
             log_base_measure=None if self.log_base_measure is None else self.log_base_measure.tolist(),
             source=source,
         )
-        return Selection(self.plan.at_steps(int(self.plan.candidate_steps[chosen])), scores=self.scores)
+        return self.selection(chosen)
+
+    def selection(self, index: int) -> Selection:
+        """What it means that this candidate is chosen."""
+        return Selection(self.plan.at_steps(int(self.plan.candidate_steps[index])), scores=self.scores)
 
     def probabilities(self) -> Floats:
         """The chance of each candidate. Not private: for public data only."""

@@ -53,7 +53,7 @@ def closed_evidence(cells: Sequence[int]) -> Callable[[Release], float]:
     def evidence(release: Release) -> float:
         before = release.item_release
         values = (release.histogram if before is None else before.clipped)[places]
-        norm = release.plan.norm
+        norm = release.round_plan.norm
         shift = shift_of(release.threshold, len(places), norm)
         return float(evidence_of(values, shift, release.standard_error, norm).sum())
 
@@ -68,7 +68,7 @@ def open_evidence(label: str, others: int) -> Callable[[Release], float]:
         if label not in labels:
             return 0.0
         value = release.histogram[labels.index(label)] - others * release.threshold
-        return float(evidence_of(value, release.threshold, release.standard_error, release.plan.norm))
+        return float(evidence_of(value, release.threshold, release.standard_error, release.round_plan.norm))
 
     return evidence
 

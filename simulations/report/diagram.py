@@ -92,8 +92,8 @@ def run_steps(run: RunData) -> Iterator[Step]:
         found, charge = discovery_words(plan), _charge_words(document, Round.DISCOVER)
         detail = f"{'' if Round.DISCOVER in ahead else charge}{found.detail}"
         yield Step(SERVER, SERVER, found.work, detail, Round.DISCOVER)
-    if Round.RELEASE.value not in document.get("rounds", {Round.RELEASE.value: {}}):
-        yield Step(SERVER, SERVER, "nothing found", "No item was found, so that nothing was released.")
+    if run.found_nothing:
+        yield Step(SERVER, SERVER, "nothing found", "No item was found: nothing was released.")
         return
     if Round.SELECT in words:
         yield from _round_steps(run, Round.SELECT, words[Round.SELECT], ahead=Round.SELECT in ahead)

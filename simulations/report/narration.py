@@ -97,7 +97,7 @@ def _state(event: StateEntered, plan: Plan) -> str:
             )
         case Round.DISCOVER.under_way:
             asks = round_words(plan)[Round.DISCOVER].asks
-            return f"The first round begins: the server asks {asks}, and uses only the sum."
+            return f"The first round begins: the server asks for {asks}, and uses only the sum."
         case Round.SELECT.under_way:
             asks = round_words(plan)[Round.SELECT].asks
             first = "The list of items is public now" if plan.discovers else "The first round begins"

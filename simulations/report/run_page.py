@@ -35,7 +35,7 @@ def run_page(run: RunData) -> str:
         tiles(_tiles(run)),
         _notes(run.document.get("notes", [])),
         _released(run, charts),
-        _threshold(run, charts),
+        "" if run.found_nothing else _threshold(run, charts),
         _cost(run, charts),
         _sides(run),
         _effort(run, charts),
@@ -75,11 +75,14 @@ def _users(run: RunData) -> str:
 def _tiles(run: RunData) -> list[Tile]:
     document = run.document
     chosen = "fixed by the plan" if run.plan.selector == "fixed" else f"chosen by {run.plan.selector}"
-    shown = [
-        Tile("released", f"{len(run.values):,}", "items"),
-        Tile("threshold", number(run.threshold), chosen),
-        Tile("noise", f"± {number(document['standard_error'])}", "standard error, counts an item"),
-        Tile("privacy", _epsilon(document["tight"]), f"delta {document['total']['delta']:g}, both rounds"),
+    shown = [Tile("released", f"{len(run.values):,}", "items")]
+    if not run.found_nothing:
+        shown += [
+            Tile("threshold", number(run.threshold), chosen),
+            Tile("noise", f"± {number(document['standard_error'])}", "standard error, counts an item"),
+        ]
+    shown += [
+        Tile("privacy", _epsilon(document["tight"]), f"delta {document['total']['delta']:g}, all rounds"),
     ]
     if document.get("relative_loss") is not None:
         split = f"clipping {document['clipping_error']:.1%}, noise {document['noise_error']:.1%}"
@@ -88,7 +91,7 @@ def _tiles(run: RunData) -> list[Tile]:
         shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
     sent = sum(run.sizes.values())
     if sent and not run.withheld:
-        shown.append(Tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, both rounds", truth=run.sizes_tell))
+        shown.append(Tile("sent", f"{sent:,} B", f"by {sender(run.plan)}, all rounds", truth=run.sizes_tell))
     if run.seconds:
         shown.append(Tile("time", f"{sum(run.seconds.values()):.2f} s", "all phases", truth=True))
     return shown
@@ -110,23 +113,25 @@ def _grid(charts: dict[str, AnyChart], *names: str, more: str = "") -> str:
 
 def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
     if len(run.values) == 0:
-        return section(
-            "released", "What was released", "<p>No item passed the bar: only the threshold was released.</p>"
-        )
+        nothing = "found: nothing was" if run.plan.discovers else "above the bar: only the threshold was"
+        return section("released", "What was released", f"<p>No item was {nothing} released.</p>")
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
+    limited = bool(np.isfinite(run.limits).all())
     listed = [
         [
             run.labels[row],
             f"{run.estimates[row]:,.1f}",
             f"{run.lows[row]:,.1f} to {run.highs[row]:,.1f}",
             f"{run.values[row]:,.1f}",
+            *([f"{run.limits[row]:,.1f}"] if limited else []),
         ]
         for row in rows
     ]
     heading = (
         f"The {len(rows)} largest of {len(run.values):,}" if len(run.values) > len(rows) else "All items"
     )
-    listing = table(["item", "estimate", "95 % interval", "value"], listed, caption=f"{heading}, by value")
+    heads = ["item", "estimate", "95 % interval", "value", *(["upper limit"] if limited else [])]
+    listing = table(heads, listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")
     if missed:
@@ -136,10 +141,9 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
             + "</details>"
         )
     use = run.document.get("which_to_use", "use value")
-    lead = (
-        f"Which number: {use}. Intervals are for the noise alone. Clipping makes all of them too small on average; "
-        "a release does not show by how much."
-    )
+    told = "upper limits include what it may have taken" if limited else "a release does not show by how much"
+    clipping = "" if run.plan.per_item else f" Clipping makes values too small on average; {told}."
+    lead = f"Which number: {use}. Intervals are for the noise alone.{clipping}"
     return section("released", "What was released", *content, lead=lead)
 
 
@@ -214,7 +218,7 @@ def _cost(run: RunData, charts: dict[str, AnyChart]) -> str:
         epsilon = "not private" if cost["epsilon"] is None else number(cost["epsilon"])
         rows.append(["total", said, "", epsilon, f"{cost['delta']:.3g}"])
     ledger = table(["round", "mechanism", "sensitivity", "epsilon", "delta"], rows, numeric=2)
-    lead = "Each charge is written before its noise is drawn. The tight total is the least proved for both rounds."
+    lead = "Each charge is written before its noise is drawn. The tight total is the least proved for all rounds."
     return section(
         "cost", "What it cost", _grid(charts, "budget", more=f'<div class="panel">{ledger}</div>'), lead=lead
     )

@@ -1,0 +1,261 @@
+"""`norm-tails`: the tails of the l1 and the l2 norm in one vector. Round 1 of plans that choose their mechanism.
+
+Candidates are pairs of thresholds (a, b): an l2 bound a with Gaussian noise and an l1 bound b with Laplace noise, b =
+rho a, so that both have the same expected noise. Of two such bounds the better one is that which clips less away. A
+user of total m and ratio of norms r = |N|_1/|N|_2 keeps min(m, r a) of their mass under the first and min(m, rho a)
+under the second, so
+
+    gap(a) = sum over users of min(r, m/a) - min(rho, m/a)
+
+is the mass that l2 keeps and l1 does not, in units of a. Unlike either mass it moves by little when a user comes or
+goes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.protocol.circle import WIDEST
+from fedhist.protocol.clips.clipping import user_totals
+from fedhist.protocol.histograms import Histograms, Integers, Labels
+from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
+from fedhist.protocol.measurements.given import Nothing
+from fedhist.protocol.measurements.limits import at_most, exactly, sum_at_most
+from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users, even_totals
+from fedhist.protocol.plan.candidates import geometric_candidates
+from fedhist.protocol.privacy.neighbours import (
+    WEIGHT_BITS,
+    Neighbours,
+    Norm,
+    Sensitivity,
+    tail_count,
+    tail_weight,
+    weight_cap,
+)
+from fedhist.protocol.privacy.randomness import Source
+
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
+_MOST_FINE_BITS = 14
+_GAP_ROOM_BITS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class NormPairs:
+    """The candidates of a plan, and the whole numbers that its gap is made of.
+
+    Args:
+        l2: a, in steps of the Gaussian plan's grid, rising.
+        l1: b, in steps of the Laplace plan's grid.
+        cap: the largest weight of a user in the l2 tail, sqrt(s), in multiples of 2^-WEIGHT_BITS.
+        fine_bits: the gap's unit is 2^-(WEIGHT_BITS + fine_bits).
+        rates: 1/a in that unit, rounded down: what one count below the bound adds to the gap.
+        ratios: b/a in that unit, rounded down: what a user above b takes from it.
+        l2_totals: the largest total of a user at or below each a.
+        l1_totals: the same for each b.
+    """
+
+    l2: Integers = field(repr=False)
+    l1: Integers = field(repr=False)
+    cap: int
+    fine_bits: int
+    rates: Integers = field(repr=False)
+    ratios: Integers = field(repr=False)
+    l2_totals: Integers = field(repr=False)
+    l1_totals: Integers = field(repr=False)
+
+    @property
+    def one(self) -> int:
+        """A ratio of norms of one, in the gap's unit."""
+        return 1 << (WEIGHT_BITS + self.fine_bits)
+
+    @property
+    def largest(self) -> int:
+        """A ratio of norms of sqrt(s), in the gap's unit."""
+        return self.cap << self.fine_bits
+
+    @property
+    def rounding(self) -> int:
+        """How far one user's part of the gap may be from the exact one: that of a weight, of a rate and of a ratio."""
+        return (1 << self.fine_bits) + int(self.l2_totals[-1]) + int(self.l1_totals[-1]) + 2
+
+    @property
+    def rise(self) -> int:
+        """The most that a user adds to the gap: r - rho <= sqrt(s) - rho where both norms are above their bounds."""
+        return max(self.largest - int(self.ratios.min()), 0) + self.rounding
+
+    @property
+    def fall(self) -> int:
+        """The most that a user takes from it: rho - r <= rho - 1."""
+        return max(int(self.ratios.max()) - self.one, 0) + self.rounding
+
+
+@functools.lru_cache(maxsize=64)
+def norm_pairs(plan: Plan) -> NormPairs:
+    """The candidates of a plan that chooses its mechanism."""
+    gaussian, laplace = plan.ways["gaussian"], plan.ways["laplace"]
+    rho = gaussian.noise_price / laplace.noise_price
+    first, last = gaussian.step_range
+    lowest, highest = math.ceil(first * max(1.0, 1 / rho)), math.floor(last * min(1.0, 1 / rho))
+    lowest = min(lowest, last)
+    l2 = geometric_candidates(lowest, max(lowest, highest), plan.candidates)
+    scale = rho * 2.0 ** (laplace.grid_bits - gaussian.grid_bits)
+    l1 = np.clip(np.rint(l2 * scale).astype(np.int64), *laplace.step_range)
+    sparsity, cap = plan.closed.sparsity, weight_cap(plan.closed.sparsity)
+    # All users together stay below 2^60 in the gap's unit.
+    widest = plan.users * max(cap, math.ceil(2 * rho * (1 << WEIGHT_BITS)))
+    fine_bits = max(0, min(_MOST_FINE_BITS, _GAP_ROOM_BITS - widest.bit_length()))
+    unit = WEIGHT_BITS + fine_bits
+    rates = [(1 << (unit + gaussian.grid_bits)) // steps for steps in l2.tolist()]
+    ratios = [(rate * bound) >> laplace.grid_bits for rate, bound in zip(rates, l1.tolist(), strict=True)]
+    return NormPairs(
+        l2=l2,
+        l1=l1,
+        cap=cap,
+        fine_bits=fine_bits,
+        rates=np.array(rates),
+        ratios=np.array(ratios),
+        l2_totals=even_totals(l2, bits=gaussian.grid_bits, sparsity=sparsity),
+        l1_totals=l1 >> laplace.grid_bits,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NormTails:
+    """The sum as a selector reads it.
+
+    Args:
+        weights: the weight of the users above each a, in multiples of 2^-WEIGHT_BITS.
+        counts: the number of users above each b.
+        gap: the mass that a keeps and b does not, in units of a times 2^-(WEIGHT_BITS + fine_bits).
+        users: the number of users in the sum.
+        width: all of these are known modulo 2^width only, see `protocol/circle.py`.
+    """
+
+    weights: Integers
+    counts: Integers
+    gap: Integers
+    users: int
+    width: int = WIDEST
+
+
+@dataclass(frozen=True, eq=False)
+class NormTailsMeasurement(Measurement[Nothing]):
+    """Weights and masses by l2 norm, then users and masses by l1 norm, in the bins between candidates.
+
+    Sensitivity: `neighbours.tail_weight` for weights and counts. The gap: a user above both bounds adds r - rho, with r
+    in [1, sqrt(s)], and one below either of them something between that and 0; `NormPairs` has the numbers. Replacing
+    a user may do both at once.
+    """
+
+    name = "norm-tails"
+    round = Round.SELECT
+    offers = frozenset({"norm-tails"})
+    where = "over closed domains"
+
+    @classmethod
+    def fits(cls, plan: Plan) -> bool:
+        """Plans over a closed domain that choose their mechanism."""
+        return plan.chooses_mechanism and not plan.is_open
+
+    @classmethod
+    def words(cls, plan: Plan) -> Words:
+        """Bins of both norms."""
+        bins = plan.candidates + 1
+        return Words(
+            asks=f"the l1 and l2 norms of users, sorted into up to {bins:,} bins each between candidate thresholds",
+            work="both norms into bins",
+            sends=f"about {4 * plan.candidates + 2:,} whole numbers",
+            detail=f"Each user's l1 norm falls into one of up to {bins:,} bins and their l2 norm into another, with "
+            "a weight for what clipping costs and with the user's total.",
+        )
+
+    @cached_property
+    def pairs(self) -> NormPairs:
+        """The candidates."""
+        return norm_pairs(self.plan)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """A weight or a number of users a bin, and a mass for all but the last one."""
+        pairs = self.pairs
+        largest = max(pairs.cap, int(pairs.l2_totals[-1]), int(pairs.l1_totals[-1]))
+        return Shape(length=4 * len(pairs.l2) + 2, largest=largest, noise=ROOM_FOR_SELECTORS)
+
+    @property
+    def sensitivities(self) -> Mapping[str, Sensitivity]:
+        """Of the sums above each candidate, and of the gap."""
+        neighbours, pairs = self.plan.neighbours, self.pairs
+        both = neighbours is Neighbours.REPLACE
+        gap = pairs.rise + pairs.fall if both else max(pairs.rise, pairs.fall)
+        return {
+            "weights": tail_weight(pairs.cap, neighbours=neighbours),
+            "counts": tail_count(neighbours=neighbours),
+            "gap": Sensitivity(square=gap**2, norm=Norm.SCORE, neighbours=neighbours),
+        }
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Candidates, their grids and the cap."""
+        plan, pairs = self.plan, self.pairs
+        bits = tuple(way.grid_bits for way in plan.ways.values())
+        return (self.name, plan.closed.sparsity, bits, pairs.l2.tobytes(), pairs.l1.tobytes())
+
+    def of(self, users: Histograms, *, source: Source) -> Summed:
+        """Weights, masses, users, masses."""
+        pairs, ways, sparsity = self.pairs, self.plan.ways, self.plan.closed.sparsity
+        totals, length = user_totals(users), len(pairs.l2) + 1
+        by_l2, weights = binned_users(
+            users, pairs.l2, bits=ways["gaussian"].grid_bits, norm=Norm.L2, sparsity=sparsity
+        )
+        by_l1, _ = binned_users(
+            users, pairs.l1, bits=ways["laplace"].grid_bits, norm=Norm.L1, sparsity=sparsity
+        )
+        # Exact in doubles: a shard's weights and totals sum to less than 2^53.
+        parts = [
+            np.bincount(by_l2, weights=weights, minlength=length),
+            np.bincount(by_l2, weights=totals, minlength=length)[:-1],
+            np.bincount(by_l1, minlength=length),
+            np.bincount(by_l1, weights=totals, minlength=length)[:-1],
+        ]
+        return Summed(np.concatenate(parts).astype(np.int64))
+
+    def check(self, summed: Summed, users: int) -> None:
+        """Every user is in one bin of each norm, with a weight up to the cap and a total that belongs there."""
+        pairs = self.pairs
+        weights, l2_masses, counts, l1_masses = self._parts(summed.values)
+        exactly(counts, users)
+        sum_at_most(weights, users * pairs.cap, "the weight of all bins")
+        at_most(l2_masses, users * pairs.l2_totals, "the mass of a bin")
+        at_most(l1_masses, counts[:-1] * pairs.l1_totals, "the mass of a bin")
+
+    def read(self, total: Total) -> NormTails:
+        """The sums above each candidate, and the gap, modulo 2^64 as all of them are."""
+        pairs = self.pairs
+        weights, l2_masses, counts, l1_masses = self._parts(total.values)
+        heavy, many = above(weights), above(counts)
+        kept = (heavy << pairs.fine_bits) + pairs.rates * np.cumsum(l2_masses)
+        kept -= pairs.ratios * many + pairs.rates * np.cumsum(l1_masses)
+        return NormTails(weights=heavy, counts=many, gap=kept, users=total.users, width=total.width)
+
+    def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
+        """The bins that hold somebody."""
+        weights, _, counts, _ = self._parts(summed.values)
+        users = [(f"users in bin {k} by l1", float(counts[k])) for k in np.flatnonzero(counts).tolist()]
+        heavy = [
+            (f"weight in bin {k} by l2", weights[k] / 2**WEIGHT_BITS)
+            for k in np.flatnonzero(weights).tolist()
+        ]
+        return (users + heavy)[:most]
+
+    def _parts(self, values: Integers) -> list[Integers]:
+        candidates = len(self.pairs.l2)
+        return np.split(values, np.cumsum([candidates + 1, candidates, candidates + 1]))
