@@ -15,12 +15,13 @@ from scipy import special, stats
 
 from fedhist.protocol.circle import WIDEST
 from fedhist.protocol.histograms import Floats
+from fedhist.protocol.measurements.kept_items import KeySums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.discovery_terms import Discovery
 from fedhist.protocol.privacy.discovery import epsilon_beside, looks, user_weights
 from fedhist.protocol.privacy.neighbours import Neighbours, clipped_sum_l2
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.server.discovery import _look
+from fedhist.server.discovery import _look, found_items
 
 BITS = 4
 ONE = 1 << BITS
@@ -241,6 +242,22 @@ def test_keys_pass_as_often_as_the_chances_say() -> None:
     either = [passing(float(v), bar, weight) for v, bar in zip(terms.variances, terms.bars, strict=True)]
     assert max(either) * keys - 5 * math.sqrt(keys * max(either)) < passed.sum()
     assert passed.sum() < sum(either) * keys + 5 * math.sqrt(keys * sum(either))
+
+
+def test_a_sum_that_others_brought_to_the_wrap_is_noised_before_it_is_read() -> None:
+    """Participants under masks may send any residue: one user's weight then turns the largest number negative."""
+    plan = Plan(
+        users=3, domain="open", epsilon=1.0, delta=0.1, discovery_share=0.5, masking="secagg", participants=3
+    )
+    keys, edge, unit = 4_000, 2**63 - 1, 1 << plan.discovery.bits
+    labels = [f"key {number}" for number in range(keys)]
+    shares = []
+    for value in (edge, edge + unit - 2**64):
+        reading = KeySums(np.arange(keys), np.full(keys, value, dtype=np.int64), labels)
+        shares.append(len(found_items(plan, reading, source=SeededSource(3))[0]) / keys)
+    deviation = math.sqrt(plan.discovery.variances[0]) / unit
+    expected = (0.5, stats.norm.cdf(-1 / deviation))
+    assert np.abs(np.subtract(shares, expected)).max() < 5 * math.sqrt(0.25 / keys)
 
 
 # --- What discovery leaves to Laplace noise.
