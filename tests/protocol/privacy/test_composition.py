@@ -239,3 +239,25 @@ def test_noise_far_beyond_use_is_not_undercharged(epsilon: float, delta: float) 
 def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None:
     total, basic = tight_total([first, second]), basic_total([first, second])
     assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "later"),
+    [(1.0, 1e-6, 0.1), (1.0, 1e-12, 0.3), (5.0, 0.01, 0.5), (0.5, 1e-9, 0.2)],
+)
+def test_a_later_choice_beside_gaussian_noise_costs_the_integral_of_its_worst_losses(
+    epsilon: float, delta: float, later: float
+) -> None:
+    """Losses of density e^(x/2) on [-later, later] dominate it; the Gaussian's delta has a closed form at each."""
+    multiplier = noise_multiplier(epsilon, delta)
+
+    def exact(at: float) -> float:
+        def part(loss: float) -> float:
+            return float(gaussian_delta(multiplier, at - loss)) * math.exp(loss / 2)
+
+        losses, weights = np.polynomial.legendre.leggauss(24)
+        parts = [part(later * loss) * weight for loss, weight in zip(losses, weights, strict=True)]
+        return later * math.fsum(parts) / (4 * math.sinh(later / 2))
+
+    total = tight_total([gaussian(epsilon, delta), exponential(later)]).epsilon
+    assert exact(total) <= delta < exact(total - 1e-3 * later)
