@@ -328,7 +328,7 @@ def _diagnose(
     population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
 ) -> Diagnostics:
     plan, total = release.plan, int(truth.sum())
-    numbers = _released_numbers(population, release)
+    numbers = released_numbers(population, release)
     clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
@@ -353,7 +353,7 @@ def _diagnose(
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
-def _released_numbers(population: Population, release: Release) -> Integers:
+def released_numbers(population: Population, release: Release) -> Integers:
     """The population's number of each released item; numbers beyond its own for items that it does not have."""
     if release.keys is not None or release.labels is None:
         return np.arange(len(release.histogram)) if release.keys is None else release.keys
@@ -374,16 +374,18 @@ def _dense(
     if total is not None and total.keyed is not None:
         clipped[total.keyed.keys] = total.keyed.values[:, 0]
     elif total is not None:
-        clipped[numbers] = np.ldexp(total.values[: len(numbers)].astype(np.float64), -release.plan.grid_bits)
+        clipped[numbers] = np.ldexp(
+            total.values[: len(numbers)].astype(np.float64), -release.round_plan.grid_bits
+        )
     return clipped, released, estimated
 
 
 def _clipped_users(population: Population, release: Release) -> int:
-    plan = release.plan
+    plan = release.round_plan
     if release.item_release is None:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         shards = population.shards()
-        if plan.discovers and release.labels is not None:
+        if release.plan.discovers and release.labels is not None:
             listed = numbers_in(release.labels, names_of(population))
             shards = (renumbered(shard, listed, len(release.labels)) for shard in shards)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)

@@ -266,7 +266,9 @@ class TestResultFolder:
         plan = json.loads((folder / "plan.json").read_text())
         assert plan == document["plan"]
         assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
-        assert (folder / "histogram.csv").read_text().splitlines()[0] == "item,value,standard_error"
+        assert (folder / "histogram.csv").read_text().splitlines()[0] == (
+            "item,value,standard_error,estimate,low,high"
+        )
         rows = rows_of(folder / "histogram.csv")
         assert [row["item"] for row in rows] == [str(item) for item in range(20)]
         assert {float(row["standard_error"]) for row in rows} == {document["standard_error"]}

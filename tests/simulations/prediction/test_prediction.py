@@ -28,7 +28,13 @@ from fedhist.simulations.prediction.prediction import Prediction, Predictor
 from fedhist.simulations.simulation import Result, simulate
 
 USERS, ITEMS, TRIALS = 1_000, 40, 30
-OPEN = {"domain": "open", "max_threshold": 300, "candidates": 32, "delta": 1e-3}
+OPEN = {
+    "domain": "open",
+    "release": "truncated-laplace",
+    "max_threshold": 300,
+    "candidates": 32,
+    "delta": 1e-3,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "gaussian": {"items": ITEMS, "mechanism": "gaussian"},
     "gaussian, replace": {"items": ITEMS, "mechanism": "gaussian", "neighbours": "replace"},
