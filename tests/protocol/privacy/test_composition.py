@@ -247,6 +247,7 @@ def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None
     assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon
 
 
+<<<<<<< HEAD
 # --- A discovery.
 
 
@@ -280,3 +281,25 @@ def test_the_tight_total_of_a_discovery_is_that_of_its_noise_and_its_bars(change
 def test_the_charge_of_a_discovery_comes_back_from_json(mechanism: str) -> None:
     (charge,) = discovery_charges(Plan(users=1000, domain="open", mechanism=mechanism))
     assert Charge.from_json(json.loads(json.dumps(charge.to_json()))) == charge
+=======
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "later"),
+    [(1.0, 1e-6, 0.1), (1.0, 1e-12, 0.3), (5.0, 0.01, 0.5), (0.5, 1e-9, 0.2)],
+)
+def test_a_later_choice_beside_gaussian_noise_costs_the_integral_of_its_worst_losses(
+    epsilon: float, delta: float, later: float
+) -> None:
+    """Losses of density e^(x/2) on [-later, later] dominate it; the Gaussian's delta has a closed form at each."""
+    multiplier = noise_multiplier(epsilon, delta)
+
+    def exact(at: float) -> float:
+        def part(loss: float) -> float:
+            return float(gaussian_delta(multiplier, at - loss)) * math.exp(loss / 2)
+
+        losses, weights = np.polynomial.legendre.leggauss(24)
+        parts = [part(later * loss) * weight for loss, weight in zip(losses, weights, strict=True)]
+        return later * math.fsum(parts) / (4 * math.sinh(later / 2))
+
+    total = tight_total([gaussian(epsilon, delta), exponential(later)]).epsilon
+    assert exact(total) <= delta < exact(total - 1e-3 * later)
+>>>>>>> w15-b
