@@ -247,7 +247,6 @@ def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None
     assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon
 
 
-<<<<<<< HEAD
 # --- A discovery.
 
 
@@ -281,7 +280,8 @@ def test_the_tight_total_of_a_discovery_is_that_of_its_noise_and_its_bars(change
 def test_the_charge_of_a_discovery_comes_back_from_json(mechanism: str) -> None:
     (charge,) = discovery_charges(Plan(users=1000, domain="open", mechanism=mechanism))
     assert Charge.from_json(json.loads(json.dumps(charge.to_json()))) == charge
-=======
+
+
 @pytest.mark.parametrize(
     ("epsilon", "delta", "later"),
     [(1.0, 1e-6, 0.1), (1.0, 1e-12, 0.3), (5.0, 0.01, 0.5), (0.5, 1e-9, 0.2)],
@@ -302,4 +302,3 @@ def test_a_later_choice_beside_gaussian_noise_costs_the_integral_of_its_worst_lo
 
     total = tight_total([gaussian(epsilon, delta), exponential(later)]).epsilon
     assert exact(total) <= delta < exact(total - 1e-3 * later)
->>>>>>> w15-b
