@@ -10,7 +10,7 @@ from fedhist.client.populations import item_totals
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.settled import Settled
@@ -77,10 +77,8 @@ def measure(population: Population, release: Release) -> Measured:
             return Measured(truth=truth, curve=None, users=sizes.found())
         settled = Settled(keys=tuple(release.labels), share=release.discovery_share)
         plan = settled.plan_for(plan)
-        population = Narrowed(
-            population, numbers_in(release.labels, names_of(population)), len(release.labels)
-        )
-        missed = float(truth[population.numbers < 0].sum())
+        listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+        population, missed = Narrowed(population, listed), float(truth[listed.numbers < 0].sum())
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
     table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add, missed=missed)
