@@ -129,7 +129,7 @@ def coverage(folder: Path, seeds: range) -> None:
                 taken.append(0.0 if result.diagnostics is None else result.diagnostics.clipped_mass)
                 ratios.append(reach / release.threshold)
 
-            def by_group(values: list[Floats], form: str) -> str:
+            def by_group(values: list[Floats], form: str, groups: list[Integers] = groups) -> str:
                 means = np.mean(values, axis=0)
                 return " ".join(format(float(np.mean(means[group])), form) for group in groups)
 

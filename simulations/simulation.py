@@ -374,16 +374,18 @@ def _dense(
     if total is not None and total.keyed is not None:
         clipped[total.keyed.keys] = total.keyed.values[:, 0]
     elif total is not None:
-        clipped[numbers] = np.ldexp(total.values[: len(numbers)].astype(np.float64), -release.plan.grid_bits)
+        clipped[numbers] = np.ldexp(
+            total.values[: len(numbers)].astype(np.float64), -release.round_plan.grid_bits
+        )
     return clipped, released, estimated
 
 
 def _clipped_users(population: Population, release: Release) -> int:
-    plan = release.plan
+    plan = release.round_plan
     if release.item_release is None:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         shards = population.shards()
-        if plan.discovers and release.labels is not None:
+        if release.plan.discovers and release.labels is not None:
             listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
             shards = map(listed.of, shards)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
