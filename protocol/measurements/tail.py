@@ -171,8 +171,12 @@ def binned_users(
     squares = user_squares(histograms)
     scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
     by_norm = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
-    by_total = np.searchsorted(even_totals(candidates, bits=bits, sparsity=sparsity), totals, side="left")
-    return np.maximum(by_norm, by_total), np.minimum(scaled, weight_cap(sparsity))
+    cap = weight_cap(sparsity)
+    # For the others |N|_1 <= sqrt(s) |N|_2, so that their norm decides; weights are rounded by less than a unit.
+    wide = np.flatnonzero(scaled >= cap - 1)
+    even = even_totals(candidates, bits=bits, sparsity=sparsity)
+    by_norm[wide] = np.maximum(by_norm[wide], np.searchsorted(even, totals[wide], side="left"))
+    return by_norm, np.minimum(scaled, cap)
 
 
 def even_totals(candidates: Integers, *, bits: int, sparsity: int) -> Integers:
