@@ -319,7 +319,7 @@ class _GaussianBeside:
     def get_epsilon_for_delta(self, delta: float) -> float:
         """Rounded up."""
         start = self.gaussian.get_epsilon_for_delta(delta)
-        low, high = start + self.losses.min() - 1e-3, start + self.losses.max()
+        low, high = start + float(self.losses.min()) - 1e-3, start + float(self.losses.max())
         if not math.isfinite(high) or self.get_delta_for_epsilon(np.array([low]))[0] <= delta:
             return high
         root = brentq(lambda at: self.get_delta_for_epsilon(np.array([at]))[0] - delta, low, high, xtol=1e-10)
