@@ -104,10 +104,10 @@ class Publish:
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         settled = selection.settled
-        found = (
-            {} if settled.keys is None else {"labels": list(settled.keys), "discovery_share": settled.share}
-        )
-        return replace(release, plan=plan, mechanism=settled.mechanism, **found)
+        release = replace(release, plan=plan, mechanism=settled.mechanism)
+        if settled.keys is None:
+            return release
+        return replace(release, labels=list(settled.keys), discovery_share=settled.share)
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:

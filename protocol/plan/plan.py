@@ -419,7 +419,9 @@ class DiscoveredPlan(Plan):
     @cached_property
     def ways(self) -> dict[str, Plan]:
         """The plans of the release for each mechanism, on one grid."""
-        return {name: replace(way, bits_of_all=self.grid_bits) for name, way in super().ways.items()}
+        if not self.chooses_mechanism:
+            return super().ways
+        return {name: replace(self, mechanism=name, bits_of_all=self.grid_bits) for name in MECHANISMS}
 
     @cached_property
     def grid_bits(self) -> int:

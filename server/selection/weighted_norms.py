@@ -36,11 +36,11 @@ class NormChoice(WeightedChoice):
     def selection(self, index: int) -> Selection:
         """The mechanism and its bound."""
         pairs = norm_pairs(self.plan)
-        gaussian = index < len(pairs.l2)
-        mechanism = "gaussian" if gaussian else "laplace"
-        steps = pairs.l2[index] if gaussian else pairs.l1[index - len(pairs.l2)]
-        threshold = self.plan.ways[mechanism].at_steps(int(steps))
-        return Selection(threshold, mechanism=mechanism, scores=self.scores)
+        by_l1, place = divmod(index, len(pairs.l2))
+        mechanism, steps = ("laplace", pairs.l1) if by_l1 else ("gaussian", pairs.l2)
+        threshold = self.plan.ways[mechanism].at_steps(int(steps[place]))
+        scores = np.split(self.scores, 2)[by_l1]
+        return Selection(threshold, mechanism=mechanism, scores=scores, candidates=steps)
 
 
 class WeightedNorms(ScoringSelector):

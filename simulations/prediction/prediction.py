@@ -65,8 +65,6 @@ DRAWS = 64
 # Thresholds that are chosen less often than this, all together, are left out.
 _UNLIKELY = 1e-6
 _UNPACKED_CELLS = 1 << 27
-_MEANS = ("relative_loss", "clipping_error", "noise_error", "threshold", "clipped_users", "released_items")
-"""What is averaged over the mechanisms that a run may choose."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +156,16 @@ class Predictor:
         def mean(name: str) -> float:
             return math.fsum(share * getattr(one, name) for share, one in zip(shares, each, strict=True))
 
-        mixed = {name: mean(name) for name in _MEANS}
-        low, high = min(one.threshold_low for one in each), max(one.threshold_high for one in each)
-        return replace(each[0], threshold_low=low, threshold_high=high, **mixed)
+        return replace(
+            each[0],
+            relative_loss=mean("relative_loss"),
+            clipping_error=mean("clipping_error"),
+            noise_error=mean("noise_error"),
+            threshold=mean("threshold"),
+            threshold_low=min(one.threshold_low for one in each),
+            threshold_high=max(one.threshold_high for one in each),
+            clipped_users=mean("clipped_users"),
+        )
 
     def _ways(self, plan: Plan) -> list[tuple[Plan, float, _Chances]]:
         """The plans that the choice of a mechanism leads to, their chances, and those of their thresholds."""
