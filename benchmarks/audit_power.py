@@ -30,8 +30,8 @@ from fedhist.simulations.audit.registry import LEVEL, all_checks, run_audit
 FALSE_ALARM_LEVEL = 0.2
 # Cheap ones first: a bug that they catch takes seconds.
 ORDER = (
-    "one run", "lattice", "masks", "answers", "others", "tables", "shares, one", "fresh", "two worlds, w",
-    "two worlds", "shares, two",
+    "one run", "lattice", "masks", "answers", "others", "tables", "discovery, p", "discovery, c", "discovery, m",
+    "shares, one", "fresh", "discovery", "two worlds, w", "two worlds", "shares, two",
 )  # fmt: skip
 
 
@@ -109,15 +109,19 @@ BUGS = (
     ),
     bug(
         "round 1 not charged",
-        ("server.steps:Choose.charges", "return self.selector.charges(plan)", "return ()"),
+        (
+            "server.steps:Choose.charges",
+            "return self.selector.charges(_settled(handed).plan_for(plan))",
+            "return ()",
+        ),
     ),
     bug(
         "add-remove Laplace sold as replacement",
-        ("protocol.privacy.neighbours:clipped_sum_l1", "2 * bound if doubled else bound", "bound"),
+        ("protocol.privacy.neighbours:clipped_sum_l1", "2 * whole if doubled else whole", "whole"),
     ),
     bug(
         "add-remove Gaussian sold as replacement",
-        ("protocol.privacy.neighbours:clipped_sum_l2", "2 * bound**2 if doubled else bound**2", "bound**2"),
+        ("protocol.privacy.neighbours:clipped_sum_l2", "2 * square if doubled else square", "square"),
     ),
     bug(
         "noise on the unclipped support",
@@ -285,14 +289,14 @@ BUGS = (
         "the table's salt known before the data",
         (
             "server.releases.keys_in_table:KeysInTable.given",
-            "SaltedBound(selection.threshold, salt)",
+            "SaltedBound(selection.threshold, new_salt(source=source))",
             "SaltedBound(selection.threshold, plan.digest)",
         ),
     ),
     bug(
         "a table's room tested without noise",
         (
-            "server.releases.keys_in_table:KeysInTable.build",
+            "server.releases.keys_in_table:check_table_read",
             "len(reading.keys) + drawn >",
             "len(reading.keys) >",
         ),
@@ -300,9 +304,9 @@ BUGS = (
     bug(
         "the test of a table's room not charged",
         (
-            "server.releases.keys_in_table:KeysInTable.charges",
-            "(*release, fit, decoding)",
-            "(*release, decoding)",
+            "server.releases.keys_in_table:table_charges",
+            "(fit, decoding)",
+            "(decoding,)",
         ),
     ),
     bug(
@@ -332,6 +336,70 @@ BUGS = (
             "bad.append(sender)",
             "raise _Abort(AbortReason.STRANGER) from None",
         ),
+    ),
+    bug(
+        "discovery: the bar of one key for many",
+        ("protocol.privacy.discovery:pass_chance", "counts * log_ndtr", "1 * log_ndtr"),
+    ),
+    bug(
+        "discovery: weights of 1",
+        (
+            "protocol.measurements.key_weights:KeyWeights.of",
+            "user_weights(most, self.plan.discovery.bits)[lengths]",
+            "user_weights(most, self.plan.discovery.bits)[np.minimum(lengths, 1)]",
+        ),
+    ),
+    bug(
+        "discovery: more than D items weighed",
+        (
+            "protocol.measurements.key_weights:KeyWeights.of",
+            "most = self.plan.user_items",
+            "most = 8 * self.plan.user_items",
+        ),
+    ),
+    bug(
+        "discovery: noise halved",
+        (
+            "protocol.plan.discovery_terms:discovery_of",
+            "multiplier=multiplier,",
+            "multiplier=multiplier / 2,",
+        ),
+    ),
+    bug(
+        "discovery: the release has the whole precision",
+        (
+            "protocol.plan.discovery_terms:Discovery.release_multiplier",
+            "math.sqrt(1 - share - self.coverage_share)",
+            "1",
+        ),
+    ),
+    bug(
+        "discovery: a Laplace release has the whole epsilon",
+        (
+            "protocol.plan.discovery_terms:Discovery.release_epsilon",
+            "return epsilon_beside(",
+            "return self.epsilon or epsilon_beside(",
+        ),
+    ),
+    bug(
+        "discovery: charged after it ran",
+        (
+            "server.coordinator:advance",
+            """            if not _charged_ahead(step, request):
+                _charge(request.plan, step, handed, ledger)
+            reading = request.measurement.read(event)
+            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+""",
+            """            reading = request.measurement.read(event)
+            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+            if not _charged_ahead(step, request):
+                _charge(request.plan, step, handed, ledger)
+""",
+        ),
+    ),
+    bug(
+        "a release without a discovery not charged",
+        ("client.policy:round_cost", "case Round.RELEASE if not paid:", "case Round.RELEASE if False:"),
     ),
 )
 
@@ -381,6 +449,14 @@ FIRST = {
     "a table's room tested without noise": "tables, too full or not",
     "the test of a table's room not charged": "tables, too full or not",
     "a table with too little room": "tables, at their room",
+    "discovery: the bar of one key for many": "discovery, fresh keys, a key each, one look",
+    "discovery: weights of 1": "discovery, fresh keys, a key each, two looks",
+    "discovery: more than D items weighed": "discovery, fresh keys, many keys, one look",
+    "discovery: noise halved": "discovery, at the bar",
+    "discovery: the release has the whole precision": "discovery, parts of the budget",
+    "discovery: a Laplace release has the whole epsilon": "discovery, parts of the budget",
+    "discovery: charged after it ran": "discovery, charged first",
+    "a release without a discovery not charged": "discovery, made-up items",
 }
 """The check to begin with, to save time."""
 

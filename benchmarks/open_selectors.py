@@ -18,7 +18,7 @@ from typing import Any
 
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.histograms import Integers
+from fedhist.protocol.histograms import Integers, names_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -64,7 +64,8 @@ def outcome(plan: Plan, transport: SharedRoundOne, truth: Integers) -> Outcome:
     """One run, and its l1 error over the true total."""
     release = run_rounds(plan, transport, ledger=Ledger(), source=transport.source)
     assert release.bar is not None and release.keys is not None  # noqa: S101 - an open domain has both
-    return Outcome(release.threshold, release.bar, len(release.keys), relative_loss(release, truth))
+    loss = relative_loss(release, release.histogram, truth, names_of(transport.population))
+    return Outcome(release.threshold, release.bar, len(release.keys), loss)
 
 
 def outcomes(
@@ -84,7 +85,8 @@ def outcomes(
 def plan_of(population: SparsePopulation, settings: dict[str, Any]) -> Plan:
     users = population.users
     budget = {"epsilon": 1.0, "epsilon_select": 0.1, "delta": 1 / (2 * users)}
-    return Plan(users=users, domain="open", **budget, **settings)  # type: ignore[arg-type] # all three are floats
+    fixed: dict[str, Any] = {"users": users, "domain": "open", "release": "truncated-laplace"}
+    return Plan(**fixed | budget | settings)
 
 
 def synthetic(kind: str, items: int) -> Callable[[int], SparsePopulation]:

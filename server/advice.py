@@ -13,7 +13,6 @@ import numpy as np
 
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
-from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
 
@@ -64,10 +63,7 @@ def _noise_exceeds_items(plan: Plan) -> str:
     """
     if plan.is_open:
         return ""
-    plan = plan.one_way
-    error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
-    if plan.noise_by_devices:
-        error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
+    error = min(map(_unit_error, plan.ways.values() if plan.chooses_mechanism else [plan]))
     items = 1 if plan.per_item else plan.closed.items
     if plan.users / items >= error:
         return ""
@@ -77,6 +73,14 @@ def _noise_exceeds_items(plan: Plan) -> str:
         f"C, whatever the threshold C is. Raise --epsilon, release fewer items or ask at least "
         f"{math.ceil(error * items):,} users"
     )
+
+
+def _unit_error(plan: Plan) -> float:
+    """The standard error of an item for each count of the threshold."""
+    error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
+    if plan.noise_by_devices:
+        error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
+    return error
 
 
 def _is_by_chance(plan: Plan) -> bool:
@@ -104,7 +108,7 @@ def _choice_by_chance(plan: Plan) -> str:
     fewer, advice = "", ""
     if plan.per_item:
         advice = ", debias fewer items"
-    elif plan.one_way.norm is Norm.L2:
+    elif plan.mechanism != "laplace":
         fewer, advice = " (fewer if they have many different items)", ", lower --sparsity"
     return (
         f"the choice of the threshold will be close to chance: {_needed_users(plan, fewer)}. Raise "

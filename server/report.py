@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from fedhist.display.visible_text import is_formula, is_hidden
 from fedhist.protocol.plan import Plan
@@ -50,6 +49,7 @@ def release_document(
         "standard_error": release.standard_error,
         "interval_level": None if release.interval is None else release.interval.level,
         "which_to_use": which_to_use(release),
+        **({} if release.rescaled_by is None else {"rescaled_by": release.rescaled_by}),
         "released_items": len(release.histogram),
         "ledger": [charge.to_json() for charge in release.charges],
         "total": total.to_json(),
@@ -62,10 +62,20 @@ def release_document(
 
 def which_to_use(release: Release) -> str:
     """Which of a release's numbers to use, in one sentence."""
+    if release.upper_limit is not None:
+        limits = (
+            f"upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
+        )
+        return f"{which_to_use(replace(release, upper_limit=None))}; {limits}"
     if release.item_release is not None:
         return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
-    if np.array_equal(release.estimate, np.maximum(release.histogram, 0.0)):
-        return "use value; estimate is the same, because these values alone do not tell more"
+    if release.bar is not None:
+        return "use value; estimate is the same, and the interval allows for the bar"
+    if release.rescaled_by is not None:
+        return (
+            f"use estimate if heavy users have the same mix of items as others: it is rescaled by "
+            f"{release.rescaled_by:.4g}; value is as clipped"
+        )
     return "use estimate for single items and value for sums of many items or of several releases"
 
 

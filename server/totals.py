@@ -28,7 +28,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Cost
-from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Norm
+from fedhist.server.selection import selector_for
 from fedhist.server.steps import planned_charges
 
 CHOICE_SHARE = 1 / 11
@@ -100,18 +100,19 @@ def default_choice(total_epsilon: float, **fields: Any) -> float:
     and S the sensitivity of the score: between the best threshold and one that clips nobody, the chances differ by
     e^t. A choice that misses by a share of 1/t loses about 1/t^2, because the loss is flat around its least value.
     Against that stands what x takes from the histogram: under tight composition with Gaussian noise about x^2, with
-    Laplace noise x. So the sum is least where x is in proportion to (T M/(2 S))^(-1/2), or to the power of -2/3. The
-    factors are those of synthetic users, heavy-tailed and alike, from 2,000 users of 50 items to 20,000 users of 5,000
-    (benchmarks/splits.py).
+    Laplace noise, or where that may be chosen, x. So the sum is least where x is in proportion to (T M/(2 S))^(-1/2),
+    or to the power of -2/3. The factors are those of synthetic users, heavy-tailed and alike, from 2,000 users of 50
+    items to 20,000 users of 5,000 (benchmarks/splits.py).
 
     It is public: M and S depend on the plan alone.
     """
-    plan = Plan(**fields | {"epsilon": total_epsilon, "calibration": "analytic"})
+    usual = _rounded_down(total_epsilon * CHOICE_SHARE)
+    plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "calibration": "analytic"})
     if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
-        return _rounded_down(total_epsilon * CHOICE_SHARE)
-    plan = plan.one_way
-    nats = total_epsilon * plan.noise_price * (1 << WEIGHT_BITS) / (2 * plan.tail_cap)
-    share = 0.75 * nats**-0.5 if plan.norm is Norm.L2 else 1.2 * nats ** (-2 / 3)
+        return usual
+    (choice,) = selector_for(plan).charges(plan)
+    nats = total_epsilon * _gaussian_way(plan).noise_price / (2 * choice.sensitivity)
+    share = 0.75 * nats**-0.5 if plan.mechanism == "gaussian" else 1.2 * nats ** (-2 / 3)
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
 
 
@@ -130,7 +131,7 @@ def total_words(plan: Plan, total_epsilon: float) -> str:
     gain = noise_saved(plan, total_epsilon)
     if gain >= 0.0005:
         words += f", with {gain:.1%} less noise than a total by addition"
-    if sum_.epsilon > total_epsilon:
+    if sum_.epsilon > total_epsilon * 1.001:
         words += f". The limits of ledgers and nodes add epsilons up: they count {sum_.epsilon:.4g}"
     return words
 
@@ -141,7 +142,12 @@ def noise_saved(plan: Plan, total_epsilon: float) -> float:
     if not 0 < total_epsilon - others < plan.epsilon or (plan.is_open and not plan.discovers):
         return 0.0
     added = replace(plan, epsilon=total_epsilon - others)
-    return 1 - plan.releasing.one_way.unit_noise / added.releasing.one_way.unit_noise
+    return 1 - _gaussian_way(plan.releasing).unit_noise / _gaussian_way(added.releasing).unit_noise
+
+
+def _gaussian_way(plan: Plan) -> Plan:
+    """The plan with Gaussian noise, where the run itself chooses."""
+    return plan.ways["gaussian"] if plan.chooses_mechanism else plan
 
 
 def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:

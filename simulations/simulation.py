@@ -328,7 +328,7 @@ def _diagnose(
     population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
 ) -> Diagnostics:
     plan, total = release.plan, int(truth.sum())
-    numbers = _released_numbers(population, release)
+    numbers = released_numbers(population, release)
     clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
@@ -353,7 +353,7 @@ def _diagnose(
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
-def _released_numbers(population: Population, release: Release) -> Integers:
+def released_numbers(population: Population, release: Release) -> Integers:
     """The population's number of each released item; numbers beyond its own for items that it does not have."""
     if release.keys is not None or release.labels is None:
         return np.arange(len(release.histogram)) if release.keys is None else release.keys

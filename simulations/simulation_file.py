@@ -18,6 +18,7 @@ from fedhist.protocol.events import Event, Scored, Viewed
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.threshold_curve import measure
+from fedhist.simulations.simulation import released_numbers
 
 SIMULATION_FILE = "simulation.json"
 SIMULATION_VERSION = 1
@@ -42,7 +43,7 @@ def simulation_document(
         events: of the run; scores and views are taken from them.
         labels: names of the items.
     """
-    measured = measure(population, release)
+    measured, numbers = measure(population, release), released_numbers(population, release)
     document: dict[str, Any] = {
         "simulation": SIMULATION_VERSION,
         "warning": WARNING,
@@ -50,8 +51,8 @@ def simulation_document(
         "total": int(measured.truth.sum()),
         "curve": None if measured.curve is None else asdict(measured.curve),
         "users": asdict(measured.users),
-        "true": _true_counts(release, measured.truth),
-        "missed": _missed(release, measured.truth, labels),
+        "true": _true_counts(release, numbers, measured.truth),
+        "missed": _missed(numbers, measured.truth, labels) if release.plan.is_open else [],
         "scores": None,
         "views": [],
     }
@@ -90,19 +91,24 @@ def read_object(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _true_counts(release: Release, truth: Integers) -> list[list[int]]:
-    """Pairs of a row of the histogram and its true count, for the rows with the largest values."""
+def _true_counts(release: Release, numbers: Integers, truth: Integers) -> list[list[int]]:
+    """Pairs of a row of the histogram and its true count, for the rows with the largest values.
+
+    A known item that nobody has is released too, and has a number beyond those of the population.
+    """
     rows = np.argsort(-release.histogram, kind="stable")[:ITEMS_KEPT]
-    items = rows if release.keys is None else release.keys[rows]
-    return np.stack([rows, truth[items]], axis=1).tolist() if len(rows) else []
+    truth = np.append(truth, 0)
+    return (
+        np.stack([rows, truth[np.minimum(numbers[rows], len(truth) - 1)]], axis=1).tolist()
+        if len(rows)
+        else []
+    )
 
 
-def _missed(release: Release, truth: Integers, labels: Sequence[str | int] | None) -> list[list[str | int]]:
-    """Over an open domain, the largest items that were not released, with their true counts."""
-    if release.keys is None:
-        return []
+def _missed(numbers: Integers, truth: Integers, labels: Sequence[str | int] | None) -> list[list[str | int]]:
+    """The largest items that were not released, with their true counts."""
     hidden = truth.copy()
-    hidden[release.keys] = 0
+    hidden[numbers[numbers < len(truth)]] = 0
     largest = np.argsort(-hidden, kind="stable")[:_MISSED_KEPT].tolist()
     return [
         [str(item if labels is None else labels[item]), int(hidden[item])] for item in largest if hidden[item]

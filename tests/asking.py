@@ -11,11 +11,19 @@ from fedhist.protocol.measurements.given import Bound, SaltedBound
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.settled import NOTHING_SETTLED, Settled
 from fedhist.server.coordinator import Asking
 from fedhist.server.selection import Selection
 from fedhist.server.steps import release_request, select_request, steps_of
 
-__all__ = ["reading_of", "release_at", "releasing", "select_request", "selecting"]
+__all__ = ["first_request", "reading_of", "release_at", "releasing", "select_request", "selecting"]
+
+
+def first_request(plan: Plan) -> Request:
+    """What a run asks first."""
+    request = steps_of(plan)[0].request(plan, None, source=SeededSource(0))
+    assert request is not None
+    return request
 
 
 def release_at(
@@ -23,9 +31,10 @@ def release_at(
     threshold: Threshold,
     item_thresholds: Integers | None = None,
     table_salt: bytes | None = None,
+    settled: Settled = NOTHING_SETTLED,
 ) -> Request:
     """Round 2 at this threshold, with the bounds of single items or the table's salt where the plan has them."""
-    selection = Selection(threshold, item_thresholds=item_thresholds)
+    selection = Selection(threshold, item_thresholds=item_thresholds, settled=settled)
     request = release_request(plan, selection, source=SeededSource(0))
     return request if table_salt is None else replace(request, given=SaltedBound(threshold, table_salt))
 

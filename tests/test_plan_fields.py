@@ -31,11 +31,12 @@ MASKS = {
     "table_capacity",
     "label_bytes",
 }
+RESTS = {"upper_limits", "rescale"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
     "run_options:run": {"users", "items", "participants"},
-    "plan:plan": {"users", "items", "epsilon", "minimum_cohort", "debias", *MASKS},
-    "compare:compare": {"users", "items", "selector", "minimum_cohort", "debias", *MASKS},
+    "plan:plan": {"users", "items", "epsilon", "minimum_cohort", "debias", *RESTS, *MASKS},
+    "compare:compare": {"users", "items", "selector", "minimum_cohort", "debias", *RESTS, *MASKS},
 }
 
 

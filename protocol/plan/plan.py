@@ -421,7 +421,9 @@ class DiscoveredPlan(Plan):
         """The plans of the release for each mechanism, on one grid."""
         if not self.chooses_mechanism:
             return super().ways
-        return {name: replace(self, mechanism=name, bits_of_all=self.grid_bits) for name in MECHANISMS}
+        ways = {name: replace(self, mechanism=name) for name in MECHANISMS}
+        bits = min(way.grid_bits for way in ways.values())
+        return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
 
     @cached_property
     def grid_bits(self) -> int:

@@ -6,7 +6,7 @@ it. E is small beside the threshold C, so the clipped sum has little more noise 
 have much more.
 
     --upper-limits R   e', for users of norm up to R: unit E/(R - C)
-    --rescale          t', up to 32 C of each user: unit E/(32 C)
+    --rescale          t', up to 8 C of each user: unit E/(8 C)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedhist.protocol.privacy.neighbours import Norm
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
-TOTAL_CAP = 32
+TOTAL_CAP = 8
 """The most of a user's rest that counts in its total, in thresholds."""
 # Each part adds a tenth to the square of an l2 sensitivity, 4.9 % to it, and a tenth to an l1 sensitivity.
 _SHARE = 10

@@ -16,7 +16,7 @@ released must hardly change when that user leaves, while the true count changes 
 as wide as noise for a threshold of R, however little is clipped.
 
 **Rescaling.** The estimates are multiplied by (their sum + what clipping took in all) / (their sum), never by less than
-1. It is right for items that heavy users have as large a share in as in all items, and wrong for others.
+1. It is right for items in which heavy users have the same share as in all items, and wrong for others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,13 @@ def above(law: NoiseLaw, chance: float) -> int:
     return law.radius(1 - 2 * chance)
 
 
-def rescaling(estimates: Floats, taken: float) -> float:
-    """The factor that gives back what clipping took in all."""
+def rescaling(estimates: Floats, taken: float, *, deviation: float) -> float:
+    """The factor that gives back what clipping took in all, measured with noise of this standard deviation.
+
+    A measured total L counts as L (1 - deviation^2/L^2), and as 0 where that is negative: one that does not stand out
+    of its noise changes nothing.
+    """
     total = math.fsum(estimates.tolist())
-    return max((total + taken) / total, 1.0) if total > 0 else 1.0
+    if total <= 0 or taken <= deviation:
+        return 1.0
+    return 1 + taken * (1 - (deviation / taken) ** 2) / total

@@ -49,8 +49,8 @@ class NoiseLaw(ABC):
 class GaussianLaw(NoiseLaw):
     """A discrete Gaussian; a sum of shares is one up to factors that `privacy/shares.py` bounds.
 
-    P(Z >= k) is the continuous tail from k - 1/2 on, up to 1/(24 variance) times the slope of the bell there (the
-    midpoint rule), below 3 10^-3 / variance. Releases have a variance of at least 9, and thousands as a rule.
+    P(Z >= k) is the continuous tail from k - 1/2 on and a 24th of the bell's slope there (Euler and Maclaurin), up to
+    10^-2 / variance^2. Releases have a variance of at least 9, and thousands as a rule.
     """
 
     variance: float
@@ -64,8 +64,10 @@ class GaussianLaw(NoiseLaw):
         """P(Z >= least)."""
         from scipy.special import ndtr
 
-        result: Floats = ndtr((0.5 - least) / self.deviation)
-        return result
+        scaled = (least - 0.5) / self.deviation
+        slope = scaled * np.exp(-(scaled**2) / 2) / (math.sqrt(2 * math.pi) * self.variance)
+        tail: Floats = ndtr(-scaled) - slope / 24
+        return tail
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
     factor = None
     if plan.rescale is not None:
         unit = TOTAL_CAP * threshold.steps / part_bound(threshold.steps, plan.norm)
-        factor = rescaling(estimated, math.ldexp(float(noised[-1]) * unit, -bits))
+        taken, deviation = (math.ldexp(float(one) * unit, -bits) for one in (noised[-1], law.deviation))
+        factor = rescaling(estimated, taken, deviation=deviation)
     return {
         "histogram": np.ldexp(values.astype(np.float64), -bits),
         "estimate": estimated if factor is None else factor * estimated,

@@ -24,7 +24,7 @@ from fedhist.server.selection.contract import (
     reading_as,
 )
 from fedhist.server.selection.crossing import target_weight
-from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER, WeightedQuantile
+from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER, weight_to_leave_the_start
 
 _LARGEST_GAP = 1 << 60
 
@@ -83,8 +83,8 @@ class WeightedNorms(ScoringSelector):
         )
 
     def resolution(self, plan: Plan) -> float:
-        """As for the bound alone; what the gap adds is not counted."""
-        return WeightedQuantile().resolution(plan.one_way)
+        """The same as for one norm, at the sensitivity of both."""
+        return weight_to_leave_the_start(plan, score_sensitivity(plan) / (2 * norm_pairs(plan).one))
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> NormChoice:
         """A probability proportional to a^-3 exp(eps' u / (2 S)), S half of the span."""

@@ -51,14 +51,9 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
         return (exponential_charge(plan, sensitivity, base_measure_power=BASE_MEASURE_POWER),)
 
     def resolution(self, plan: Plan) -> float:
-        """The users of one item each, whose weight is one, that make the middle of the range as likely as C_min.
-
-        Where W exceeds the target by w at C_min and not in the middle, the score makes the middle e^(eps' w/(2
-        sqrt(s))) times likelier. The base measure makes it (C_m/C_min)^(p/2) times less likely, p being its power.
-        """
-        lowest, highest = plan.step_range
-        weight = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
-        return -BASE_MEASURE_POWER * weight / plan.epsilon_select * math.log(highest / lowest)
+        """Users of one item each, whose weight is one."""
+        sensitivity = tail_weight(plan.tail_cap, neighbours=plan.neighbours).value / (1 << WEIGHT_BITS)
+        return weight_to_leave_the_start(plan, sensitivity)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> WeightedChoice:
         """A probability proportional to C^-3 exp(-eps' |W(C) - T| / (2 sqrt(s)))."""
@@ -75,3 +70,13 @@ class WeightedQuantile(ScoringSelector, NoisySelector):
             epsilon=plan.epsilon_select,
             log_base_measure=BASE_MEASURE_POWER * np.log(plan.candidate_steps),
         )
+
+
+def weight_to_leave_the_start(plan: Plan, sensitivity: float) -> float:
+    """The weight that makes the middle of the range as likely as C_min.
+
+    Where W exceeds the target by w at C_min and not in the middle, the score makes the middle e^(eps' w/(2 S)) times
+    likelier, S being its sensitivity. The base measure makes it (C_m/C_min)^(p/2) times less likely, p being its power.
+    """
+    lowest, highest = plan.step_range
+    return -BASE_MEASURE_POWER * sensitivity / plan.epsilon_select * math.log(highest / lowest)

@@ -35,7 +35,10 @@ _COMMON: dict[str, Any] = {
 }  # fmt: skip
 _CLOSED = _COMMON | {"items": len(_LABELS), "mechanism": "laplace"}
 _SECAGG = _CLOSED | {"masking": "secagg", "participants": NODES, "corrupt_share": 0.0, "dropout_share": 0.0}
-_CLEAR = {"closed": _CLOSED, "open": _COMMON | {"domain": "open", "delta": 0.01}}
+_CLEAR = {
+    "closed": _CLOSED,
+    "open": _COMMON | {"domain": "open", "release": "truncated-laplace", "delta": 0.01},
+}
 _MASKED = {"masked": _SECAGG, "masked, noise from devices": _SECAGG | {"noise_from": "devices"}}
 
 

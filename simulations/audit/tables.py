@@ -34,7 +34,12 @@ def _table_plan(capacity: int, **settings: Any) -> Plan:
     usual: dict[str, Any] = {"users": 3, "threshold": float(_KEYS), "epsilon": 0.1, "epsilon_select": 1.0}
     budget: dict[str, Any] = {"delta": 0.01, "delta_select": 0.01, "max_threshold": 8.0}
     return Plan(
-        domain="open", selector="fixed", table_capacity=capacity, **MASKED, **(usual | budget | settings)
+        domain="open",
+        release="truncated-laplace",
+        selector="fixed",
+        table_capacity=capacity,
+        **MASKED,
+        **(usual | budget | settings),
     )
 
 

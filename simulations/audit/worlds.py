@@ -73,7 +73,7 @@ class Replay:
     def total(self, request: Request) -> Total:
         """The exact sum."""
         # Where a table's cells go is new in every run and changes nothing of what is in it.
-        key = (request.asks, repr(request.given.to_fields() | {"table-salt": b""}))
+        key = (request.settled, request.asks, repr(request.given.to_fields() | {"table-salt": b""}))
         if key not in self._known:
             total = exact_total(request, self.population, source=self.source.fork("device"))
             self._known[key] = total if self.lie is None else lied(total, request, self.lie(request))

@@ -21,7 +21,7 @@ STAND_IN_USERS = (20_000, 100_000)
 SIMILAR = 1.25
 """A loss is similar to another if it is at most this multiple of it."""
 
-SETTINGS: Mapping[str, Any] = BUDGET | {"calibration": "classic"}
+SETTINGS: Mapping[str, Any] = BUDGET | {"mechanism": "gaussian", "calibration": "classic"}
 """The paper's noise, sigma^2 = 2 log(1.32/delta)/epsilon^2."""
 
 COLUMNS = {
@@ -34,21 +34,21 @@ OURS = "weighted-quantile (ours)"
 
 def cells_for(users: UserSet, items: int) -> dict[str, Cell]:
     """Every method of the figures at one number of items. Where the paper names no C_m, it is the appendix's 150."""
-    sparse = {"sparsity": max(items // 10, 1)}
+    sparse, full = {"sparsity": max(items // 10, 1)}, {"sparsity": items}
     small = {**SETTINGS, "max_threshold": 150.0}
 
     def cell(settings: Mapping[str, Any], **others: Any) -> Cell:
         return Cell(users=users, settings=settings, **others)
 
     return {
-        BEST: cell({**SETTINGS, "selector": "oracle"}),
-        QUANTILE: cell({**SETTINGS, "selector": "m-quantile"}),
+        BEST: cell({**SETTINGS, "selector": "oracle"} | full),
+        QUANTILE: cell({**SETTINGS, "selector": "m-quantile"} | full),
         SGD: cell({**small, "selector": "dpsgd"} | sparse),
         OUTPUT_BY_QUANTILE: cell(
             {**SETTINGS, "selector": "output-perturbation"} | sparse, bounded_by="m-quantile"
         ),
         OUTPUT_150: cell({**small, "selector": "output-perturbation"} | sparse),
-        OURS: cell({**small, "selector": "weighted-quantile"}),
+        OURS: cell({**small, "selector": "weighted-quantile"} | full),
     }
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
 
 def cells_for(users: UserSet, items: int, thresholds: list[float]) -> dict[str, list[Cell]]:
     """The bars of the figure; the last is the best of many thresholds."""
-    small = {**SETTINGS, "max_threshold": 150.0}
+    small = {**SETTINGS, "max_threshold": 150.0, "sparsity": items}
 
     def cell(**settings: object) -> list[Cell]:
         return [Cell(users=users, settings=small | settings)]

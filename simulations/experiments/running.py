@@ -63,9 +63,9 @@ class Results:
         """The summary of one measurement of a cell."""
         return summarise(self.values(cell, name))
 
-    def gap(self, cell: Cell, other: Cell) -> Summary:
-        """The difference of the losses of two cells over the same users, trial by trial."""
-        pairs = zip(self.values(cell, "loss"), self.values(other, "loss"), strict=True)
+    def gap(self, cell: Cell, other: Cell, name: str = "loss") -> Summary:
+        """A measurement of one cell less the loss of another one over the same users, trial by trial."""
+        pairs = zip(self.values(cell, name), self.values(other, "loss"), strict=True)
         return summarise([a - b for a, b in pairs])
 
 

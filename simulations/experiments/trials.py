@@ -182,7 +182,8 @@ def _measure(
     release = run_rounds(plan, transport, ledger=ledger, source=source.fork())
     spent = perf_counter() - start + transport.remembered
     values = {
-        "loss": relative_loss(release, truth, names_of(population)),
+        "loss": relative_loss(release, release.histogram, truth, names_of(population)),
+        "estimate": relative_loss(release, release.estimate, truth, names_of(population)),
         "threshold": release.threshold,
         "released": float(len(release.histogram)),
         "seconds": spent,
@@ -194,15 +195,15 @@ def _measure(
     return values
 
 
-def relative_loss(release: Release, truth: Integers, names: Labels) -> float:
-    """The l1 error over the true total; an item of an open domain that is not released counts as 0."""
-    released: Floats = release.histogram
+def relative_loss(release: Release, values: Floats, truth: Integers, names: Labels) -> float:
+    """The l1 error of a release's values over the true total; an item that is not released counts as 0."""
+    released = values
     if release.keys is not None:
         released = np.zeros(len(truth))
-        released[release.keys] = release.histogram
+        released[release.keys] = values
     elif release.labels is not None:
         places = numbers_in(release.labels, names)
-        released = np.where(places >= 0, np.append(release.histogram, 0.0)[places], 0.0)
+        released = np.where(places >= 0, np.append(values, 0.0)[places], 0.0)
     return float(np.abs(released - truth).sum() / max(int(truth.sum()), 1))
 
 

@@ -59,7 +59,7 @@ class Outlook:
         plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
         if self.total_delta is None or plan.is_pure:
             return plan
-        if not any(charge.delta > 0 for charge in selector_for(plan).charges(plan)):
+        if not any(charge.delta > 0 for charge in selector_for(plan.releasing).charges(plan.releasing)):
             return replace(plan, delta=self.total_delta)
         share = plan.epsilon_select / (plan.epsilon + plan.epsilon_select)
         return replace(plan, delta=self.total_delta * (1 - share), delta_select=self.total_delta * share)
@@ -68,7 +68,7 @@ class Outlook:
         """The plan for a total epsilon that spends this share of it on round 1; None is the split of a run."""
         choice = self.choice if share is None else round_digits(total * share, 3)
         fields = {name: value for name, value in self.settings.items() if name != "epsilon_select"}
-        selector = selector_for(Plan(**fields))
+        selector = selector_for(Plan(**fields).releasing)
         if not selector.reads or not selector.private:
             raise InvalidInput(
                 f"a budget can't be split with the selector {selector.name}, which spends none on round 1",

@@ -8,6 +8,9 @@ average over the draws of rounding and of random clipping. So the expected clipp
 and two sums by item and bin of the user's norm give it for all thresholds at once. The sums depend on the thresholds,
 the grid and the norm, and on nothing else of a plan: plans that agree on them share a table.
 
+After a discovery, items are released with a chance. Users are clipped by the items that are likely to be listed, and an
+item beside those as if it were listed with them.
+
 What is left out: under l2 a clipped user is aimed a few steps of the grid below the bound
 (`protocol/clips/clipping.py`), at most 0.15 % of the bound on the finest grid.
 """
@@ -20,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, sum_items, user_squares, user_totals
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, row_sums, sum_items
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.keyed import Keyed, KeyedSum, coalesce, coalesce_dense
 from fedhist.protocol.privacy.neighbours import Norm
@@ -34,10 +37,11 @@ _KEPT_CELLS = 1 << 25
 
 @dataclass(frozen=True)
 class Piece:
-    """A slice of the items: true counts, and expected clipped sums of shape (items, thresholds), both in counts."""
+    """A slice of the items: true counts and chances of being found, and expected clipped sums by item and threshold."""
 
     true: Floats
     kept: Floats
+    found: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +52,21 @@ class ClippedSums:
         thresholds: rising, in counts.
         truth: N_j of every item, zeros included.
         users_above: the number of users above each threshold.
+        found: the chance of every item to be released: one, but after a discovery.
+        missed: the counts of items that have no such chance.
     """
 
     thresholds: Floats
     truth: Integers = field(repr=False)
     users_above: Integers
     _binned: Keyed = field(repr=False)
+    found: Floats = field(repr=False)
+    missed: float = 0.0
 
     @cached_property
     def total(self) -> float:
         """All counts of all users."""
-        return float(self.truth.sum())
+        return float(self.truth.sum()) + self.missed
 
     @cached_property
     def absent_items(self) -> int:
@@ -92,7 +100,7 @@ class ClippedSums:
             above = np.cumsum(share[:, ::-1], axis=1)[:, -2::-1]
             true = self.truth[piece].astype(np.float64)
             kept = up_to + np.ldexp(above, -_SHARE_BITS) * self.thresholds
-            yield Piece(true=true, kept=np.minimum(kept, true[:, np.newaxis]))
+            yield Piece(true=true, kept=np.minimum(kept, true[:, np.newaxis]), found=self.found[piece])
 
 
 def clipped_sums(
@@ -102,10 +110,14 @@ def clipped_sums(
     bits: int,
     norm: Norm,
     see: Callable[[Histograms], None] | None = None,
+    listed: int | None = None,
+    found: Floats | None = None,
+    missed: float = 0.0,
 ) -> ClippedSums:
     """The table for these thresholds, in steps of 2^-bits of a count, rising.
 
-    `see` is called with every shard, so that one pass can serve two purposes.
+    `see` is called with every shard, so that one pass can serve two purposes. The first `listed` items are those that
+    users are clipped by; `found` and `missed` are as in the table.
     """
     bins = len(steps) + 1
     truth = np.zeros(population.domain_size, dtype=np.int64)
@@ -114,7 +126,7 @@ def clipped_sums(
         if see is not None:
             see(shard)
         truth += sum_items(shard)
-        users_by_bin, keyed = _binned(shard, steps, bits, norm)
+        users_by_bin, keyed = _binned(shard, steps, bits, norm, listed)
         users += users_by_bin
         binned.add(keyed)
     return ClippedSums(
@@ -122,24 +134,30 @@ def clipped_sums(
         truth=truth,
         users_above=np.cumsum(users[::-1])[::-1][1:],
         _binned=binned.total(),
+        found=np.ones(len(truth)) if found is None else found,
+        missed=missed,
     )
 
 
-def _binned(shard: Histograms, steps: Integers, bits: int, norm: Norm) -> tuple[Integers, Keyed]:
+def _binned(
+    shard: Histograms, steps: Integers, bits: int, norm: Norm, listed: int | None
+) -> tuple[Integers, Keyed]:
     """By bin: users. By item and bin: the counts, and the counts over their user's norm. Bins as round 1 has them."""
-    if norm is Norm.L1:
-        sizes = user_totals(shard)
-        cuts, norms = steps >> bits, sizes.astype(np.float64)
-    else:
-        sizes = user_squares(shard)
-        cuts, norms = (steps * steps) >> (2 * bits), np.sqrt(sizes.astype(np.float64))
+    counts, items = entry_counts(shard), entry_items(shard).astype(np.int64)
+    own = counts if norm is Norm.L1 else counts * counts
+    cuts = steps >> bits if norm is Norm.L1 else (steps * steps) >> (2 * bits)
+    beside = np.zeros(0, dtype=np.int64) if listed is None else np.flatnonzero(items >= listed)
+    by_listed = own.copy()
+    by_listed[beside] = 0
+    sizes, lengths = row_sums(by_listed, shard.offsets), np.diff(shard.offsets)
     bins = np.searchsorted(cuts, sizes, side="left")
+    entry_sizes, entry_bins = np.repeat(sizes, lengths), np.repeat(bins, lengths)
+    entry_sizes[beside] += own[beside]
+    entry_bins[beside] = np.searchsorted(cuts, entry_sizes[beside], side="left")
+    norms = entry_sizes if norm is Norm.L1 else np.sqrt(entry_sizes.astype(np.float64))
+    shares = np.rint(np.ldexp(counts / np.maximum(norms, 1.0), _SHARE_BITS))
     width = len(steps) + 1
-    lengths = np.diff(shard.offsets)
-    counts = entry_counts(shard)
-    shares = np.rint(np.ldexp(counts / np.repeat(np.maximum(norms, 1.0), lengths), _SHARE_BITS))
-    keys = entry_items(shard).astype(np.int64) * width + np.repeat(bins, lengths)
-    values = np.stack([counts, shares.astype(np.int64)], axis=1)
+    keys, values = items * width + entry_bins, np.stack([counts, shares.astype(np.int64)], axis=1)
     space = shard.domain_size * width
     keyed = coalesce_dense(keys, values, space) if space <= 4 * len(keys) else coalesce(keys, values)
     return np.bincount(bins, minlength=width), keyed

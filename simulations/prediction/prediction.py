@@ -15,6 +15,10 @@ Exact, up to doubles:
 
 Approximate:
 
+- What a discovery finds, and which share of its budget it takes (`finding`). For each share that is likely enough, the
+  threshold is chosen for a typical list: as many items as are expected, those of the largest weights. Every item that
+  may be found is priced by its own chance (`clipped_sums`). Where users have more items than the discovery reads, one
+  draw of them stands for all.
 - `dpsgd`, `output-perturbation` and `m-quantile` have no closed form: the selector alone is drawn DRAWS times, from
   a seed. Where they choose between two candidates, the loss is interpolated between the two.
 - The clipped sum of an item is taken at its mean (`clipped_sums`). How it varies with the draws of rounding (a step of
@@ -31,26 +35,34 @@ NOT private: a prediction is a function of the exact data it is given. Give it p
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
 
 from fedhist.client.device import answer_population
+from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of
+from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.expected_counts import BinnedCounts, BucketedCounts, OpenTail
+from fedhist.protocol.measurements.kept_items import keyed_part
+from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.measurements.norm_tails import norm_pairs
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.randomness import SeededSource
-from fedhist.protocol.rounds import Total
+from fedhist.protocol.rounds import Request, Total
 from fedhist.server.releases import rule_for
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
 from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
+from fedhist.simulations.prediction.finding import Finding, findings, narrowed
 from fedhist.simulations.prediction.release_errors import (
     ERRORS,
     ReleaseErrors,
@@ -65,6 +77,8 @@ DRAWS = 64
 # Thresholds that are chosen less often than this, all together, are left out.
 _UNLIKELY = 1e-6
 _UNPACKED_CELLS = 1 << 27
+# Lists of items that were found, whose sums are kept: other budgets find others.
+_KEPT_LISTS = 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ class Prediction:
     Args:
         plan: what would be run.
         relative_loss: expected, of the release.
-        clipping_error: expected, of the clipped sum before noise.
+        clipping_error: expected, of the clipped sum before noise, with all items that are not found.
         noise_error: expected, of the noise alone; over an open domain, with the keys that it withholds.
         threshold: the mean of the thresholds that may be chosen, in counts.
         threshold_low, threshold_high: nine choices out of ten lie between them, one in twenty below and one above.
@@ -122,9 +136,35 @@ class _Chances:
     chances: Floats
     draws: int | None = None
 
-    def quantile(self, share: float) -> int:
-        up_to = np.cumsum(self.chances)
-        return int(self.steps[min(int(np.searchsorted(up_to, share)), len(self.steps) - 1)])
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A way that a run may take: the thresholds that it may choose, and what it loses at the likely ones.
+
+    Args:
+        plan: of the release.
+        chosen: the thresholds and their chances.
+        table: what clipping leaves, at thresholds of its own.
+        errors: of the release.
+        places, chances: the thresholds of the table that matter.
+        chance: that a run takes this way.
+    """
+
+    plan: Plan
+    chosen: _Chances
+    table: ClippedSums
+    errors: ReleaseErrors
+    places: Integers
+    chances: Floats
+    chance: float = 1.0
+
+    def losses(self) -> Floats:
+        """Relative, at each threshold."""
+        return self.errors.loss() / self.table.total
+
+    def mean(self, values: Floats) -> float:
+        """The part of this case in a mean over all runs."""
+        return self.chance * float(values @ self.chances)
 
 
 @dataclass
@@ -144,87 +184,120 @@ class Predictor:
     seed: int = 0
     _statistics: dict[tuple[object, ...], Statistic] = field(default_factory=dict, repr=False)
     _sums: dict[tuple[object, ...], ClippedSums] = field(default_factory=dict, repr=False)
+    _weights: dict[tuple[object, ...], Keyed] = field(default_factory=dict, repr=False)
+    _narrowed: dict[tuple[object, bytes], Predictor] = field(default_factory=dict, repr=False)
 
     def predict(self, plan: Plan) -> Prediction:
         """What to expect of a run; raises what the run would raise for its plan."""
-        if not plan.chooses_mechanism:
-            return self._predict(plan)
-        ways = self._ways(plan)
-        each = [replace(self._predict(way, chosen), plan=plan) for way, _, chosen in ways]
-        shares = [share for _, share, _ in ways]
+        cases = self._cases(plan)
 
-        def mean(name: str) -> float:
-            return math.fsum(share * getattr(one, name) for share, one in zip(shares, each, strict=True))
+        def mean(of: Callable[[_Case], Floats]) -> float:
+            return math.fsum(case.mean(of(case)) for case in cases)
 
-        return replace(
-            each[0],
-            relative_loss=mean("relative_loss"),
-            clipping_error=mean("clipping_error"),
-            noise_error=mean("noise_error"),
-            threshold=mean("threshold"),
-            threshold_low=min(one.threshold_low for one in each),
-            threshold_high=max(one.threshold_high for one in each),
-            clipped_users=mean("clipped_users"),
-        )
-
-    def _ways(self, plan: Plan) -> list[tuple[Plan, float, _Chances]]:
-        """The plans that the choice of a mechanism leads to, their chances, and those of their thresholds."""
-        choice = cast(ScoringSelector, selector_for(plan)).choice(plan, self._statistic(plan))
-        halves = np.split(choice.probabilities(), 2)
-        pairs = norm_pairs(plan)
-        return [
-            (way, float(half.sum()), _Chances(steps, half / half.sum()))
-            for way, half, steps in zip(plan.ways.values(), halves, (pairs.l2, pairs.l1), strict=True)
-            if half.sum() > _UNLIKELY
-        ]
-
-    def _predict(self, plan: Plan, given: _Chances | None = None) -> Prediction:
-        chosen, table, errors, places, chances = self._errors(plan, given)
-        counts = np.ldexp(chosen.steps.astype(np.float64), -plan.grid_bits)
-        shown = float(errors.shown() @ chances)
-        losses = errors.loss() / table.total
-        loss = float(losses @ chances)
-        variance = float((losses - loss) ** 2 @ chances)
+        shown, loss = mean(lambda case: case.errors.shown()), mean(_Case.losses)
+        draws = cases[0].chosen.draws
+        variance = math.fsum(case.mean((case.losses() - loss) ** 2) for case in cases)
+        thresholds, chances = _together(cases)
         return Prediction(
             plan=plan,
             relative_loss=loss,
-            clipping_error=float(clipping_errors(table, places) @ chances) / table.total,
-            noise_error=float(errors.noise_alone() @ chances) / table.total,
-            threshold=float(counts @ chosen.chances),
-            threshold_low=math.ldexp(chosen.quantile(0.05), -plan.grid_bits),
-            threshold_high=math.ldexp(chosen.quantile(0.95), -plan.grid_bits),
-            clipped_users=float(table.users_above[places] @ chances) / self.population.users,
+            clipping_error=mean(lambda case: clipping_errors(case.table, case.places) / case.table.total),
+            noise_error=mean(lambda case: case.errors.noise_alone() / case.table.total),
+            threshold=float(thresholds @ chances),
+            threshold_low=_quantile(thresholds, chances, 0.05),
+            threshold_high=_quantile(thresholds, chances, 0.95),
+            clipped_users=mean(lambda case: case.table.users_above[case.places] / self.population.users),
             released_items=shown,
-            recall=None if plan.items else shown / (len(table.truth) - table.absent_items),
-            draws=chosen.draws,
-            sampling_error=0.0 if chosen.draws is None else math.sqrt(variance / chosen.draws),
+            recall=shown / np.count_nonzero(self._truth) if plan.is_open else None,
+            draws=draws,
+            sampling_error=0.0 if draws is None else math.sqrt(variance / draws),
         )
 
     def relative_loss(self, plan: Plan) -> float:
         """The same number as in `predict` without the others: for a search over many plans."""
-        if plan.chooses_mechanism:
-            return self.predict(plan).relative_loss
-        _, table, errors, _, chances = self._errors(plan)
-        return float(errors.loss() / table.total @ chances)
+        return math.fsum(case.mean(case.losses()) for case in self._cases(plan))
 
-    def _errors(
-        self, plan: Plan, given: _Chances | None = None
-    ) -> tuple[_Chances, ClippedSums, ReleaseErrors, Integers, Floats]:
+    def _cases(self, plan: Plan) -> list[_Case]:
+        """The ways that a run may take, which differ in the plan of the release and in its items."""
+        check_fits(self.population, plan)
+        if not plan.discovers:
+            return self._ways(plan)
+        terms = plan.discovery
+        key = ("weights", plan.user_items, terms.bits, plan.known)
+        if key not in self._weights:
+            clear = Plan.from_json(plan.to_json() | UNMASKED)
+            request = Request(plan=clear, asks=KeyWeights.name)
+            sent = answer_population(request, self.population, source=SeededSource(self.seed))
+            self._weights[key] = keyed_part(sent.summed)
+        weights = self._weights[key]
+        if not weights.length and not plan.known:
+            raise _nothing()
+        return [case for finding in findings(terms, weights) for case in self._found_cases(plan, finding)]
+
+    def _found_cases(self, plan: Plan, finding: Finding) -> list[_Case]:
+        """What follows a discovery: a closed domain of a typical list, and the chances of all that may be on it."""
+        known, listed = len(plan.known), finding.keys[: finding.listed]
+        after = plan.discovered(known + len(listed), finding.share)
+        if (key := (plan.known, listed.tobytes())) not in self._narrowed:
+            if len(self._narrowed) >= _KEPT_LISTS:
+                self._narrowed.clear()
+            self._narrowed[key] = Predictor(narrowed(self.population, plan, listed), self.seed)
+        wide = narrowed(self.population, plan, finding.keys)
+        missed = float(self._truth[wide.numbers < 0].sum())
+        found = np.concatenate([np.ones(known), finding.found])
+        made = partial(clipped_sums, wide, listed=after.items, found=found, missed=missed)
+        return self._narrowed[key]._ways(after, made, chance=finding.chance)
+
+    def _ways(
+        self, plan: Plan, made: Callable[..., ClippedSums] | None = None, *, chance: float = 1.0
+    ) -> list[_Case]:
+        """One case, or one for each mechanism where the run itself chooses it."""
+        if not plan.chooses_mechanism:
+            return [replace(self._case(plan, made), chance=chance)]
+        choice = cast(ScoringSelector, selector_for(plan)).choice(plan, self._statistic(plan))
+        halves, pairs = np.split(choice.probabilities(), 2), norm_pairs(plan)
+        return [
+            replace(
+                self._case(way, made, _Chances(steps, half / half.sum())), chance=chance * float(half.sum())
+            )
+            for way, half, steps in zip(plan.ways.values(), halves, (pairs.l2, pairs.l1), strict=True)
+            if half.sum() > _UNLIKELY
+        ]
+
+    def _case(
+        self,
+        plan: Plan,
+        made: Callable[..., ClippedSums] | None = None,
+        given: _Chances | None = None,
+    ) -> _Case:
+        """What a run under this plan chooses and loses.
+
+        Args:
+            plan: of the release.
+            made: makes a table of clipped sums; None for the population's own.
+            given: the thresholds that were chosen with the mechanism; None to ask the plan's selector.
+        """
         if rule_for(plan).measures not in ERRORS:
             raise InvalidInput(
                 "debiased counts can't be predicted",
                 allowed="closed domains without debiasing, and open domains",
                 advice="try them with fedhist run --trials on public data",
             )
-        check_fits(self.population, plan)
         chosen = given or self._chances(plan, selector_for(plan))
         as_it_is = given is not None or plan.selector == "fixed"
         on_table = chosen if as_it_is else _on_candidates(plan, chosen)
-        table = self._table(plan, on_table.steps)
+        if made is None:
+            table = self._table(plan, on_table.steps)
+        else:
+            table = made(on_table.steps, bits=plan.grid_bits, norm=plan.norm)
         places = _likely(on_table.chances)
         errors = release_errors(plan, table, on_table.steps, places)
         chances = on_table.chances[places]
-        return chosen, table, errors, places, chances / chances.sum()
+        return _Case(plan, chosen, table, errors, places, chances / chances.sum())
+
+    @cached_property
+    def _truth(self) -> Integers:
+        return item_totals(self.population)
 
     def _chances(self, plan: Plan, selector: Selector) -> _Chances:
         statistic = self._statistic(plan) if selector.reads else None
@@ -259,13 +332,27 @@ class Predictor:
         if key not in self._sums:
             table = clipped_sums(self.population, steps, bits=plan.grid_bits, norm=plan.norm)
             if table.total == 0:
-                raise InvalidPopulation(
-                    "no user has any item",
-                    allowed="a population with at least one count",
-                    advice="check the data",
-                )
+                raise _nothing()
             self._sums[key] = table
         return self._sums[key]
+
+
+def _nothing() -> InvalidPopulation:
+    return InvalidPopulation(
+        "no user has any item", allowed="a population with at least one count", advice="check the data"
+    )
+
+
+def _together(cases: list[_Case]) -> tuple[Floats, Floats]:
+    """The thresholds of all cases in counts, rising, and their chances."""
+    counts = [np.ldexp(case.chosen.steps.astype(np.float64), -case.plan.grid_bits) for case in cases]
+    thresholds, chances = np.concatenate(counts), np.concatenate([c.chance * c.chosen.chances for c in cases])
+    order = np.argsort(thresholds, kind="stable")
+    return thresholds[order], chances[order] / chances.sum()
+
+
+def _quantile(values: Floats, chances: Floats, share: float) -> float:
+    return float(values[min(int(np.searchsorted(np.cumsum(chances), share)), len(values) - 1)])
 
 
 def _unpacked(statistic: Statistic) -> Statistic:

@@ -32,16 +32,19 @@ def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Inte
 
 
 def clipping_errors(table: ClippedSums, places: Integers) -> Floats:
-    """Expected l1 error of the clipped sums against the true counts. Clipping only takes away."""
-    lost = np.zeros(len(places))
+    """Expected l1 error of the clipped sums against the true counts. Clipping only takes away.
+
+    Where items have a chance of being found, the others have lost all that they had.
+    """
+    lost = np.full(len(places), table.missed)
     for piece in table.pieces():
-        lost += (piece.true[:, np.newaxis] - piece.kept[:, places]).sum(axis=0)
+        lost += (piece.true[:, np.newaxis] - piece.found[:, np.newaxis] * piece.kept[:, places]).sum(axis=0)
     return lost
 
 
 @dataclass
 class ClosedErrors:
-    """Every item of the domain is released, also one without any count."""
+    """Every item of the domain is released, also one without any count; after a discovery, those that were found."""
 
     plan: Plan
     table: ClippedSums
@@ -55,19 +58,22 @@ class ClosedErrors:
         self._spreads = np.array([float(noise.spread) for noise in noises])
 
     def loss(self) -> Floats:
-        """Sum of E|bias + noise|."""
-        loss = self.table.absent_items * self._distance(np.zeros(len(self.places)))
+        """Sum of E|bias + noise|, and of the true counts of items that are not found."""
+        absent = float(self.table.found[self.table.truth == 0].sum())
+        loss = self.table.missed + absent * self._distance(np.zeros(len(self.places)))
         for piece in self.table.pieces():
-            loss += self._distance(piece.true[:, np.newaxis] - piece.kept[:, self.places]).sum(axis=0)
+            true, found = piece.true[:, np.newaxis], piece.found[:, np.newaxis]
+            distance = self._distance(true - piece.kept[:, self.places])
+            loss += (found * distance + (1 - found) * true).sum(axis=0)
         return loss
 
     def noise_alone(self) -> Floats:
         """Sum of E|noise|."""
-        return len(self.table.truth) * self._distance(np.zeros(len(self.places)))
+        return float(self.table.found.sum()) * self._distance(np.zeros(len(self.places)))
 
     def shown(self) -> Floats:
-        """All items."""
-        return np.full(len(self.places), float(len(self.table.truth)))
+        """All items, or those that are found."""
+        return np.full(len(self.places), float(self.table.found.sum()))
 
     def _distance(self, gap: Floats) -> Floats:
         """E|noise - gap| in counts, from noise in steps."""

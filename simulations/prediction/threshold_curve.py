@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhist.client.populations import item_totals
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
+from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.clipped_sums import clipped_sums
+from fedhist.simulations.prediction.finding import Narrowed
 from fedhist.simulations.prediction.release_errors import ERRORS, clipping_errors, release_errors
 
 MAX_POINTS = 64
@@ -29,7 +32,7 @@ class Curve:
 
     Args:
         thresholds: rising, in counts, the chosen one among them.
-        clipping: of the clipped sum before noise.
+        clipping: of the clipped sum before noise; after a discovery, with all items that were not found.
         noise: of the noise alone; over an open domain, with the keys that it withholds.
         loss: of the release. Bias hides part of the noise and noise part of the bias: it is less than their sum.
     """
@@ -59,11 +62,27 @@ class Measured:
 
 
 def measure(population: Population, release: Release) -> Measured:
-    """One pass over the population. No curve where every item has a bound of its own, or for too many items."""
-    plan = release.plan if release.plan.is_open else release.round_plan
+    """One pass over the population, and one more after a discovery, which leaves the items that it found.
+
+    No curve where every item has a bound of its own, or for too many items.
+    """
+    plan, truth, missed = release.plan, None, 0.0
+    if plan.discovers:
+        truth = item_totals(population)
+        if not release.labels or release.discovery_share is None:
+            sizes = _Sizes(plan.releasing)
+            for shard in population.shards():
+                sizes.add(shard)
+            return Measured(truth=truth, curve=None, users=sizes.found())
+        population = Narrowed(
+            population, numbers_in(release.labels, names_of(population)), len(release.labels)
+        )
+        missed = float(truth[population.numbers < 0].sum())
+    if plan.discovers or not plan.is_open:
+        plan = release.round_plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
-    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add)
+    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add, missed=missed)
     curve = None
     if len(steps) > 1 and table.total:
         places = np.arange(len(steps))
@@ -71,7 +90,7 @@ def measure(population: Population, release: Release) -> Measured:
         parts = (clipping_errors(table, places), errors.noise_alone(), errors.loss())
         clipping, noise, loss = ((part / table.total).tolist() for part in parts)
         curve = Curve(table.thresholds.tolist(), clipping, noise, loss)
-    return Measured(truth=table.truth, curve=curve, users=sizes.found())
+    return Measured(truth=table.truth if truth is None else truth, curve=curve, users=sizes.found())
 
 
 @dataclass

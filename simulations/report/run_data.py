@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, re
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 NOISE_BARS = 1.96
 """Standard errors in a 95 % interval of the noise, where a folder holds no interval."""
-_NUMBERS = ("values", "errors", "estimates", "lows", "highs")
+_NUMBERS = ("values", "errors", "estimates", "lows", "highs", "limits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class RunData:
         labels: names of the released items.
         values, errors: the released values and the standard errors of their noise.
         estimates, lows, highs: the estimates, and the ends of the intervals.
+        limits: the upper limits; not a number where none were measured.
         simulation: the content of `simulation.json`, if there is one.
     """
 
@@ -45,6 +47,7 @@ class RunData:
     estimates: Floats = field(repr=False)
     lows: Floats = field(repr=False)
     highs: Floats = field(repr=False)
+    limits: Floats = field(repr=False)
     simulation: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
@@ -133,11 +136,12 @@ def _read_histogram(path: Path) -> tuple[list[str], dict[str, Floats]]:
                 bars = (value - NOISE_BARS * error, value + NOISE_BARS * error)
                 ends = (bar if end is None else end for end, bar in zip(found[1:], bars, strict=True))
                 labels.append(row["item"])
-                rows.append((value, error, float(found[0]), *map(float, ends)))
+                limit = row.get("upper_limit", math.nan)
+                rows.append((value, error, float(found[0]), *map(float, ends), float(limit)))
     except (OSError, KeyError, TypeError, ValueError, csv.Error):
         raise damaged(path) from None
     columns = np.array(rows, dtype=np.float64).reshape(len(rows), len(_NUMBERS))
-    if not np.isfinite(columns).all():
+    if not np.isfinite(columns[:, :-1]).all():
         raise damaged(path)
     return labels, dict(zip(_NUMBERS, columns.T, strict=True))
 

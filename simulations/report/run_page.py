@@ -116,19 +116,22 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
         nothing = "found: nothing was" if run.plan.discovers else "above the bar: only the threshold was"
         return section("released", "What was released", f"<p>No item was {nothing} released.</p>")
     rows = np.argsort(-run.values, kind="stable")[:_ROWS_SHOWN].tolist()
+    limited = bool(np.isfinite(run.limits).all())
     listed = [
         [
             run.labels[row],
             f"{run.estimates[row]:,.1f}",
             f"{run.lows[row]:,.1f} to {run.highs[row]:,.1f}",
             f"{run.values[row]:,.1f}",
+            *([f"{run.limits[row]:,.1f}"] if limited else []),
         ]
         for row in rows
     ]
     heading = (
         f"The {len(rows)} largest of {len(run.values):,}" if len(run.values) > len(rows) else "All items"
     )
-    listing = table(["item", "estimate", "95 % interval", "value"], listed, caption=f"{heading}, by value")
+    heads = ["item", "estimate", "95 % interval", "value", *(["upper limit"] if limited else [])]
+    listing = table(heads, listed, caption=f"{heading}, by value")
     content = [f'<div class="grid">{figure(charts["released"])}<div class="panel long">{listing}</div></div>']
     missed = (run.simulation or {}).get("missed")
     if missed:
@@ -138,10 +141,9 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
             + "</details>"
         )
     use = run.document.get("which_to_use", "use value")
-    lead = (
-        f"Which number: {use}. Intervals are for the noise alone. Clipping makes all of them too small on average; "
-        "a release does not show by how much."
-    )
+    told = "upper limits include what it may have taken" if limited else "a release does not show by how much"
+    clipping = "" if run.plan.per_item else f" Clipping makes values too small on average; {told}."
+    lead = f"Which number: {use}. Intervals are for the noise alone.{clipping}"
     return section("released", "What was released", *content, lead=lead)
 
 

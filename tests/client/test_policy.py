@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from fedhist.server.steps import select_request
 from tests.asking import release_at
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
-FOUND = replace(PLAN, domain="open", items=None, sparsity=None)
+FOUND = Plan(users=100, domain="open", epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 
 
 def select(run: str = "one", plan: Plan = PLAN) -> Envelope:
@@ -39,7 +38,7 @@ def of_made_up_items(run: str, round_: Round, items: tuple[str, ...] = ("mine",)
     """What a server may ask of a plan that discovers, whether or not it discovered anything."""
     if round_ is Round.DISCOVER:
         return Envelope(run, Request(FOUND, "key-weights"))
-    settled = Settled(keys=items)
+    settled = Settled(keys=items, share=FOUND.discovery.shares[0])
     if round_ is Round.SELECT:
         return Envelope(run, select_request(FOUND, settled))
     threshold = settled.plan_for(FOUND).at_steps(1)

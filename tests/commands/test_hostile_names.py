@@ -127,7 +127,13 @@ class TestFiles:
 
     def test_a_page_of_a_notebook_escapes_names(self, hostile: Path) -> None:
         population = library.read_population(hostile)
-        plan = library.Plan(users=population.users, domain="open", epsilon=1e4, max_threshold=2000)
+        plan = library.Plan(
+            users=population.users,
+            domain="open",
+            release="truncated-laplace",
+            epsilon=1e4,
+            max_threshold=2000,
+        )
         shown = library.simulate(population, plan, seed=1)._repr_html_()
         assert is_clean(shown)
         assert "<script>" not in shown

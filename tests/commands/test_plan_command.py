@@ -146,9 +146,9 @@ class TestTarget:
     def test_a_target_that_the_choice_of_the_threshold_forbids_says_so(self, fedhist: Fedhist) -> None:
         """No epsilon of the histogram helps against a poor choice; a larger epsilon' does."""
         arguments = ("plan", "--users", 5000, "--items", 100, "--epsilon", "1:10:3", "--target-error", 0.12)
-        refused = fedhist(*arguments)
+        refused = fedhist(*arguments, "--epsilon-select", 0.01)
         assert refused.code == 2
-        assert "epsilon' = 0.1 alone costs" in refused.err and "raise --epsilon-select" in refused.err
+        assert "epsilon' = 0.01 alone costs" in refused.err and "raise --epsilon-select" in refused.err
         assert fedhist(*arguments, "--epsilon-select", 2).code == 0
 
     def test_out_of_reach_through_clipping_points_at_the_threshold(self, fedhist: Fedhist) -> None:

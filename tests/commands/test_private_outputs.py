@@ -160,14 +160,23 @@ class TestSizes:
         assert fedhist("figure", "r", "bytes", "--out", "b.svg").code == 0
 
     def test_a_round_that_was_not_run_has_nothing_to_withhold(self) -> None:
-        plan = Plan(users=4, domain="open", selector="fixed", threshold=3)
+        plan = Plan(users=4, domain="open", release="truncated-laplace", selector="fixed", threshold=3)
         result = simulate(population_of(np.eye(4, dtype=np.int64)), plan, seed=1, truth=False)
         assert result.bytes_per_user == {"select": 0, "release": None}
         assert "release withheld" in result._repr_html_()
 
     @pytest.mark.parametrize(
         "settings",
-        [{"items": 6}, {"domain": "open", "masking": "secagg", "participants": 4, "buckets": 16}],
+        [
+            {"items": 6},
+            {
+                "domain": "open",
+                "release": "truncated-laplace",
+                "masking": "secagg",
+                "participants": 4,
+                "buckets": 16,
+            },
+        ],
         ids=["closed", "masked"],
     )
     def test_fixed_lengths_are_told(self, settings: dict[str, Any]) -> None:
@@ -203,7 +212,7 @@ class TestSizes:
             {"items": 40},
             {"items": 40, "mechanism": "laplace"},
             {"items": 40, "mechanism": "laplace", "debias": "poisson"},
-            {"domain": "open"},
+            {"domain": "open", "release": "truncated-laplace"},
             {"domain": "open", "statistic": "bucketed", "buckets": 16},
         ],
         ids=["gaussian", "laplace", "debiased", "plain", "bucketed"],

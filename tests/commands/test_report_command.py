@@ -109,10 +109,9 @@ class TestWhatIsOnIt:
         assert set(charts) == {"released", "curve", "scores", "users", "budget", "bytes", "seconds"}
         run = read_run(folder)
         by_label = {bar["label"]: bar for bar in charts["released"]["bars"]}
-        for label, value, error in zip(run.labels, run.values, run.errors, strict=True):
+        for label, value, low, high in zip(run.labels, run.estimates, run.lows, run.highs, strict=True):
             bar = by_label[str(label)]
-            assert bar["value"] == value
-            assert bar["high"] - bar["value"] == pytest.approx(1.96 * error)
+            assert (bar["value"], bar["low"], bar["high"]) == (value, low, high)
             assert any(tip.startswith(f"{label}\n") and "true count" in tip for tip in page.tips())
         assert sum("expected loss" in tip for tip in page.tips()) == len(charts["curve"]["lines"][0]["xs"])
         chosen = next(point for point in charts["curve"]["points"] if point["name"] == "chosen")

@@ -20,7 +20,7 @@ from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.datasets.loading import Wanted, load
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
-SMALL = ("run", "--users", 300, "--items", 20)
+SMALL = ("run", "--users", 800, "--items", 20)
 WRITTEN = ["histogram.csv", "plan.json", "report.html", "result.json", "simulation.json"]
 
 
@@ -46,7 +46,7 @@ class TestJson:
         assert all(spent >= 0 for spent in document["seconds"].values())
         assert set(document["not_private"]) >= {"relative_loss", "clipped_users"}
         # The plan without flags is the plan of the library.
-        assert document["plan"] == json.loads(json.dumps(Plan(users=300, items=20).to_json()))
+        assert document["plan"] == json.loads(json.dumps(Plan(users=800, items=20).to_json()))
         assert files_in(tmp_path) == []
         select, release = document["ledger"]
         for entry in (select, release):
@@ -75,7 +75,7 @@ class TestFlags:
                 {
                     "domain": "closed", "epsilon": 0.5, "epsilon_select": 0.25, "neighbours": "replace",
                     "min_threshold": 2, "max_threshold": 64, "candidates": 32, "sparsity": 4,
-                    "calibration": "classic", "minimum_cohort": 300,
+                    "calibration": "classic", "minimum_cohort": 800,
                 },
                 {},
             ),
@@ -180,7 +180,7 @@ class TestSummary:
         text = outcome.out
         assert outcome.code == 0
         assert outcome.err == ""
-        assert "300 users x 20 items" in text
+        assert "800 users x 20 items" in text
         assert f"{document['threshold']:.4g} chosen by weighted-quantile" in text
         assert f"{document['clipped_users']:.2%} of users" in text
         assert f"{document['clipped_mass']:.2%} of all counts" in text
@@ -266,7 +266,9 @@ class TestResultFolder:
         plan = json.loads((folder / "plan.json").read_text())
         assert plan == document["plan"]
         assert Plan.from_json(plan).digest.hex() == document["plan_digest"]
-        assert (folder / "histogram.csv").read_text().splitlines()[0] == "item,value,standard_error"
+        assert (folder / "histogram.csv").read_text().splitlines()[0] == (
+            "item,value,standard_error,estimate,low,high"
+        )
         rows = rows_of(folder / "histogram.csv")
         assert [row["item"] for row in rows] == [str(item) for item in range(20)]
         assert {float(row["standard_error"]) for row in rows} == {document["standard_error"]}

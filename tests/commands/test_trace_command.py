@@ -17,7 +17,7 @@ from fedhist.protocol.events import Charged, DroppedOut, MessageSent, RoundEnded
 from fedhist.server.trace_file import TRACE_FILE, read_trace
 from tests.builders import Fedhist
 
-SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
+SMALL = ("run", "--users", 800, "--items", 20, "--seed", 1)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ class TestMaskedRuns:
         assert [(view.round, view.masked) for view in views] == [("select", True), ("release", True)]
         for view in views:
             assert view.places[0] == "users"
-            assert view.had[0] == 15
+            assert view.had[0] == 40
             far = [abs(seen - had) > 10_000 for had, seen in zip(view.had, view.seen, strict=True)]
             assert sum(far) > 0.9 * len(far)
 
@@ -129,7 +129,7 @@ class TestShow:
         outcome = fedhist("trace", "show", "r")
         assert outcome.code == 0
         assert "\x1b" not in outcome.out
-        assert "300 users, engine in-process, simulation" in outcome.out
+        assert "800 users, engine in-process, simulation" in outcome.out
         assert "server → process 1" in outcome.out
         assert ["the user has", "the device sends", "the server sees"] in [
             re.split(r"\s{2,}", line.strip()) for line in outcome.out.splitlines()
@@ -171,9 +171,9 @@ class TestWords:
         outcome = fedhist(*SMALL, "--verbose", "--out", "r")
         document = json.loads(Path("r/result.json").read_text())
         lines = outcome.err.splitlines()
-        assert lines[0].startswith("The plan is fixed: 300 users over 20 items")
+        assert lines[0].startswith("The plan is fixed: 800 users over 20 items")
         assert f"The threshold is {document['threshold']:,.4g}, chosen by weighted-quantile" in outcome.err
-        assert "Round release: 1 of 1 participants are in the sum, 300 users" in outcome.err
+        assert "Round release: 1 of 1 participants are in the sum, 800 users" in outcome.err
         assert lines[-1].startswith("The server adds discrete noise to every item. The result is released")
 
     def test_verbose_of_a_run_as_json_keeps_stdout_to_the_document(self, fedhist: Fedhist) -> None:
@@ -245,4 +245,4 @@ class TestProgress:
         assert sent.count(("select", "server")) == 20
         assert [getattr(event, "messages", 0) for event in left] == [5] * 4
         ends = [e for e in trace.events if isinstance(e, RoundEnded)]
-        assert [(e.answered, e.participants, e.users) for e in ends] == [(25, 25, 300)] * 2
+        assert [(e.answered, e.participants, e.users) for e in ends] == [(25, 25, 800)] * 2

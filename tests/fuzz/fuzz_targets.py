@@ -33,12 +33,14 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.settled import Settled
 from fedhist.protocol.sketch.iblt import TableShape, decode_table, encode_table
 from fedhist.protocol.wire.codec import decode, encode
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.protocol.wire.keyed_codec import decode_keyed
 from fedhist.server.coordinator import run_rounds
-from tests.asking import release_at, select_request
+from fedhist.server.discovery import discovery_charges
+from tests.asking import first_request, release_at, select_request
 from tests.builders import population_of
 
 _STATE_TAG = b"fedhist/masking/1/state\x00"
@@ -77,7 +79,8 @@ def targets(folder: Path) -> list[Target]:
 @lru_cache
 def plans() -> dict[str, Plan]:
     """One plan of each kind of message."""
-    opened = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 5.0}
+    found = {"users": 40, "domain": "open", "candidates": 8, "max_threshold": 60, "epsilon": 5.0}
+    opened = found | {"release": "truncated-laplace"}
     return {
         "closed": Plan(**CLOSED),
         "wide": Plan(**(CLOSED | {"users": 2**31})),
@@ -89,6 +92,10 @@ def plans() -> dict[str, Plan]:
         "signed": Plan(**CLOSED, masking="secagg-signed", participants=12),
         "noisy": Plan(**CLOSED, **MASKED, noise_from="devices"),
         "masked open": Plan(**opened, **MASKED, buckets=4, table_capacity=9, label_bytes=8),
+        "discovered": Plan(**found, user_items=3, known_items="7\nx"),
+        "discovered laplace": Plan(**found, mechanism="laplace"),
+        "masked discovered": Plan(**found, **MASKED, user_items=2, table_capacity=9, label_bytes=8),
+        "noisy discovered": Plan(**found, **MASKED, user_items=2, table_capacity=9, noise_from="devices"),
     }
 
 
@@ -101,18 +108,20 @@ def population() -> SparsePopulation:
 
 
 def requests(plan: Plan) -> list[Request]:
-    """Both rounds of a plan."""
+    """The rounds of a plan."""
     steps = plan.at_steps(9 << plan.grid_bits).steps
     bounds = np.full(plan.items or 0, steps) if plan.per_item else None
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
+    if plan.discovers:
+        found = Settled(keys=("a", 7, "x"))
+        return [first_request(plan), select_request(plan, found), release_at(plan, threshold, settled=found)]
     salt = SALT if plan.has_table else None
-    release = release_at(plan=plan, threshold=threshold, item_thresholds=bounds, table_salt=salt)
-    return [select_request(plan), release]
+    return [first_request(plan), release_at(plan, threshold, bounds, salt)]
 
 
 def _codec_targets() -> Iterator[Target]:
     whole = population()
-    for name in ("closed", "wide", "laplace", "debiased", "open", "bucketed"):
+    for name in ("closed", "wide", "laplace", "debiased", "open", "bucketed", "discovered"):
         for request in requests(plans()[name]):
             contribution = answer_population(request, whole, source=SeededSource(1))
             seeds = [encode(contribution, request, whole.labels)]
@@ -149,7 +158,7 @@ def _document_targets() -> Iterator[Target]:
 
     memory = Memory()
     for number, plan in enumerate(plans().values()):
-        envelope = Envelope(run=f"run{number}", request=select_request(plan))
+        envelope = Envelope(run=f"run{number}", request=first_request(plan))
         memory = admit(Policy(), memory, envelope)
     remembered = json.loads(memory.to_text())
     yield Target("memory text", partial(_memory_text, remembered), Memory.from_text, (DecodeError,))
@@ -158,7 +167,14 @@ def _document_targets() -> Iterator[Target]:
         "neighbours": "replace", "epsilon": 1.0, "delta": 1e-6, "loss": {"kind": "gaussian", "multiplier": 2.0},
         "private": True,
     }  # fmt: skip
-    yield Target("charge", lambda random: mutated_document(charge, random), Charge.from_json, (InvalidInput,))
+    found = discovery_charges(plans()["discovered"])[0].to_json()
+    charges = [charge, json.loads(json.dumps(found))]
+    yield Target(
+        "charge",
+        lambda random: mutated_document(random.choice(charges), random),
+        Charge.from_json,
+        (InvalidInput,),
+    )
 
 
 def _memory_text(document: Any, random: Random) -> str:

@@ -115,7 +115,8 @@ def check_device(device: Device) -> None:
     costs = []
     for key in memory.requests:
         run, _, round_ = key.rpartition("/")
-        costs.append(round_cost(plans[memory.plans[run]], Round(round_)).epsilon)
+        paid = f"{run}/discover" in memory.requests
+        costs.append(round_cost(plans[memory.plans[run]], Round(round_), paid=paid).epsilon)
     assert abs(memory.spent.epsilon - sum(costs)) < 1e-9
     assert memory.spent.epsilon <= device.limit * (1 + 1e-9)
     assert {f"{run}/{round_.value}" for run, round_ in fingerprints} <= memory.requests.keys()

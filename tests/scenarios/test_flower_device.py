@@ -109,7 +109,10 @@ class TestErrors:
 
 
 class TestTheNodesOwnFile:
-    CLOSED, OPEN = Plan(users=9, items=2, max_threshold=60), Plan(users=9, domain="open", max_threshold=60)
+    CLOSED, OPEN = (
+        Plan(users=9, items=2, max_threshold=60),
+        Plan(users=9, domain="open", release="truncated-laplace", max_threshold=60),
+    )
 
     @pytest.fixture
     def data(self, tmp_path: Path) -> str:

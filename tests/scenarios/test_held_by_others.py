@@ -27,8 +27,9 @@ from tests.builders import population_of
 
 def plan_of(users: int, **settings: Any) -> Plan:
     defaults: dict[str, Any] = {
-        "domain": "open", "masking": "secagg", "participants": 9, "selector": "fixed", "threshold": 2,
-        "max_threshold": 2, "epsilon": 20.0, "epsilon_select": 2.0, "table_capacity": 50, "buckets": 16,
+        "domain": "open", "release": "truncated-laplace", "masking": "secagg", "participants": 9,
+        "selector": "fixed", "threshold": 2, "max_threshold": 2, "epsilon": 20.0, "epsilon_select": 2.0,
+        "table_capacity": 50, "buckets": 16,
     }  # fmt: skip
     return Plan(users=users, **defaults | settings)
 
@@ -139,7 +140,7 @@ class TestTextAndNumber:
         settings: dict[str, Any] = {"threshold": 4, "max_threshold": 4}
         masked = plan_of(300, **settings)
         plain = Plan(
-            users=300, domain="open", selector="fixed", epsilon=20.0, epsilon_select=2.0,
+            users=300, domain="open", release="truncated-laplace", selector="fixed", epsilon=20.0, epsilon_select=2.0,
             statistic="bucketed", buckets=16, **settings,
         )  # fmt: skip
         return masked, plain

@@ -29,7 +29,15 @@ from fedhist.server.app import run_on_grid
 from tests.asking import release_at
 from tests.builders import population_of
 
-OPEN = Plan(users=9, domain="open", selector="fixed", threshold=5, min_threshold=1, max_threshold=60)
+OPEN = Plan(
+    users=9,
+    domain="open",
+    release="truncated-laplace",
+    selector="fixed",
+    threshold=5,
+    min_threshold=1,
+    max_threshold=60,
+)
 REAL = 3
 MASKED = Plan(users=60, items=6, masking="secagg", participants=12, dropout_share=0.2)
 

@@ -23,6 +23,10 @@ CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "tra
 
 def trace_of(grid: Any, out: Path, **changes: Any) -> list[dict[str, Any]]:
     """The lines of a run's trace but for the clock, which differs between any two runs."""
+    if "known_items" in changes:
+        known = out.with_suffix(".txt")
+        known.write_text(changes["known_items"])
+        changes["known_items"] = str(known)
     run_server_app(grid, CONFIG | {"out": str(out)} | changes)
     lines = [json.loads(line) for line in (out / TRACE_FILE).read_text().splitlines()]
     return [{k: v for k, v in line.items() if k not in ("at", "seconds")} for line in lines]
@@ -41,11 +45,18 @@ MODES: dict[str, dict[str, Any]] = {
     "gaussian": {},
     "laplace": {"mechanism": "laplace"},
     "debiased": {"debias": "poisson", "mechanism": "laplace"},
-    "open": {"domain": "open", "items": None, "epsilon": 5.0},
+    "open": {"domain": "open", "release": "truncated-laplace", "items": None, "epsilon": 5.0},
     "bucketed": {"domain": "open", "items": None, "statistic": "bucketed", "buckets": 16},
+    # With so little epsilon nothing is found, and the known items are released: what is found is public.
+    "discovered": {"domain": "open", "items": None, "epsilon": 0.1, "known_items": "1\n5\nplum"},
     "masked": {"masking": "secagg", "participants": 6},
     "masked open": {
-        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "buckets": 16, "table_capacity": 64,
+        "masking": "secagg", "participants": 6, "domain": "open", "release": "truncated-laplace",
+        "items": None, "buckets": 16, "table_capacity": 64,
+    },
+    "masked discovered": {
+        "masking": "secagg", "participants": 6, "domain": "open", "items": None, "epsilon": 0.1,
+        "known_items": "1\n5\nplum", "table_capacity": 64,
     },
 }
 # fmt: on
@@ -76,7 +87,11 @@ def test_a_result_tells_the_same_of_its_rounds_whatever_the_data(lab: Any, tmp_p
         told.append((document["bytes_per_user"], [without_clock(r) for r in document["rounds"].values()]))
     assert told[0] == told[1]
     withheld = [name for name, size in told[0][0].items() if size is None]
-    assert withheld == {"open": ["select", "release"], "bucketed": ["release"]}.get(mode, [])
+    assert withheld == {
+        "open": ["select", "release"],
+        "bucketed": ["release"],
+        "discovered": ["discover"],
+    }.get(mode, [])
 
 
 def without_clock(report: dict[str, Any]) -> dict[str, Any]:

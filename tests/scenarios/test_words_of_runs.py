@@ -98,7 +98,15 @@ def test_the_numbers_in_the_words_are_those_of_the_messages(run: Run) -> None:
 
 @kinds
 def test_a_round_is_said_to_be_charged_when_it_was(run: Run) -> None:
+    paid = {charge.round for charge in run.result.release.charges}
+    # A discovery is charged for the release, too.
+    assert paid == {*run.sent} - (
+        {Round.RELEASE} if run.plan.discovers and not run.plan.noise_by_devices else set()
+    )
     for round_ in run.sent:
+        if round_ not in paid:
+            assert not any("ledger is charged" in step.detail for step in run.steps if step.round == round_)
+            continue
         first = run.place(Charged, round_) < run.place(RoundAsked, round_)
         steps = [step for step in run.steps if step.round == round_]
         charged = next(i for i, step in enumerate(steps) if "ledger is charged" in step.detail)
@@ -115,7 +123,9 @@ def test_what_a_user_contributes_is_said_as_it_is_clipped(run: Run) -> None:
     assert any("largest threshold" in words for words in states) == (
         items is not None and len(items.thresholds) > 1
     )
-    assert any("drawn at random" in words for words in states) == (run.plan.items is None)
+    assert any("drawn at random" in words for words in states) == (
+        run.plan.items is None and not run.plan.discovers
+    )
 
 
 @kinds

@@ -7,6 +7,7 @@ with the sum over exactly those.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,7 @@ from fedhist.server.app import run_settings
 from fedhist.server.grid_settings import GridSettings
 from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
 from fedhist.server.releases.contract import Release
+from fedhist.server.steps import planned_charges
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
 
@@ -348,11 +350,12 @@ class System:
         """What devices answer with noise of their own is a result: it is charged before they are asked."""
         runs = BudgetFile.open(self.ledger, create=False).runs()
         charges = [run.charges for run in runs if run.status == "open" and run.plan_hash == plan.digest.hex()]
-        rounds = {"select"} if plan.selector != "fixed" else set()
-        if str(message.content.config_records[RECORD]["round"]) == "select" and not plan.noise_by_devices:
-            rounds = set()
-        elif plan.noise_by_devices and str(message.content.config_records[RECORD]["round"]) == "release":
-            rounds.add("release")
+        asked = Round(str(message.content.config_records[RECORD]["round"]))
+        rounds = set(itertools.takewhile(lambda earlier: earlier is not asked, Round))
+        first = Round.DISCOVER if plan.discovers else Round.RELEASE
+        if plan.noise_by_devices or (plan.has_table and asked is first):
+            rounds.add(asked)
+        rounds &= {Round(charge.round) for charge in planned_charges(plan)}
         assert any(rounds <= {charge.round for charge in run} for run in charges)
 
     def check(self) -> None:

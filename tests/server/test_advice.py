@@ -35,6 +35,12 @@ def choice_of(plan: Plan, rows: list[list[int]]) -> list[float]:
 
 
 class TestNoise:
+    def test_a_run_that_chooses_its_mechanism_has_the_smaller_of_both(self) -> None:
+        plan = Plan(users=100, items=400, mechanism="auto")
+        ways = [plan_warnings(way)["noise"] for way in plan.ways.values()]
+        assert plan_warnings(plan)["noise"] in ways
+        assert not all(text == ways[0] for text in ways)
+
     @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
     def test_it_exceeds_an_item_when_users_over_items_fall_below_the_standard_error(
         self, mechanism: str
@@ -58,6 +64,7 @@ class TestChoice:
         [
             {"items": 10},
             {"items": 10, "mechanism": "laplace"},
+            {"items": 10, "mechanism": "auto"},
             {"items": 10, "mechanism": "laplace", "selector": "quantile"},
             {"items": 3, "debias": "poisson"},
         ],
@@ -131,7 +138,7 @@ class TestBar:
     def test_nothing_is_found_by_so_few(self) -> None:
         settings = {"domain": "open", "selector": "fixed", "threshold": 3.0}
         terms = Plan(users=1, **settings).discovery
-        most = terms.bar >> terms.bits
+        most = terms.bars[-1] >> terms.bits
         assert list(plan_warnings(Plan(users=most, **settings))) == ["bar"]
         assert plan_warnings(Plan(users=most + 1, **settings)) == {}
         assert plan_warnings(Plan(users=most, known_items="park", **settings)) == {}

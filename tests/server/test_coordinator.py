@@ -15,12 +15,13 @@ from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import Asking, Begin, Planned, Released, advance, run_rounds
 from fedhist.server.steps import planned_charges
 from fedhist.testing.cases import histograms_of
-from tests.asking import release_at, releasing, select_request, selecting
+from tests.asking import first_request, release_at, releasing, select_request, selecting
 from tests.builders import Cohort, Refused, Untouched, refusing
 
 SOURCE = SeededSource(1)
-CLOSED, OPEN = {"users": 200, "items": 3}, {"users": 200, "domain": "open"}
-modes = pytest.mark.parametrize("mode", [CLOSED, OPEN], ids=["closed", "open"])
+CLOSED, OPEN = {"users": 200, "items": 3}, {"users": 200, "domain": "open", "release": "truncated-laplace"}
+DISCOVERED = {"users": 200, "domain": "open", "epsilon": 8.0}
+modes = pytest.mark.parametrize("mode", [CLOSED, OPEN, DISCOVERED], ids=["closed", "open", "discovered"])
 
 
 @pytest.fixture
@@ -45,14 +46,32 @@ def test_two_rounds_charge_in_order_what_was_planned_and_release(cohort, setting
     assert release.private and release.seeded
 
 
+@pytest.mark.parametrize("settings", [{}, {"mechanism": "laplace"}, {"known_items": "0\nplum"}])
+def test_a_discovery_is_charged_once_for_itself_and_the_release(cohort, settings):
+    states, ledger = [], Ledger()
+    plan = Plan(**DISCOVERED, **settings)
+    release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
+    assert [type(s) for s in states] == [Planned, Asking, Asking, Asking, Released]
+    assert [s.request.round for s in states[1:4]] == [Round.DISCOVER, Round.SELECT, Round.RELEASE]
+    assert [c.round for c in ledger.entries] == ["discover", "select"]
+    assert [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
+    assert release.charges == ledger.entries
+    assert release.plan == plan
+    assert list(map(str, release.labels)) == (
+        ["0", "plum", "1", "2"] if "known_items" in settings else ["0", "1", "2"]
+    )
+    assert len(release.histogram) == len(release.labels)
+
+
 @modes
 def test_a_fixed_threshold_asks_nothing_in_round_one(cohort, mode):
     states, ledger = [], Ledger()
     plan = Plan(**mode, selector="fixed", threshold=7.0)
     release = run_rounds(plan, cohort, ledger=ledger, source=SOURCE, on_state=states.append)
-    assert [type(s) for s in states] == [Planned, Asking, Released]
+    asked = [s.request.round for s in states if isinstance(s, Asking)]
+    assert asked == ([Round.DISCOVER, Round.RELEASE] if plan.discovers else [Round.RELEASE])
     assert release.threshold == 7.0
-    assert [c.round for c in ledger.entries] == ["release"]
+    assert [c.round for c in ledger.entries] == ["discover" if plan.discovers else "release"]
     assert mode is OPEN or [c.cost for c in ledger.entries] == [c.cost for c in planned_charges(plan)]
 
 
@@ -61,8 +80,10 @@ def test_charges_come_before_the_noise(cohort, mode):
     """A ledger that refuses leaves nothing drawn and nothing released."""
     plan = Plan(**mode)
     threshold = plan.at_steps(20 << plan.grid_bits)
-    select, release = select_request(plan), release_at(plan, threshold)
-    for state in (selecting(select), releasing(release)):
+    states = [selecting(first_request(plan))]
+    if not plan.discovers:
+        states.append(releasing(release_at(plan, threshold)))
+    for state in states:
         with pytest.raises(Refused):
             advance(state, cohort.total(state.request), ledger=refusing(), source=Untouched())
 
@@ -72,13 +93,22 @@ def test_charges_come_before_the_noise(cohort, mode):
 def test_a_small_cohort_releases_nothing_and_the_ledger_says_what_was_spent(cohort, mode, round_, charged):
     cohort.lost = {round_: 101}
     ledger = Ledger()
+    plan = Plan(**mode, minimum_cohort=100)
     with pytest.raises(RoundFailed, match=r"99 users answered.*at least 100"):
-        run_rounds(Plan(**mode, minimum_cohort=100), cohort, ledger=ledger, source=SOURCE)
-    assert [c.round for c in ledger.entries] == charged
+        run_rounds(plan, cohort, ledger=ledger, source=SOURCE)
+    assert [c.round for c in ledger.entries] == (["discover", *charged] if plan.discovers else charged)
+
+
+def test_a_small_cohort_discovers_nothing(cohort):
+    cohort.lost, ledger = {Round.DISCOVER: 101}, Ledger()
+    with pytest.raises(RoundFailed, match=r"99 users answered.*at least 100"):
+        run_rounds(Plan(**DISCOVERED, minimum_cohort=100), cohort, ledger=ledger, source=SOURCE)
+    assert not ledger.entries
 
 
 @pytest.mark.parametrize(
-    ("mode", "selector"), [(CLOSED, "oracle"), (OPEN, "oracle"), (OPEN, "median"), (OPEN, "p90")]
+    ("mode", "selector"),
+    [(CLOSED, "oracle"), (OPEN, "oracle"), (DISCOVERED, "oracle"), (OPEN, "median"), (OPEN, "p90")],
 )
 def test_baselines_are_refused_outside_a_simulation_before_anything_is_asked(mode, selector):
     nobody = Cohort(None, simulated=False)

@@ -79,7 +79,7 @@ def scoring_plans():
     domains = [
         {"mechanism": "gaussian", "items": 3},
         {"mechanism": "laplace", "items": 3},
-        {"domain": "open", "buckets": 2},
+        {"domain": "open", "release": "truncated-laplace", "buckets": 2},
     ]
     usual = {"users": 8, "candidates": 3, "max_threshold": 8.0, "epsilon_select": 0.7}
     for name, selector in SELECTORS.items():
@@ -168,8 +168,8 @@ def test_no_sum_over_buckets_wraps_around_in_a_score(selector, edge):
 def test_bars_beyond_all_counts_do_not_wrap_around_in_a_score(selector, epsilon):
     """With honest users of any number: below such a bar every count is lost, so that one more costs one more."""
     plan = Plan(
-        users=2**15, domain="open", selector=selector, epsilon=epsilon, candidates=2, max_threshold=2.0**30,
-        statistic="bucketed", buckets=1,
+        users=2**15, domain="open", release="truncated-laplace", selector=selector, epsilon=epsilon,
+        candidates=2, max_threshold=2.0**30, statistic="bucketed", buckets=1,
     )  # fmt: skip
     masses, scores = [k << 37 for k in range(2**8)], []
     for mass in masses:

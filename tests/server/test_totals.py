@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "gaussian": SIZES,
     "replace": SIZES | {"neighbours": "replace"},
     "laplace": SIZES | {"mechanism": "laplace"},
+    "either": SIZES | {"mechanism": "auto"},
     "fixed": SIZES | {"selector": "fixed", "threshold": 9.0},
     "two gaussians": SIZES | {"selector": "dpsgd"},
     "debiased": SIZES | {"items": 5, "debias": "poisson"},

@@ -26,7 +26,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.server.trace_file import MESSAGES_KEPT, TRACE_FILE, Recorder, read_trace, write_trace
 
 CLOSED = Plan(users=10, items=3)
-OPEN = Plan(users=10, domain="open")
+OPEN = Plan(users=10, domain="open", release="truncated-laplace")
 SCORES = Scored(candidates=[1.0, 2.0], scores=[0.0, 1.0], chosen=2.0)
 END = RunEnded(outcome="released", reason=None)
 

@@ -20,7 +20,13 @@ from tests.builders import population_of
 
 Dense = npt.NDArray[np.int64]
 MECHANISMS = ("gaussian", "laplace")
-OPEN = {"domain": "open", "max_threshold": 300, "epsilon": 5.0, "candidates": 40}
+OPEN = {
+    "domain": "open",
+    "release": "truncated-laplace",
+    "max_threshold": 300,
+    "epsilon": 5.0,
+    "candidates": 40,
+}
 CLOSED = {"items": 200, "max_threshold": 50}
 both_domains = pytest.mark.parametrize("settings", [CLOSED, OPEN], ids=["closed", "open"])
 
@@ -234,7 +240,15 @@ class TestOpenDomain:
             np.random.default_rng(i).multinomial(m, chances / chances.sum()) for i, m in enumerate(totals)
         ]
         population = population_of(np.stack(table))
-        plan = Plan(users=600, domain="open", selector="oracle", max_threshold=200, epsilon=4.0, candidates=6)
+        plan = Plan(
+            users=600,
+            domain="open",
+            release="truncated-laplace",
+            selector="oracle",
+            max_threshold=200,
+            epsilon=4.0,
+            candidates=6,
+        )
 
         def mean_loss(one: Plan) -> float:
             return float(np.mean([simulate(population, one, seed=seed).relative_loss for seed in range(5)]))
@@ -252,7 +266,14 @@ class TestOpenDomain:
     def test_the_recall_is_the_share_of_all_items_that_somebody_has(self) -> None:
         table = np.zeros((200, 8), dtype=int)
         table[:, :3], table[0, 3] = 2, 1
-        plan = Plan(users=200, domain="open", epsilon=9.0, selector="fixed", threshold=7.0)
+        plan = Plan(
+            users=200,
+            domain="open",
+            release="truncated-laplace",
+            epsilon=9.0,
+            selector="fixed",
+            threshold=7.0,
+        )
         result = simulate(population_of(table), plan, seed=2)
         assert result.release.labels == [0, 1, 2]
         assert result.to_json()["precision_recall"] == {"precision": 1, "recall": 0.75}

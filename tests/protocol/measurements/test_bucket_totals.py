@@ -16,7 +16,15 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Total
 from fedhist.server.selection.exponential_v import error_bound
 
-OPEN = {"users": 300, "domain": "open", "epsilon": 3.0, "delta": 0.01, "max_threshold": 30, "candidates": 6}
+OPEN = {
+    "users": 300,
+    "domain": "open",
+    "release": "truncated-laplace",
+    "epsilon": 3.0,
+    "delta": 0.01,
+    "max_threshold": 30,
+    "candidates": 6,
+}
 ITEMS = 5
 rows_of_counts = st.lists(
     st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 2**28)), min_size=ITEMS, max_size=ITEMS),

@@ -15,8 +15,8 @@ USERS = 5
 SMALL = {"users": 20, "max_threshold": 40, "candidates": 8}
 CLOSED = Plan(**SMALL, items=8, mechanism="laplace")
 ITEMS = Plan(**SMALL, items=8, debias="poisson")
-OPEN = Plan(**SMALL, domain="open")
-BUCKETED = Plan(**SMALL, domain="open", statistic="bucketed", buckets=8)
+OPEN = Plan(**SMALL, domain="open", release="truncated-laplace")
+BUCKETED = Plan(**SMALL, domain="open", release="truncated-laplace", statistic="bucketed", buckets=8)
 
 
 def largest_release(plan):

@@ -132,7 +132,7 @@ def test_a_field_of_another_type_is_not_a_python_error(name, value):
 
 
 CLOSED = Plan(users=100, items=10)
-OPEN = Plan(users=100, domain="open")
+OPEN = Plan(users=100, domain="open", release="truncated-laplace")
 
 
 def test_a_plan_has_the_parts_that_its_fields_ask_for():
@@ -179,8 +179,13 @@ def masked(**settings: Any) -> Plan:
 
 
 def test_the_open_domain_takes_the_statistic_that_can_be_masked():
-    assert Plan(users=100, domain="open", masking="secagg", participants=10).statistic == "bucketed"
-    assert Plan(users=100, domain="open").statistic == "plain"
+    assert (
+        Plan(
+            users=100, domain="open", release="truncated-laplace", masking="secagg", participants=10
+        ).statistic
+        == "bucketed"
+    )
+    assert Plan(users=100, domain="open", release="truncated-laplace").statistic == "plain"
 
 
 @pytest.mark.parametrize(
@@ -201,13 +206,22 @@ def test_the_open_domain_takes_the_statistic_that_can_be_masked():
         ),
         ({"masking": "pgp"}, "masking is 'pgp'; allowed: none, secagg"),
         ({"noise_from": "above"}, "noise from is 'above'; allowed: server, devices"),
-        ({"domain": "open", "items": None, "statistic": "plain"}, "plain statistic under masking"),
         (
-            {"domain": "open", "items": None, "noise_from": "devices"},
-            "noise from devices over an open domain",
+            {"domain": "open", "release": "truncated-laplace", "items": None, "statistic": "plain"},
+            "plain statistic under masking",
         ),
-        ({"domain": "open", "items": None, "table_capacity": 0}, "table capacity is 0"),
-        ({"domain": "open", "items": None, "label_bytes": 5000}, "label bytes is 5000"),
+        (
+            {"domain": "open", "release": "truncated-laplace", "items": None, "noise_from": "devices"},
+            "noise from devices for the release truncated-laplace",
+        ),
+        (
+            {"domain": "open", "release": "truncated-laplace", "items": None, "table_capacity": 0},
+            "table capacity is 0",
+        ),
+        (
+            {"domain": "open", "release": "truncated-laplace", "items": None, "label_bytes": 5000},
+            "label bytes is 5000",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], told: str):

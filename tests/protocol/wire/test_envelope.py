@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,18 @@ import pytest
 
 from fedhist.protocol.errors import DecodeError
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.discovery_terms import MOST_KEYS
+from fedhist.protocol.settled import Settled
 from fedhist.protocol.wire.envelope import Envelope, items_digest
-from tests.asking import release_at, select_request
+from tests.asking import first_request, release_at, select_request
 
 PLAN = Plan(users=100, items=3)
 DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")
-MASKED_OPEN = Plan(users=100, domain="open", masking="secagg", participants=5, max_threshold=9)
+MASKED_OPEN = Plan(
+    users=100, domain="open", release="truncated-laplace", masking="secagg", participants=5, max_threshold=9
+)
+FINDING = Plan(users=100, domain="open")
+FOUND = Settled(keys=("a", 5, "é"))
 NOISY = Plan(users=100, items=3, masking="secagg", participants=5, noise_from="devices")
 
 
@@ -26,12 +33,18 @@ ENVELOPES = {
     "select": Envelope("r", select_request(PLAN)),
     "another run": Envelope("s", select_request(PLAN)),
     "another plan": Envelope("r", select_request(DEBIASED)),
-    "open, with items": Envelope("r", select_request(Plan(users=9, domain="open")), items_digest=b"x"),
+    "open, with items": Envelope(
+        "r", select_request(Plan(users=9, domain="open", release="truncated-laplace")), items_digest=b"x"
+    ),
     "release": Envelope("r", release_at(PLAN, LOW)),
     "another threshold": Envelope("r", release_at(PLAN, PLAN.at_steps(LOW.steps + 1))),
     "items": Envelope("r", release_at(DEBIASED, LOW, BOUNDS)),
     "other items": Envelope("r", release_at(DEBIASED, LOW, BOUNDS + 1)),
     "noisy": Envelope("r", select_request(NOISY)),
+    "discovery": Envelope("r", first_request(FINDING)),
+    "select, found": Envelope("r", select_request(FINDING, FOUND)),
+    "select, found others": Envelope("r", select_request(FINDING, Settled(keys=("a", 5)))),
+    "release, found": Envelope("r", release_at(FINDING, FINDING.at_steps(0), settled=FOUND)),
     "table": table(bytes(32)),
     "another salt": table(bytes(31) + b"1"),
 }
@@ -66,6 +79,33 @@ def test_different_requests_have_different_fingerprints() -> None:
         ("noisy", {"column": "median"}),
         ("noisy", {"asks": "tail"}),
         ("table", {"asks": "kept-items"}),
+        ("select", {"keys": '["a"]'}),
+        ("table", {"keys": '["a"]'}),
+        ("discovery", {"keys": '["a"]'}),
+        ("discovery", {"asks": "key-weights-table", "table-salt": bytes(32)}),
+        *(
+            ("select, found", {"keys": keys})
+            for keys in (
+                "",
+                "null",
+                '"a"',
+                "{}",
+                "[]",
+                "[" * 100_000,
+                "[null]",
+                "[true]",
+                "[1.0]",
+                '[["a"]]',
+                '["a", "a"]',
+                '["5", 5]',
+                f'["{"x" * 1025}"]',
+                f"[{'9' * 5000}]",
+                "[NaN]",
+                b'["a"]',
+                ["a"],
+                json.dumps(list(range(MOST_KEYS + 1))),
+            )
+        ),
     ],
 )
 def test_wrong_fields_are_refused(name: str, change: dict[str, Any]) -> None:
@@ -80,6 +120,24 @@ def test_a_missing_field_is_refused() -> None:
         del fields[name]
         with pytest.raises(DecodeError):
             Envelope.from_fields(fields)
+
+
+@pytest.mark.parametrize("name", ["select, found", "release, found"])
+def test_no_round_after_a_discovery_is_asked_without_the_list_of_what_was_found(name: str) -> None:
+    fields = ENVELOPES[name].to_fields()
+    assert Envelope.from_fields(fields).request.settled == FOUND
+    del fields["keys"]
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(fields)
+
+
+def test_not_even_where_devices_add_the_noise() -> None:
+    plan = Plan(users=100, domain="open", masking="secagg", participants=5, noise_from="devices")
+    fields = Envelope("r", select_request(plan, FOUND)).to_fields()
+    assert Envelope.from_fields(fields).request.settled == FOUND
+    del fields["keys"]
+    with pytest.raises(DecodeError):
+        Envelope.from_fields(fields)
 
 
 def test_the_digest_of_items_knows_order_and_borders() -> None:

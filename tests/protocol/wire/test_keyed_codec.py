@@ -171,7 +171,9 @@ def test_the_number_7_and_the_text_7_are_two_labels():
 
 # --- Whole contributions over an open domain.
 
-PLAN = Plan(users=1000, domain="open", max_threshold=50, candidates=6, epsilon=1.0)
+PLAN = Plan(
+    users=1000, domain="open", release="truncated-laplace", max_threshold=50, candidates=6, epsilon=1.0
+)
 SELECT, RELEASE = select_request(PLAN), release_at(PLAN, PLAN.at_steps(20))
 LABELS = ["été", "\ud800", 12, "nobody has this"]
 requests = pytest.mark.parametrize("request_", [SELECT, RELEASE], ids=["select", "release"])

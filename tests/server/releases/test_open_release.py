@@ -28,7 +28,7 @@ relations = pytest.mark.parametrize("neighbours", list(Neighbours))
 
 
 def plan_of(cohort, **settings):
-    return Plan(users=cohort.histograms.users, domain="open", **settings)
+    return Plan(users=cohort.histograms.users, domain="open", **({"release": "truncated-laplace"} | settings))
 
 
 def fixed(cohort, threshold, **settings):

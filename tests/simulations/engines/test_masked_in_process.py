@@ -19,7 +19,14 @@ from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 from fedhist.simulations.simulation import simulate
 
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
-OPEN = {"domain": "open", "epsilon": 4.0, "max_threshold": 60, "candidates": 16, "buckets": 32}
+OPEN = {
+    "domain": "open",
+    "release": "truncated-laplace",
+    "epsilon": 4.0,
+    "max_threshold": 60,
+    "candidates": 16,
+    "buckets": 32,
+}
 MODES: dict[str, dict[str, Any]] = {
     "weighted quantile": {"items": 12},
     "dpsgd": {"items": 12, "selector": "dpsgd"},

@@ -20,7 +20,8 @@ MODES: dict[str, dict[str, Any]] = {
     "gaussian": {"items": ITEMS},
     "replace": {"items": ITEMS, "neighbours": "replace"},
     "laplace": {"items": ITEMS, "mechanism": "laplace"},
-    "open": {"domain": "open", "epsilon": 8.0},
+    "open": {"domain": "open", "epsilon": 8.0, "release": "truncated-laplace"},
+    "all items discovered": {"domain": "open", "epsilon": 1000.0, "discovery_share": 0.4},
 }
 
 
@@ -43,6 +44,30 @@ def test_it_is_the_prediction_of_a_run_at_that_threshold(mode: str, threshold: f
     assert found == pytest.approx(
         (predicted.relative_loss, predicted.clipping_error, predicted.noise_error), rel=1e-12
     )
+
+
+def test_items_that_were_not_found_are_lost_at_every_threshold() -> None:
+    plan = fixed("all items discovered", 30.0, epsilon=0.3, delta=1e-3)
+    result = simulate(POPULATION, plan, seed=1)
+    measured = measure(POPULATION, result.release)
+    assert measured.curve is not None
+    found = [int(name) for name in result.release.labels or ()]
+    assert 0 < len(found) < ITEMS
+    truth = true_histogram(POPULATION)
+    assert np.array_equal(measured.truth, truth)
+    missed = 1 - truth[found].sum() / truth.sum()
+    assert min(measured.curve.clipping) >= missed
+    assert measured.curve.clipping[-1] == pytest.approx(missed, abs=0.02)
+    assert sum(measured.users.users) + measured.users.empty == USERS
+
+
+def test_a_discovery_that_found_nothing_has_no_curve() -> None:
+    release = simulate(POPULATION, fixed("all items discovered", 30.0, epsilon=0.01), seed=1).release
+    assert len(release.histogram) == 0
+    measured = measure(POPULATION, release)
+    assert measured.curve is None
+    assert measured.truth.sum() == true_histogram(POPULATION).sum()
+    assert sum(measured.users.users) + measured.users.empty == USERS
 
 
 @pytest.mark.parametrize("mode", ["gaussian", "laplace"])
