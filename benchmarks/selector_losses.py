@@ -22,7 +22,7 @@ from fedhist.simulations.prediction.prediction import Predictor
 from fedhist.simulations.prediction.release_errors import release_errors
 
 TOP_ITEMS = (100, 1_000, 5_000)
-SYNTHETIC = ("heavy-tailed", "zipf", "poisson?mean=20", "paper-non-iid")
+SYNTHETIC = ("heavy-tailed", "poisson?mean=20", "paper-iid", "paper-non-iid")
 SIZES = ((20_000, 100), (20_000, 1_000), (4_000, 100), (4_000, 1_000))
 OTHERS = {
     "gaussian": ("dpsgd", "output-perturbation", "m-quantile", "oracle"),
