@@ -37,7 +37,8 @@ class Selection:
     """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private).
 
     `settled` is what earlier rounds made public, which the release needs too; `mechanism` is the one that was chosen
-    with the threshold, if the plan left it open, and `candidates` then are its thresholds, in steps.
+    with the threshold, if the plan left it open. `candidates` are in steps those that `scores` are of; None means the
+    plan's.
 
     Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
     """

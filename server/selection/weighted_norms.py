@@ -36,11 +36,14 @@ class NormChoice(WeightedChoice):
     def selection(self, index: int) -> Selection:
         """The mechanism and its bound."""
         pairs = norm_pairs(self.plan)
-        by_l1, place = divmod(index, len(pairs.l2))
-        mechanism, steps = ("laplace", pairs.l1) if by_l1 else ("gaussian", pairs.l2)
+        place = index % len(pairs.l2)
+        mechanism, steps, scores = (
+            ("gaussian", pairs.l2, self.scores[: len(pairs.l2)])
+            if index == place
+            else ("laplace", pairs.l1, self.scores[len(pairs.l2) :])
+        )
         threshold = self.plan.ways[mechanism].at_steps(int(steps[place]))
-        scores = np.split(self.scores, 2)[by_l1]
-        return Selection(threshold, mechanism=mechanism, scores=scores, candidates=steps)
+        return Selection(threshold, scores=scores, candidates=steps, mechanism=mechanism)
 
 
 class WeightedNorms(ScoringSelector):
