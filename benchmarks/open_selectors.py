@@ -85,7 +85,8 @@ def outcomes(
 def plan_of(population: SparsePopulation, settings: dict[str, Any]) -> Plan:
     users = population.users
     budget = {"epsilon": 1.0, "epsilon_select": 0.1, "delta": 1 / (2 * users)}
-    return Plan(users=users, domain="open", **budget, **settings)  # type: ignore[arg-type] # all three are floats
+    fixed: dict[str, Any] = {"users": users, "domain": "open", "release": "truncated-laplace"}
+    return Plan(**fixed | budget | settings)
 
 
 def synthetic(kind: str, items: int) -> Callable[[int], SparsePopulation]:

@@ -104,10 +104,10 @@ class Publish:
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         settled = selection.settled
-        found = (
-            {} if settled.keys is None else {"labels": list(settled.keys), "discovery_share": settled.share}
-        )
-        return replace(release, plan=plan, mechanism=settled.mechanism, **found)
+        release = replace(release, plan=plan, mechanism=settled.mechanism)
+        if settled.keys is None:
+            return release
+        return replace(release, labels=list(settled.keys), discovery_share=settled.share)
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
@@ -139,8 +139,7 @@ def planned_charges(plan: Plan) -> tuple[Charge, ...]:
 def _most_of_release(plan: Plan) -> tuple[Charge, ...]:
     """What the release will charge, before the threshold is known and, where it is chosen, the mechanism."""
     after = plan.releasing
-    settled = after.ways["gaussian"] if after.chooses_mechanism else after
-    return _paid(plan, rule_for(after).charges(settled, None))
+    return _paid(plan, rule_for(after).charges(after.one_way, None))
 
 
 def _paid(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:

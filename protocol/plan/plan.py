@@ -251,6 +251,11 @@ class Plan(PlanFields):
         return {mechanism: replace(self, mechanism=mechanism) for mechanism in MECHANISMS}
 
     @property
+    def one_way(self) -> Plan:
+        """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""
+        return self.ways["gaussian"] if self.chooses_mechanism else self
+
+    @property
     def norm(self) -> Norm:
         """What is clipped: l2 for the Gaussian mechanism, l1 for Laplace. Random clipping bounds l1."""
         if self.chooses_mechanism:
@@ -414,7 +419,11 @@ class DiscoveredPlan(Plan):
     @cached_property
     def ways(self) -> dict[str, Plan]:
         """The plans of the release for each mechanism, on one grid."""
-        return {name: replace(way, bits_of_all=self.grid_bits) for name, way in super().ways.items()}
+        if not self.chooses_mechanism:
+            return super().ways
+        ways = {name: replace(self, mechanism=name) for name in MECHANISMS}
+        bits = min(way.grid_bits for way in ways.values())
+        return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
 
     @cached_property
     def grid_bits(self) -> int:

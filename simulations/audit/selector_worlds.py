@@ -111,7 +111,7 @@ def _item_evidence(others: int, release: Release) -> float:
     assert items is not None  # noqa: S101 - of a plan that clips items one by one
     values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
     shifts = items.thresholds
-    ratios = evidence_of(values, shifts, items.clipped_errors, release.plan.norm)
+    ratios = evidence_of(values, shifts, items.clipped_errors, release.round_plan.norm)
     chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
     return float(ratios.sum() + chosen)
 

@@ -38,6 +38,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import cast
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.measurements.expected_counts import BinnedCounts, BucketedCounts, OpenTail
 from fedhist.protocol.measurements.kept_items import keyed_part
 from fedhist.protocol.measurements.key_weights import KeyWeights
+from fedhist.protocol.measurements.norm_tails import norm_pairs
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.composition import basic_total, tight_total
@@ -219,7 +221,7 @@ class Predictor:
         """The ways that a run may take, which differ in the plan of the release and in its items."""
         check_fits(self.population, plan)
         if not plan.discovers:
-            return [self._case(plan)]
+            return self._ways(plan)
         terms = plan.discovery
         key = ("weights", plan.user_items, terms.bits, plan.known)
         if key not in self._weights:
@@ -230,9 +232,9 @@ class Predictor:
         weights = self._weights[key]
         if not weights.length and not plan.known:
             raise _nothing()
-        return [self._found_case(plan, finding) for finding in findings(terms, weights)]
+        return [case for finding in findings(terms, weights) for case in self._found_cases(plan, finding)]
 
-    def _found_case(self, plan: Plan, finding: Finding) -> _Case:
+    def _found_cases(self, plan: Plan, finding: Finding) -> list[_Case]:
         """What follows a discovery: a closed domain of a typical list, and the chances of all that may be on it."""
         known, listed = len(plan.known), finding.keys[: finding.listed]
         after = plan.discovered(known + len(listed), finding.share)
@@ -241,21 +243,49 @@ class Predictor:
                 self._narrowed.clear()
             self._narrowed[key] = Predictor(narrowed(self.population, plan, listed), self.seed)
         wide = narrowed(self.population, plan, finding.keys)
-        missed = float(self._truth[wide.numbers < 0].sum())
+        missed = float(self._truth[wide.items.numbers < 0].sum())
         found = np.concatenate([np.ones(known), finding.found])
         made = partial(clipped_sums, wide, listed=after.items, found=found, missed=missed)
-        return replace(self._narrowed[key]._case(after, made), chance=finding.chance)
+        return self._narrowed[key]._ways(after, made, chance=finding.chance)
 
-    def _case(self, plan: Plan, made: Callable[..., ClippedSums] | None = None) -> _Case:
-        """What a run under this plan chooses and loses; `made` makes a table of clipped sums of its own."""
+    def _ways(
+        self, plan: Plan, made: Callable[..., ClippedSums] | None = None, *, chance: float = 1.0
+    ) -> list[_Case]:
+        """One case, or one for each mechanism where the run itself chooses it."""
+        if not plan.chooses_mechanism:
+            return [replace(self._case(plan, made), chance=chance)]
+        choice = cast(ScoringSelector, selector_for(plan)).choice(plan, self._statistic(plan))
+        halves, pairs = np.split(choice.probabilities(), 2), norm_pairs(plan)
+        return [
+            replace(
+                self._case(way, made, _Chances(steps, half / half.sum())), chance=chance * float(half.sum())
+            )
+            for way, half, steps in zip(plan.ways.values(), halves, (pairs.l2, pairs.l1), strict=True)
+            if half.sum() > _UNLIKELY
+        ]
+
+    def _case(
+        self,
+        plan: Plan,
+        made: Callable[..., ClippedSums] | None = None,
+        given: _Chances | None = None,
+    ) -> _Case:
+        """What a run under this plan chooses and loses.
+
+        Args:
+            plan: of the release.
+            made: makes a table of clipped sums; None for the population's own.
+            given: the thresholds that were chosen with the mechanism; None to ask the plan's selector.
+        """
         if rule_for(plan).measures not in ERRORS:
             raise InvalidInput(
                 "debiased counts can't be predicted",
                 allowed="closed domains without debiasing, and open domains",
                 advice="try them with fedhist run --trials on public data",
             )
-        chosen = self._chances(plan, selector_for(plan))
-        on_table = chosen if plan.selector == "fixed" else _on_candidates(plan, chosen)
+        chosen = given or self._chances(plan, selector_for(plan))
+        as_it_is = given is not None or plan.selector == "fixed"
+        on_table = chosen if as_it_is else _on_candidates(plan, chosen)
         if made is None:
             table = self._table(plan, on_table.steps)
         else:

@@ -10,10 +10,9 @@ from fedhist.client.populations import item_totals
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.protocol.settled import Settled
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.clipped_sums import clipped_sums
@@ -75,12 +74,10 @@ def measure(population: Population, release: Release) -> Measured:
             for shard in population.shards():
                 sizes.add(shard)
             return Measured(truth=truth, curve=None, users=sizes.found())
-        settled = Settled(keys=tuple(release.labels), share=release.discovery_share)
-        plan = settled.plan_for(plan)
-        population = Narrowed(
-            population, numbers_in(release.labels, names_of(population)), len(release.labels)
-        )
-        missed = float(truth[population.numbers < 0].sum())
+        listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+        population, missed = Narrowed(population, listed), float(truth[listed.numbers < 0].sum())
+    if plan.discovers or not plan.is_open:
+        plan = release.round_plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
     table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add, missed=missed)
@@ -108,7 +105,7 @@ class _Sizes:
         self._users = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def add(self, shard: Histograms) -> None:
-        norms = np.sqrt(user_squares(shard)) if self.plan.norm is Norm.L2 else user_totals(shard)
+        norms = np.sqrt(user_squares(shard)) if self.plan.one_way.norm is Norm.L2 else user_totals(shard)
         self.empty += int(np.count_nonzero(norms == 0))
         self._users += np.bincount(np.searchsorted(self._edges, norms[norms > 0]), minlength=len(self._users))
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedhist.commands import paper as paper_command
 from fedhist.commands.paper import EXPERIMENTS
-from fedhist.protocol.privacy.composition import basic_total
+from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.datasets.synthetic import materialise
@@ -97,7 +97,8 @@ def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper):
     for row in report["rows"]:
         theirs = {name: value for name, value in row.items() if name.startswith("loss_")}
         assert row["its_loss"] == min(theirs.values())
-        assert row["gap"] == pytest.approx(row["loss"] - row["its_loss"])
+        assert row["gap"] == pytest.approx(row["estimate"] - row["its_loss"])
+        assert row["loss"] > 0
         assert row["result"] in ("better", "worse", "not different")
     assert {row["domain"] for row in report["rows"]} == {"closed", "open"}
 
@@ -105,8 +106,13 @@ def test_beyond_sets_ours_against_the_best_of_the_paper_s(paper):
 def test_all_methods_of_beyond_cost_the_same_in_all():
     users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)
     for cells in (beyond.closed_cells(users, 50, 150.0), beyond.open_cells(users, 150.0)):
-        totals = [basic_total(planned_charges(cell.plan(1000, 50))) for cell in cells.values()]
+        charges = {name: planned_charges(cell.plan(1000, 50)) for name, cell in cells.items()}
+        by_total = [tight_total(charges.pop(name)) for name in (beyond.DEFAULT, beyond.AUTO)]
+        totals = [basic_total(of) for of in charges.values()]
         assert len({(round(one.epsilon, 9), round(one.delta, 12)) for one in totals}) == 1
+        for tight in by_total:
+            assert 0.999 * totals[0].epsilon <= tight.epsilon <= totals[0].epsilon * (1 + 1e-9)
+            assert tight.delta == pytest.approx(totals[0].delta)
 
 
 class TestWords:

@@ -84,7 +84,9 @@ class TestTrials:
         assert exact_threshold("m-rank", plan, population) == norms[min(rank, 6) - 1]
 
     def test_the_paper_s_candidates_are_its_own(self):
-        plan = PaperPlan(users=10, domain="open", min_threshold=10, max_threshold=1500)
+        plan = PaperPlan(
+            users=10, domain="open", release="truncated-laplace", min_threshold=10, max_threshold=1500
+        )
         assert plan.candidate_steps.tolist() == list(range(10, 1501, 10))
 
     def test_a_first_choice_bounds_the_second(self, tmp_path):
