@@ -18,7 +18,7 @@ from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Integers, Population, labels_of, names_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
-from fedhist.protocol.labels.renumbering import numbers_in, renumbered
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
@@ -249,7 +249,11 @@ def simulate(
         release=release,
         total=total,
         tight=tight,
-        bytes_per_user={r.value: None if r in withheld and r in sizes else sizes.get(r, 0) for r in Round},
+        bytes_per_user={
+            r.value: None if r in withheld and r in sizes else sizes.get(r, 0)
+            for r in Round
+            if plan.discovers or r is not Round.DISCOVER
+        },
         seconds=clock.seconds,
         seed=seed,
         diagnostics=diagnostics,
@@ -386,8 +390,8 @@ def _clipped_users(population: Population, release: Release) -> int:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         shards = population.shards()
         if release.plan.discovers and release.labels is not None:
-            listed = numbers_in(release.labels, names_of(population))
-            shards = (renumbered(shard, listed, len(release.labels)) for shard in shards)
+            listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+            shards = map(listed.of, shards)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
     clipped, bounds = 0, release.item_release.thresholds
     for shard in population.shards():
