@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.client.files.records import read_population
 from fedhist.protocol.clips.clipping import user_squares, user_totals
-from fedhist.protocol.histograms import Floats, Population
+from fedhist.protocol.histograms import Floats, Integers, Population
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.registry import make_population
 from fedhist.simulations.simulation import simulate, true_histogram

@@ -1,89 +1,89 @@
-"""How much each selector loses against the oracle on real text: `python benchmarks/selector_losses.py [--data FILE]`.
+"""What the choice of the bound costs: `python benchmarks/selector_losses.py [--data FILE ...] [--selectors]`.
 
-Mean over trials of relative_loss(selector) - relative_loss(oracle), same seeds for both, so the noise of the release
-is shared as far as the thresholds agree.
+For synthetic users, and for each FILE cut to its most frequent items, the expected loss of a run whose bound and, under
+`auto`, mechanism are chosen privately, against the best bound, chosen with the truth. Expectations over the choice and
+the noise are computed, not sampled: no trials. With --selectors the other selectors follow, which are sampled.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from fedhist.client.files.records import read_population
-from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
-from fedhist.simulations.simulation import simulate
+from fedhist.simulations.datasets.registry import make_population
+from fedhist.simulations.prediction.clipped_sums import clipped_sums
+from fedhist.simulations.prediction.prediction import Predictor
+from fedhist.simulations.prediction.release_errors import release_errors
 
-DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sentiment140_by_addressee.npz"
 TOP_ITEMS = (100, 1_000, 5_000)
-GAUSSIAN = ("weighted-quantile", "dpsgd", "output-perturbation", "m-quantile")
-LAPLACE = ("quantile", "weighted-quantile")
-TOLERANCE = 0.002
+SYNTHETIC = ("heavy-tailed", "poisson?mean=20", "paper-iid", "paper-non-iid")
+SIZES = ((20_000, 100), (20_000, 1_000), (4_000, 100), (4_000, 1_000))
+OTHERS = {
+    "gaussian": ("dpsgd", "output-perturbation", "m-quantile", "oracle"),
+    "laplace": ("quantile", "oracle"),
+}
 
 
-def losses(
-    population: SparsePopulation, trials: int, *, mechanism: str, selector: str, max_threshold: float
-) -> list[float]:
-    delta = 0.0 if mechanism == "laplace" else 1 / (2 * population.users)
-    plan = Plan(
-        users=population.users, items=population.domain_size, mechanism=mechanism, selector=selector,
-        epsilon=1.0, delta=delta, epsilon_select=0.1, delta_select=1 / (2 * population.users),
-        max_threshold=max_threshold,
-    )  # fmt: skip
-    found = (simulate(population, plan, seed=seed).relative_loss for seed in range(trials))
-    return [loss for loss in found if loss is not None]
+def populations(files: list[Path], seed: int) -> Iterator[tuple[str, Population]]:
+    for name in SYNTHETIC:
+        for users, items in SIZES:
+            joint = "&" if "?" in name else "?"
+            source = f"synthetic:{name}{joint}users={users}&items={items}"
+            yield f"{name.partition('?')[0]}, n = {users:,}", make_population(source, seed=seed)
+    for path in files:
+        sizes = [d for d in TOP_ITEMS if d <= read_population(path).domain_size]
+        for items in sizes:
+            yield path.stem[:24], read_population(path, top_items=items)
 
 
-def excess(mine: list[float], best: list[float]) -> tuple[float, float]:
-    """The mean of the paired differences, and its standard error."""
-    gaps = [a - b for a, b in zip(mine, best, strict=True)]
-    mean = math.fsum(gaps) / len(gaps)
-    variance = math.fsum((gap - mean) ** 2 for gap in gaps) / max(len(gaps) - 1, 1)
-    return mean, math.sqrt(variance / len(gaps))
+def plan_for(population: Population, mechanism: str, **settings: object) -> Plan:
+    """Epsilon 1, epsilon' 0.1, delta 1/n, C_m 1500."""
+    users = population.users
+    delta = 0.0 if mechanism == "laplace" else 1 / users
+    fields = {"mechanism": mechanism, "delta": delta, "delta_select": 1 / users, **settings}
+    return Plan(users=users, items=population.domain_size, **fields)  # type: ignore[arg-type]  # mixed values
 
 
-def table(
-    populations: dict[int, SparsePopulation],
-    trials: int,
-    *,
-    mechanism: str,
-    selectors: tuple[str, ...],
-    bounds: tuple[float, ...],
-) -> None:
-    print(f"\n{mechanism}: mean excess relative loss over the oracle +- its standard error, {trials} trials")
-    print(
-        f"{'C_m':>6}{'items':>7}{'oracle':>9}", *(f"{name:>20}" for name in selectors), " weighted-quantile"
-    )
-    for bound in bounds:
-        for items, population in populations.items():
-            settings = {"mechanism": mechanism, "max_threshold": bound}
-            best = losses(population, trials, selector="oracle", **settings)  # type: ignore[arg-type]  # mixed values
-            cells = {
-                name: excess(losses(population, trials, selector=name, **settings), best)  # type: ignore[arg-type]  # mixed values
-                for name in selectors
-            }
-            gap = cells["weighted-quantile"][0] - min(mean for mean, _ in cells.values())
-            verdict = "best" if gap == 0 else f"{'within' if gap <= TOLERANCE else 'NOT within'} {TOLERANCE}"
-            texts = (f"{f'{mean:.4f} +- {error:.4f}':>20}" for mean, error in cells.values())
-            print(f"{bound:>6g}{items:>7}{math.fsum(best) / trials:>9.4f}", *texts, f" {verdict}", flush=True)
+def best_loss(population: Population, plan: Plan) -> float:
+    """The expected loss at the best candidate."""
+    steps = plan.candidate_steps
+    table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm)
+    return float(release_errors(plan, table, steps, np.arange(len(steps))).loss().min() / table.total)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="any file that 'fedhist run' reads")
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="any files that 'fedhist run' reads")
+    parser.add_argument("--selectors", action="store_true", help="the other selectors, too")
+    parser.add_argument("--seed", type=int, default=0, help="of the synthetic users")
     arguments = parser.parse_args()
-    if not arguments.data.is_file():
-        sys.exit(f"there is no file {arguments.data}; name a population with --data FILE")
-    populations = {items: read_population(arguments.data, top_items=items) for items in TOP_ITEMS}
-    users = next(iter(populations.values())).users
+    print("epsilon 1, epsilon' 0.1, delta 1/n, C_m 1500; expected l1 error over the true total")
     print(
-        f"{arguments.data.name}: {users:,} users; epsilon 1, epsilon' 0.1, delta 1/(2 users), sparsity = items"
+        f"{'':<26}{'items':>7}  {'Gaussian: best, chosen':<26}{'Laplace: best, chosen':<26}auto, over the better one"
     )
-    table(populations, arguments.trials, mechanism="gaussian", selectors=GAUSSIAN, bounds=(150.0, 1500.0))
-    table(populations, arguments.trials, mechanism="laplace", selectors=LAPLACE, bounds=(1500.0,))
+    for name, population in populations(arguments.data, arguments.seed):
+        predictor, cells, chosen = Predictor(population), [], []
+        for mechanism in ("gaussian", "laplace"):
+            plan = plan_for(population, mechanism)
+            best, loss = best_loss(population, plan), predictor.relative_loss(plan)
+            chosen.append(loss)
+            cells.append(f"{best:.4f} {loss:.4f} {loss / best:5.3f}")
+        auto = predictor.relative_loss(plan_for(population, "auto"))
+        row = f"{cells[0]:<26}{cells[1]:<26}{auto:.4f} {auto / min(chosen):5.3f}"
+        print(f"{name:<26}{population.domain_size:>7}  {row}", flush=True)
+        if arguments.selectors:
+            for mechanism, names in OTHERS.items():
+                losses = (
+                    predictor.relative_loss(plan_for(population, mechanism, selector=one)) for one in names
+                )
+                pairs = ", ".join(f"{one} {loss:.4f}" for one, loss in zip(names, losses, strict=True))
+                print(f"{'':<35}{mechanism}: {pairs}", flush=True)
 
 
 if __name__ == "__main__":

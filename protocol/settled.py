@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 SETTLED_FIELDS = frozenset({"keys", "discovery-share", "mechanism"})
 """The fields of a request that tell it."""
 
-_LONGEST_NAME = 1024
-
 
 @dataclass(frozen=True)
 class Settled:
@@ -86,7 +84,7 @@ def _keys_text(keys: tuple[str | int, ...]) -> str:
 @lru_cache(maxsize=8)
 def _read_keys(text: str) -> tuple[str | int, ...]:
     """The list in this text: at least one item, all of them different."""
-    from fedhist.protocol.plan.discovery_terms import MOST_KEYS
+    from fedhist.protocol.plan.discovery_terms import LONGEST_NAME, MOST_KEYS
 
     try:
         keys = json.loads(text)
@@ -100,6 +98,6 @@ def _read_keys(text: str) -> tuple[str | int, ...]:
         names = {item_bytes(key) for key in keys}
     except (ValueError, InvalidInput):
         raise DecodeError("the list of items has a number without end") from None
-    if len(names) != len(keys) or max(map(len, names)) > _LONGEST_NAME:
+    if len(names) != len(keys) or max(map(len, names)) > LONGEST_NAME:
         raise DecodeError("the list of items has one twice, or one that is too long")
     return tuple(keys)

@@ -21,11 +21,12 @@ def tell_states(observe: Observer, *, simulated: bool) -> Callable[[State], None
                 observe(StateEntered(state="planned", threshold=None))
             case Asking(request=request, handed=Selection() as selection):
                 if simulated and request.plan.threshold is None:
-                    steps = request.plan.candidate_steps.astype(np.float64)
+                    given = selection.candidates
+                    steps = request.plan.candidate_steps if given is None else given
                     scores = (
                         None if selection.scores is None else selection.scores.astype(np.float64).tolist()
                     )
-                    candidates = np.ldexp(steps, -request.plan.grid_bits).tolist()
+                    candidates = np.ldexp(steps.astype(np.float64), -selection.threshold.bits).tolist()
                     observe(Scored(candidates, scores, chosen=selection.threshold.value))
                 observe(StateEntered(state=request.round.under_way, threshold=selection.threshold.value))
             case Asking(request=request):

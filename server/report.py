@@ -44,11 +44,12 @@ def release_document(
         "users_answered": dict(users),
         "threshold": release.threshold,
         "discovery_share": release.discovery_share,
+        "mechanism": release.mechanism or release.plan.mechanism,
         "relative_loss": None,
         "standard_error": release.standard_error,
         "interval_level": None if release.interval is None else release.interval.level,
         "which_to_use": which_to_use(release),
-        **({} if release.rescaled_by is None else {"rescaled_by": release.rescaled_by}),
+        **_rest_document(release),
         "released_items": len(release.histogram),
         "ledger": [charge.to_json() for charge in release.charges],
         "total": total.to_json(),
@@ -56,6 +57,17 @@ def release_document(
         "bytes_per_user": dict(bytes_per_user),
         "seconds": dict(seconds),
         "notes": list(notes),
+    }
+
+
+def _rest_document(release: Release) -> dict[str, float]:
+    """What clipping took in all, and what the estimates were multiplied by, where the plan asks for it."""
+    if release.rest is None or release.rest.total is None or release.rescaled_by is None:
+        return {}
+    return {
+        "rescaled_by": release.rescaled_by,
+        "rest_total": release.rest.total,
+        "rest_total_standard_error": release.rest.total_error,
     }
 
 

@@ -23,6 +23,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from scipy.optimize import brentq
+
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
@@ -172,7 +174,6 @@ def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) ->
 @functools.lru_cache(maxsize=1024)
 def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
     """The plan with the largest epsilon of _DIGITS digits whose tight total is at most `total`."""
-    from scipy.optimize import brentq
 
     def plan(epsilon: float) -> Plan:
         return Plan(**dict(fields) | {"epsilon": epsilon})

@@ -249,7 +249,11 @@ def simulate(
         release=release,
         total=total,
         tight=tight,
-        bytes_per_user={r.value: None if r in withheld and r in sizes else sizes.get(r, 0) for r in Round},
+        bytes_per_user={
+            r.value: None if r in withheld and r in sizes else sizes.get(r, 0)
+            for r in Round
+            if plan.discovers or r is not Round.DISCOVER
+        },
         seconds=clock.seconds,
         seed=seed,
         diagnostics=diagnostics,

@@ -32,8 +32,8 @@ def row_of(prediction: Prediction) -> dict[str, Any]:
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
-        "epsilon_select": plan.epsilon_select if len(prediction.charges) > 1 else 0.0,
-        "delta_select": sum(charge.delta for charge in prediction.charges[:-1]),
+        "epsilon_select": plan.epsilon_select if _chooses(prediction) else 0.0,
+        "delta_select": sum(charge.delta for charge in prediction.charges if charge.round == "select"),
         "relative_loss": prediction.relative_loss,
         "relative_loss_error": prediction.sampling_error,
         "clipping_error": prediction.clipping_error,
@@ -72,6 +72,9 @@ def split_document(split: Split) -> dict[str, Any]:
         "flat_from": split.flat_low,
         "flat_to": split.flat_high,
         "flat_within": FLATNESS,
+        "discovery_shares": [
+            {"share": share, "relative_loss": loss} for share, loss in split.discoveries.items()
+        ],
         "tried": [
             {"share": share, "relative_loss": loss}
             for share, loss in zip(split.shares.tolist(), split.losses.tolist(), strict=True)
@@ -98,12 +101,24 @@ def split_words(split: Split) -> str:
     """The answer to: how to split a budget between the rounds, in words."""
     plan, usual = split.best.plan, split.usual
     more = usual.relative_loss / max(split.best.relative_loss, 1e-12) - 1
+    histogram = "finding items and releasing them" if plan.discovers else "the histogram"
     return (
-        f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for the "
-        f"histogram: predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} A run that is given the "
+        f"{plan.epsilon_select:.4g} ({split.best_share:.1%}) for the threshold and {plan.epsilon:.4g} for {histogram}: "
+        f"predicted error {split.best.relative_loss:.4f}. {_flatness_words(split)} A run that is given the "
         f"total alone spends {usual.plan.epsilon_select:.4g} on the threshold: predicted error "
-        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. Run with "
+        f"{usual.relative_loss:.4f}, {max(more, 0):.1%} more than the best. {_discovery_words(split)}Run with "
         f"{_budget_flags(split.best, split.total)}; {_cost_words(split.best)}."
+    )
+
+
+def _discovery_words(split: Split) -> str:
+    """How good a discovery is that looks how much it needs, beside one with a fixed share."""
+    if not split.discoveries:
+        return ""
+    best = min(split.discoveries, key=split.discoveries.__getitem__)
+    return (
+        f"Without --discovery-share a run looks how much it takes to find items; of {len(split.discoveries)} fixed "
+        f"shares the best is {best:g}, with a predicted error of {split.discoveries[best]:.4f}. "
     )
 
 
@@ -147,11 +162,15 @@ def _budget_flags(prediction: Prediction, total: float | None) -> str:
     flags = f"--epsilon {plan.epsilon:.6g}" if total is None else f"--total-epsilon {total:.6g}"
     if plan.delta > 0:
         flags += f" --delta {plan.delta:.6g}"
-    if len(prediction.charges) > 1:
+    if _chooses(prediction):
         flags += f" --epsilon-select {plan.epsilon_select:.6g}"
-    if any(charge.delta > 0 for charge in prediction.charges[:-1]):
+    if any(charge.delta > 0 for charge in prediction.charges if charge.round == "select"):
         flags += f" --delta-select {plan.delta_select:.6g}"
     return flags
+
+
+def _chooses(prediction: Prediction) -> bool:
+    return any(charge.round == "select" for charge in prediction.charges)
 
 
 def _cost_words(prediction: Prediction) -> str:
@@ -198,7 +217,7 @@ def print_curve(
 
 def _columns(row: Prediction, *, narrow: bool) -> dict[str, str]:
     cells = {
-        "choice": f"{row.plan.epsilon_select:.3g}" if len(row.charges) > 1 else "0",
+        "choice": f"{row.plan.epsilon_select:.3g}" if _chooses(row) else "0",
         "error": f"{row.relative_loss:.4f}",
         "clipping": f"{row.clipping_error:.4f}",
         "noise": f"{row.noise_error:.4f}",

@@ -39,10 +39,12 @@ def numbers_in(listed: Labels, own: Labels) -> Integers:
 def distinct_names(own: Labels, *, without: Iterable[str | int] = ()) -> Integers | None:
     """A number for each of a participant's items, the same where two are written alike and -1 for those left out.
 
-    None if all stay as they are.
+    None if all stay as they are. A loader that names an item twice is not trusted to be none: a user's weights must not
+    meet on one name.
     """
     left_out = set(map(str, without))
-    if not left_out and (isinstance(own, range) or len(set(map(type, own))) <= 1):
+    plain = isinstance(own, range) or (len(set(map(type, own))) <= 1 and len(set(own)) == len(own))
+    if not left_out and plain:
         return None
     first: dict[str, int] = {}
     return np.fromiter(

@@ -28,7 +28,7 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import at_most, exactly, sum_at_most
-from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users, even_totals
+from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
@@ -98,6 +98,14 @@ class NormPairs:
         return max(int(self.ratios.max()) - self.one, 0) + self.rounding
 
 
+def even_totals(candidates: Integers, *, bits: int, sparsity: int) -> Integers:
+    """The largest total whose even spread over s items has a norm of at most C, for each C: floor(sqrt(s) C).
+
+    A user of at most s items has |N|_1 <= sqrt(s) |N|_2, so one whose norm is at most C is never above it.
+    """
+    return np.array([math.isqrt(sparsity * steps * steps) >> bits for steps in candidates.tolist()])
+
+
 @functools.lru_cache(maxsize=64)
 def norm_pairs(plan: Plan) -> NormPairs:
     """The candidates of a plan that chooses its mechanism."""
@@ -149,7 +157,10 @@ class NormTails:
 
 @dataclass(frozen=True, eq=False)
 class NormTailsMeasurement(Measurement[Nothing]):
-    """Weights and masses by l2 norm, then users and masses by l1 norm, in the bins between candidates.
+    """Weights by l2 norm, weights and masses by l2 norm of an even spread, users and masses by l1 norm.
+
+    All in the bins between candidates. A user with r above sqrt(s) is taken for one with r = sqrt(s); the gap then
+    keeps their mass if the norm is that of an even spread over s items, |N|_1/sqrt(s), where theirs is below it.
 
     Sensitivity: `neighbours.tail_weight` for weights and counts. The gap: a user above both bounds adds r - rho, with r
     in [1, sqrt(s)], and one below either of them something between that and 0; `NormPairs` has the numbers. Replacing
@@ -173,7 +184,7 @@ class NormTailsMeasurement(Measurement[Nothing]):
         return Words(
             asks=f"the l1 and l2 norms of users, sorted into up to {bins:,} bins each between candidate thresholds",
             work="both norms into bins",
-            sends=f"about {4 * plan.candidates + 2:,} whole numbers",
+            sends=f"about {5 * plan.candidates + 3:,} whole numbers",
             detail=f"Each user's l1 norm falls into one of up to {bins:,} bins and their l2 norm into another, with "
             "a weight for what clipping costs and with the user's total.",
         )
@@ -185,10 +196,10 @@ class NormTailsMeasurement(Measurement[Nothing]):
 
     @cached_property
     def shape(self) -> Shape:
-        """A weight or a number of users a bin, and a mass for all but the last one."""
+        """Two weights and a number of users a bin, and two masses for all but the last one."""
         pairs = self.pairs
         largest = max(pairs.cap, int(pairs.l2_totals[-1]), int(pairs.l1_totals[-1]))
-        return Shape(length=4 * len(pairs.l2) + 2, largest=largest, noise=ROOM_FOR_SELECTORS)
+        return Shape(length=5 * len(pairs.l2) + 3, largest=largest, noise=ROOM_FOR_SELECTORS)
 
     @property
     def sensitivities(self) -> Mapping[str, Sensitivity]:
@@ -210,7 +221,7 @@ class NormTailsMeasurement(Measurement[Nothing]):
         return (self.name, plan.closed.sparsity, bits, pairs.l2.tobytes(), pairs.l1.tobytes())
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
-        """Weights, masses, users, masses."""
+        """Weights; weights and masses; users and masses."""
         pairs, ways, sparsity = self.pairs, self.plan.ways, self.plan.closed.sparsity
         totals, length = user_totals(users), len(pairs.l2) + 1
         by_l2, weights = binned_users(
@@ -219,10 +230,12 @@ class NormTailsMeasurement(Measurement[Nothing]):
         by_l1, _ = binned_users(
             users, pairs.l1, bits=ways["laplace"].grid_bits, norm=Norm.L1, sparsity=sparsity
         )
+        spread = np.maximum(by_l2, np.searchsorted(pairs.l2_totals, totals, side="left"))
         # Exact in doubles: a shard's weights and totals sum to less than 2^53.
         parts = [
             np.bincount(by_l2, weights=weights, minlength=length),
-            np.bincount(by_l2, weights=totals, minlength=length)[:-1],
+            np.bincount(spread, weights=weights, minlength=length),
+            np.bincount(spread, weights=totals, minlength=length)[:-1],
             np.bincount(by_l1, minlength=length),
             np.bincount(by_l1, weights=totals, minlength=length)[:-1],
         ]
@@ -231,24 +244,25 @@ class NormTailsMeasurement(Measurement[Nothing]):
     def check(self, summed: Summed, users: int) -> None:
         """Every user is in one bin of each norm, with a weight up to the cap and a total that belongs there."""
         pairs = self.pairs
-        weights, l2_masses, counts, l1_masses = self._parts(summed.values)
+        weights, spread, l2_masses, counts, l1_masses = self._parts(summed.values)
         exactly(counts, users)
-        sum_at_most(weights, users * pairs.cap, "the weight of all bins")
+        for column in (weights, spread):
+            sum_at_most(column, users * pairs.cap, "the weight of all bins")
         at_most(l2_masses, users * pairs.l2_totals, "the mass of a bin")
         at_most(l1_masses, counts[:-1] * pairs.l1_totals, "the mass of a bin")
 
     def read(self, total: Total) -> NormTails:
         """The sums above each candidate, and the gap, modulo 2^64 as all of them are."""
         pairs = self.pairs
-        weights, l2_masses, counts, l1_masses = self._parts(total.values)
+        weights, spread, l2_masses, counts, l1_masses = self._parts(total.values)
         heavy, many = above(weights), above(counts)
-        kept = (heavy << pairs.fine_bits) + pairs.rates * np.cumsum(l2_masses)
+        kept = (above(spread) << pairs.fine_bits) + pairs.rates * np.cumsum(l2_masses)
         kept -= pairs.ratios * many + pairs.rates * np.cumsum(l1_masses)
         return NormTails(weights=heavy, counts=many, gap=kept, users=total.users, width=total.width)
 
     def shown(self, summed: Summed, labels: Labels, most: int) -> list[tuple[str, float]]:
         """The bins that hold somebody."""
-        weights, _, counts, _ = self._parts(summed.values)
+        weights, _, _, counts, _ = self._parts(summed.values)
         users = [(f"users in bin {k} by l1", float(counts[k])) for k in np.flatnonzero(counts).tolist()]
         heavy = [
             (f"weight in bin {k} by l2", weights[k] / 2**WEIGHT_BITS)
@@ -258,4 +272,4 @@ class NormTailsMeasurement(Measurement[Nothing]):
 
     def _parts(self, values: Integers) -> list[Integers]:
         candidates = len(self.pairs.l2)
-        return np.split(values, np.cumsum([candidates + 1, candidates, candidates + 1]))
+        return np.split(values, np.cumsum([candidates + 1, candidates + 1, candidates, candidates + 1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,9 +145,8 @@ def tail_vector(
     weight. l2: the weight is r_i = |N_i|_1/|N_i|_2 (Liu et al. 4.2, the summand of W), rounded to 2^-WEIGHT_BITS. l1:
     clipping loses mass at rate 1, so the weight is one. An empty user is in bin 0 with weight 0.
 
-    A user's r_i is at most the root of the number of their items. One with r_i above sqrt(s) is counted as if their
-    total were spread evenly over s items: with weight sqrt(s) and norm |N_i|_1/sqrt(s), which is above their own. The
-    area under W, all that clipping can take from the user, stays the same.
+    A user's r_i is at most the root of the number of their items. It is cut to sqrt(s), which is what makes the sums
+    private: users of more items count as if they had s of them.
 
     Bins are decided in whole numbers, by the same comparison that clipping uses.
     """
@@ -170,21 +168,8 @@ def binned_users(
         return bins, np.where(totals > 0, 1 << WEIGHT_BITS, 0)
     squares = user_squares(histograms)
     scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
-    by_norm = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
-    cap = weight_cap(sparsity)
-    # For the others |N|_1 <= sqrt(s) |N|_2, so that their norm decides; weights are rounded by less than a unit.
-    wide = np.flatnonzero(scaled >= cap - 1)
-    even = even_totals(candidates, bits=bits, sparsity=sparsity)
-    by_norm[wide] = np.maximum(by_norm[wide], np.searchsorted(even, totals[wide], side="left"))
-    return by_norm, np.minimum(scaled, cap)
-
-
-def even_totals(candidates: Integers, *, bits: int, sparsity: int) -> Integers:
-    """The largest total whose even spread over s items has a norm of at most C, for each C: floor(sqrt(s) C).
-
-    A user of at most s items has |N|_1 <= sqrt(s) |N|_2, so one whose norm is at most C is never above it.
-    """
-    return np.array([math.isqrt(sparsity * steps * steps) >> bits for steps in candidates.tolist()])
+    bins = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
+    return bins, np.minimum(scaled, weight_cap(sparsity))
 
 
 def above(bins: Integers) -> Integers:

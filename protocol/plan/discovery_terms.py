@@ -28,12 +28,15 @@ from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity, clipped_sum_l2
+from fedhist.protocol.sketch.buckets import item_bytes
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 MOST_KEYS = 2**20
 """The most items that a discovery keeps: those of the largest noisy weights."""
+LONGEST_NAME = 1024
+"""The longest name of an item that is found or known, in bytes."""
 MAX_USER_ITEMS = 2**16
 
 SHARES = (0.02, 0.4)
@@ -157,6 +160,12 @@ def discovery_of(plan: Plan) -> Discovery:
 
 def check_discovery(plan: Plan) -> None:
     """Refuse settings of a discovery that do not go together, or that a plan without one has."""
+    if plan.discovery_share is not None and not 0 < plan.discovery_share < 1:
+        raise InvalidPlan(
+            f"the discovery share is {plan.discovery_share!r}",
+            allowed="a number between 0 and 1, ends excluded, or left out",
+        )
+    check_whole("user items", plan.user_items, 1, MAX_USER_ITEMS)
     if not plan.discovers:
         if plan.known_items is not None:
             raise InvalidPlan(
@@ -165,18 +174,14 @@ def check_discovery(plan: Plan) -> None:
                 advice="for a closed domain list them with --items-file",
             )
         return
-    if plan.discovery_share is not None and not 0 < plan.discovery_share < 1:
-        raise InvalidPlan(
-            f"the discovery share is {plan.discovery_share!r}",
-            allowed="a number between 0 and 1, ends excluded, or left out",
-        )
-    check_whole("user items", plan.user_items, 1, MAX_USER_ITEMS)
     if len(plan.known) >= MOST_KEYS:
         raise InvalidPlan(f"{len(plan.known):,} known items", allowed=f"fewer than {MOST_KEYS:,}")
     if len(set(plan.known)) != len(plan.known) or "" in plan.known:
         raise InvalidPlan(
             "the known items have one twice, or one without a name", allowed="one item a line, each once"
         )
+    if any(len(item_bytes(name)) > LONGEST_NAME for name in plan.known):
+        raise InvalidPlan("the name of a known item is too long", allowed=f"up to {LONGEST_NAME:,} bytes")
     terms = plan.discovery
     if terms.laplace_delta and not all(terms.release_epsilon(share) > 0 for share in terms.shares):
         raise InvalidPlan(

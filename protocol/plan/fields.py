@@ -109,8 +109,8 @@ class PlanFields:
     candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
     sparsity: int | None = _field(
         None,
-        "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if their total were "
-        "spread over this many. Private for any number; a small one sharpens the choice.",
+        "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if they had this "
+        "many. Private for any number; a small one sharpens the choice.",
         filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )

@@ -28,8 +28,9 @@ Wang 2022, theorem 10). The pairs used here:
 All pairs but the first entry's are symmetric: adding and removing a user give the same losses. Swapping P
 and Q in the first entry turns t into epsilon - t, and the largest over all t covers both.
 
-Gaussians alone have a closed form. Where others follow them, distributions are put on a grid by connecting the dots
-(Doroshenko et al. 2022), which never lowers a delta.
+Gaussians have a closed form, also beside entries of few losses. Where there are many others, distributions are put on
+a grid. Both ways, and where a range is cut into few losses, dots are connected (Doroshenko et al. 2022), which never
+lowers a delta.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from typing import Any
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
@@ -69,6 +71,8 @@ _PLAIN_EPSILON = 30.0
 _LEAST_SPREAD = 1e-8
 # Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
 _TAIL_ERROR = 2e-12
+# Places of a bounded range's losses for each standard deviation of a Gaussian's beside it, and the most in all.
+_ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
 
@@ -219,6 +223,8 @@ def _rest_of(losses: _Losses, delta: float) -> Any:
     """The losses but the first entry's range and what is plainly added up, as one distribution."""
     if not (losses.pure or losses.ranges):
         return _Gaussian(math.sqrt(losses.precision))
+    if losses.precision > 0 and (atoms := _few_atoms(losses)) is not None:
+        return _GaussianBeside(_Gaussian(math.sqrt(losses.precision)), *atoms)
     pairs = _distributions(losses, delta, interval=20 * losses.spread() / _GRID_POINTS)
     return functools.reduce(lambda one, other: one.compose(other), pairs)
 
@@ -300,6 +306,54 @@ class _Gaussian:
         lower = np.exp(epsilon + special.log_ndtr(-self.shift / 2 - epsilon / self.shift))
         result: Floats = np.minimum(np.maximum(upper - lower, 0) + _TAIL_ERROR * upper, 1)
         return result
+
+
+@dataclass(frozen=True, eq=False)
+class _GaussianBeside:
+    """Gaussian noise after mechanisms of few losses: delta(e) is the mean of the Gaussian's at e less each of them."""
+
+    gaussian: _Gaussian
+    losses: Floats
+    chances: Floats
+
+    def get_epsilon_for_delta(self, delta: float) -> float:
+        """Rounded up."""
+        start = self.gaussian.get_epsilon_for_delta(delta)
+        low, high = start + float(self.losses.min()) - 1e-3, start + float(self.losses.max())
+        if not math.isfinite(high) or self.get_delta_for_epsilon(np.array([low]))[0] <= delta:
+            return high
+        root = brentq(lambda at: self.get_delta_for_epsilon(np.array([at]))[0] - delta, low, high, xtol=1e-10)
+        return min(float(root) + 2e-10, high)
+
+    def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
+        """Rounded up as the Gaussian's is."""
+        deltas: Floats = self.gaussian.get_delta_for_epsilon(epsilon[:, None] - self.losses) @ self.chances
+        return deltas
+
+
+def _few_atoms(losses: _Losses) -> tuple[Floats, Floats] | None:
+    """The sums of losses of all entries but Gaussian ones, with their chances; None if they are too many."""
+    if sum(count for _, count in (*losses.pure, *losses.ranges)) > _MOST_FACTORS:
+        return None
+    places_each = _ATOM_DENSITY / math.sqrt(losses.precision)
+    ends = [(epsilon, _pure_profile, 1) for epsilon, count in losses.pure for _ in range(count)]
+    ends += [
+        (epsilon, _range_profile, math.ceil(2 * epsilon * places_each))
+        for epsilon, count in losses.ranges
+        for _ in range(count)
+    ]
+    if math.prod(cells + 1 for _, _, cells in ends) > _MOST_ATOMS:
+        return None
+    sums, chances = np.zeros(1), np.ones(1)
+    for epsilon, profile, cells in ends:
+        places = np.linspace(-epsilon, epsilon, cells + 1)
+        # Between two places delta is taken as linear in e^e, which never lowers it. A loss at a place then has the
+        # chance under Q by which the slope changes there, and e^loss times that under P.
+        slopes = np.diff(profile(epsilon, places)) / np.diff(np.exp(places))
+        under_q = np.maximum(np.diff(np.concatenate([[-1.0], slopes, [0.0]])), 0)
+        sums = np.add.outer(sums, places).ravel()
+        chances = np.multiply.outer(chances, under_q * np.exp(places)).ravel()
+    return sums, chances
 
 
 def _distributions(losses: _Losses, delta: float, *, interval: float) -> list[Any]:

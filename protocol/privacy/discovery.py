@@ -26,7 +26,9 @@ of m such keys passes is at most beta = beta_1 + the largest beta_2 of any secon
 m <= D of 1 - P(w_m + Z_i <= t_i)^m. All weights of a user are equal, so there is no other worst case.
 
 Let P and Q be the results on two neighbours, and P', Q' those given that no such key passed: Gaussian mechanisms on
-common keys. P <= (1 - p) + p P' and Q >= r Q' for chances p, r >= q = 1 - beta, at any event. With T = {p P' > a r Q'},
+common keys. P <= (1 - p) + p P' and Q >= r Q' for chances p, r >= q = 1 - beta, at any event. (Whether there is a
+second look is decided by common keys and W, so p and r may depend on the result; then what follows holds at each of
+them, and so in the mean over P'.) With T = {p P' > a r Q'},
 
     P(E) - a Q(E) <= (1 - p) + p P'(T) - a r Q'(T) = (1 - p) + p (P'(T) - a Q'(T)) + a (p - r) Q'(T)
                   <= (1 - p) + delta'(a) + (p - r)+ p/r        because a Q'(T) <= p/r P'(T) <= p/r

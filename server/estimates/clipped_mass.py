@@ -11,9 +11,10 @@ The first is good for large items and the second for small ones. Both hold for e
 user's norm is above R. That is a promise about the data that nothing here can check: what lies beyond R is cut off on
 devices, for privacy, and a user beyond R may have had any count of an item.
 
-**Why they are not narrower.** A single user of norm R may have all of it in one item, and has to be hidden: whatever is
-released must hardly change when that user leaves, while the true count changes by R. So a limit that is sure to hold is
-as wide as noise for a threshold of R, however little is clipped.
+**Why they are not narrower.** One user of norm R may have all of it in one item, and has to be hidden. With that user
+the true count is t + R, and a limit of level 0.95 is at least t + R with chance 0.95; so without that user, where the
+count is t, the limit is still at least t + R with chance e^-epsilon (0.95 - delta), 0.35 at epsilon = 1. This holds for
+every private limit that is sure, however little is clipped: it is often wider than R.
 
 **Rescaling.** The estimates are multiplied by (their sum + what clipping took in all) / (their sum), never by less than
 1. It is right for items in which heavy users have the same share as in all items, and wrong for others.

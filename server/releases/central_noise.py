@@ -15,7 +15,7 @@ from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.contract import Total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import MECHANISMS
-from fedhist.protocol.plan.rest_terms import TOTAL_CAP, part_bound, parts, released_values
+from fedhist.protocol.plan.rest_terms import TOTAL_CAP, part_bound, parts, released_values, rest_room
 from fedhist.protocol.privacy.ledger import (
     Alternative,
     AlternativesLoss,
@@ -29,7 +29,7 @@ from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval, NoiseLaw, around, estimate, law_of_noise
 from fedhist.server.estimates.clipped_mass import rescaling, upper_limits
-from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
+from fedhist.server.releases.contract import Release, ReleaseRule, Rest, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -39,6 +39,7 @@ class Inferred(TypedDict):
     histogram: Floats
     estimate: Floats
     interval: Interval
+    rest: Rest | None
     upper_limit: Floats | None
     rescaled_by: float | None
 
@@ -96,20 +97,37 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
     items, bits = plan.closed.items, threshold.bits
     values = noised[:items]
     estimated = np.ldexp(estimate(values, law), -bits)
-    factor = None
-    if plan.rescale is not None:
-        unit = TOTAL_CAP * threshold.steps / part_bound(threshold.steps, plan.norm)
-        taken, deviation = (math.ldexp(float(one) * unit, -bits) for one in (noised[-1], law.deviation))
-        factor = rescaling(estimated, taken, deviation=deviation)
+    rest, limits, factor = _rest(plan, threshold, noised, law), None, None
+    if plan.upper_limits is not None:
+        limits = upper_limits(plan, threshold, values, noised[items : 2 * items], law)
+    if rest is not None and rest.total is not None:
+        factor = rescaling(estimated, rest.total, deviation=rest.total_error)
     return {
         "histogram": np.ldexp(values.astype(np.float64), -bits),
         "estimate": estimated if factor is None else factor * estimated,
         "interval": around(values, law, bits=bits),
-        "upper_limit": None
-        if plan.upper_limits is None
-        else upper_limits(plan, threshold, values, noised[items : 2 * items], law),
+        "rest": rest,
+        "upper_limit": limits,
         "rescaled_by": factor,
     }
+
+
+def _rest(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Rest | None:
+    """What stands beside the clipped sum, in counts."""
+    if not parts(plan):
+        return None
+    items, part = plan.closed.items, part_bound(threshold.steps, plan.norm)
+    of_items = of_total = 0.0
+    if plan.upper_limits is not None:
+        of_items = math.ldexp(rest_room(plan, threshold.steps) / part, -threshold.bits)
+    if plan.rescale is not None:
+        of_total = math.ldexp(TOTAL_CAP * threshold.steps / part, -threshold.bits)
+    return Rest(
+        items=np.multiply(noised[items : 2 * items], of_items, dtype=np.float64) if of_items else None,
+        items_error=law.deviation * of_items,
+        total=float(noised[-1]) * of_total if of_total else None,
+        total_error=law.deviation * of_total,
+    )
 
 
 def release_noise(plan: Plan, threshold: Threshold) -> Noise:

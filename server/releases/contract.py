@@ -46,6 +46,22 @@ class ItemRelease:
 
 
 @dataclass(frozen=True, eq=False)
+class Rest:
+    """What clipping took, as measured: with noise, in counts.
+
+    Args:
+        items: item by item; None where the plan has no upper limits.
+        total: of all items; None where the plan does not rescale.
+        items_error, total_error: standard errors of their noise; 0 where they are None.
+    """
+
+    items: Floats | None
+    items_error: float
+    total: float | None
+    total_error: float
+
+
+@dataclass(frozen=True, eq=False)
 class Release:
     """What leaves the server.
 
@@ -71,7 +87,8 @@ class Release:
         estimate: what to use for single items, in counts and not negative: empirical Bayes over a closed domain
             (`server/estimates`); elsewhere the value itself. Computed from the release alone.
         interval: for each clipped count; where items were debiased, for the debiased value without noise.
-        upper_limit: for each true count, with what clipping took; None where the plan does not measure it.
+        rest: what clipping took; None where the plan does not measure it.
+        upper_limit: for each true count, from `rest`; None where the plan does not ask for it.
         rescaled_by: what the estimates were multiplied by; None where the plan does not ask for it.
     """
 
@@ -91,6 +108,7 @@ class Release:
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
     estimate: Floats = field(default=FILLED_IN, repr=False)
     interval: Interval | None = field(default=None, repr=False)
+    rest: Rest | None = field(default=None, repr=False)
     upper_limit: Floats | None = field(default=None, repr=False)
     rescaled_by: float | None = None
 
@@ -133,6 +151,11 @@ class Release:
             found["low"], found["high"] = self.interval.low.tolist(), self.interval.high.tolist()
         if self.upper_limit is not None:
             found["upper_limit"] = self.upper_limit.tolist()
+        if self.rest is not None and self.rest.items is not None:
+            found["rest"], found["rest_standard_error"] = (
+                self.rest.items.tolist(),
+                [self.rest.items_error] * items,
+            )
         if self.item_release is not None:
             before = self.item_release
             found["standard_error"] = before.errors.tolist()

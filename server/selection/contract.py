@@ -37,7 +37,8 @@ class Selection:
     """A chosen threshold, and the scores it was chosen by where the selector scored candidates (not private).
 
     `settled` is what earlier rounds made public, which the release needs too; `mechanism` is the one that was chosen
-    with the threshold, if the plan left it open.
+    with the threshold, if the plan left it open. `candidates` are in steps those that `scores` are of; None means the
+    plan's.
 
     Where each item has a bound of its own, `item_thresholds` holds them in steps and `threshold` the largest.
     """
@@ -45,6 +46,7 @@ class Selection:
     threshold: Threshold
     item_thresholds: Integers | None = field(default=None, repr=False, compare=False)
     scores: Integers | None = field(default=None, repr=False, compare=False)
+    candidates: Integers | None = field(default=None, repr=False, compare=False)
     settled: Settled = NOTHING_SETTLED
     mechanism: str | None = None
 

@@ -36,11 +36,14 @@ class NormChoice(WeightedChoice):
     def selection(self, index: int) -> Selection:
         """The mechanism and its bound."""
         pairs = norm_pairs(self.plan)
-        gaussian = index < len(pairs.l2)
-        mechanism = "gaussian" if gaussian else "laplace"
-        steps = pairs.l2[index] if gaussian else pairs.l1[index - len(pairs.l2)]
-        threshold = self.plan.ways[mechanism].at_steps(int(steps))
-        return Selection(threshold, mechanism=mechanism, scores=self.scores)
+        place = index % len(pairs.l2)
+        mechanism, steps, scores = (
+            ("gaussian", pairs.l2, self.scores[: len(pairs.l2)])
+            if index == place
+            else ("laplace", pairs.l1, self.scores[len(pairs.l2) :])
+        )
+        threshold = self.plan.ways[mechanism].at_steps(int(steps[place]))
+        return Selection(threshold, scores=scores, candidates=steps, mechanism=mechanism)
 
 
 class WeightedNorms(ScoringSelector):

@@ -19,6 +19,7 @@ from fedhist.protocol.histograms import Integers
 from fedhist.protocol.measurements.bucket_totals import BucketTotals
 from fedhist.protocol.measurements.expected_counts import SHARE_BITS
 from fedhist.protocol.measurements.item_tail import ItemTail
+from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement
 from fedhist.protocol.measurements.tail import TailMeasurement
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Cost
@@ -49,6 +50,7 @@ _COUNTS = (1, 2, 3, 7, 8, 9, 40, 2**31 - 1)
 _MODES: tuple[dict[str, Any], ...] = (
     {"mechanism": "gaussian", "items": _ITEMS},
     {"mechanism": "laplace", "items": _ITEMS},
+    {"mechanism": "auto", "items": _ITEMS},
     {"mechanism": "laplace", "items": _ITEMS, "debias": "poisson"},
     {"domain": "open", "statistic": "plain"},
     {"domain": "open", "statistic": "bucketed", "buckets": 2},
@@ -132,12 +134,13 @@ def edge_sums(request: Request, source: Source) -> Integers:
     aims, offsets = [0, half], [0, 1]
     running = not isinstance(measurement, BucketTotals)
     if running:
-        aims += [target_rank(plan), target_rank(plan) - half, in_weights(target_weight(plan))]
+        rank = target_rank(plan.one_way)
+        aims += [rank, rank - half, in_weights(target_weight(plan.one_way))]
     else:
         aims += [half >> 1, half >> 17]
         offsets += [5, 30, 1 << 10, 1 << 18]
-    if isinstance(measurement, TailMeasurement):
-        offsets += [plan.tail_cap, plan.tail_cap // 2]
+    if isinstance(measurement, TailMeasurement | NormTailsMeasurement):
+        offsets += [plan.one_way.tail_cap, plan.one_way.tail_cap // 2]
     aim, offset, sign = (source.words(measurement.shape.length) for _ in range(3))
     wanted = [
         aims[a % len(aims)] + offsets[o % len(offsets)] * (1 if s & 1 else -1)

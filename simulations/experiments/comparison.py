@@ -114,7 +114,7 @@ def kinds_of_plan(domain: str, mechanism: str | None, releases: Sequence[str]) -
             rule_for(replace(kind, release=name))
         return [kind]
     # Without a release, a selector decides which one a plan has.
-    default = ("discover",) if mechanism == "gaussian" else ("discover", "truncated-laplace")
+    default = ("discover",) if mechanism in ("gaussian", "auto") else ("discover", "truncated-laplace")
     kinds = [Plan(release=name, **named) for name in releases or default]
     for kind in kinds:
         rule_for(kind.releasing)

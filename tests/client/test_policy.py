@@ -19,7 +19,7 @@ from fedhist.protocol.rounds import Request, Round
 from fedhist.protocol.settled import Settled
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.steps import select_request
-from tests.asking import release_at
+from tests.asking import first_request, release_at
 
 PLAN = Plan(users=100, items=5, epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
 FOUND = Plan(users=100, domain="open", epsilon=1.0, epsilon_select=0.25, delta=1e-7, delta_select=1e-8)
@@ -71,6 +71,25 @@ class TestDiscovery:
     def test_a_choice_is_refused_where_the_release_after_it_would_not_fit(self) -> None:
         asked = of_made_up_items("one", Round.SELECT)
         assert refusal(Policy(max_epsilon=1.24), Memory(), asked) == "over-budget"
+
+    @pytest.mark.parametrize("policy", [Policy(max_epsilon=1.24), Policy(max_delta=1.09e-7)])
+    def test_a_discovery_is_refused_where_the_choice_after_it_would_not_fit(self, policy: Policy) -> None:
+        assert refusal(policy, Memory(), of_made_up_items("one", Round.DISCOVER)) == "over-budget"
+
+    def test_a_repeated_discovery_is_booked_once(self) -> None:
+        asked = of_made_up_items("one", Round.DISCOVER)
+        memory = admit(Policy(), Memory(), asked)
+        assert admit(Policy(), memory, asked) == memory
+        assert memory.spent == Cost(1.0, 1e-7)
+
+    def test_a_device_that_demands_noise_from_devices_answers_no_discovery(self) -> None:
+        """The table must come out exactly: the server adds its noise."""
+        masked = {"users": 100, "masking": "secagg", "participants": 9, "noise_from": "devices"}
+        demanding = Policy(noise_from_devices=True)
+        admit(demanding, Memory(), select(plan=Plan(items=5, **masked)))
+        asked = Envelope("one", first_request(Plan(domain="open", **masked)))
+        assert refusal(demanding, Memory(), asked) == "server-noise"
+        admit(Policy(), Memory(), asked)
 
     def test_another_list_of_items_is_a_second_request(self) -> None:
         memory = admit(Policy(), Memory(), of_made_up_items("one", Round.RELEASE))

@@ -160,7 +160,7 @@ def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_non
         fitting = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan)]
         if plan.discovers:
             assert fitting == ["discover"]
-            after = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan.discovered(2))]
+            after = [kind.round for kind in MEASUREMENTS.values() if kind.fits(plan.discovered(2, 0.4))]
             assert sorted(after) == ["release", "select"]
             continue
         assert sorted(fitting) == ["release", "select"]

@@ -37,7 +37,8 @@ def test_an_unlimited_budget_finds_the_best_candidate(name):
         if plan.is_open:
             best = plan.candidate_steps[np.argmax(choose(plan, rows).scores)]
         else:
-            exact = variant(plan, selector="oracle", noise_from="server")
+            mechanism = choose(plan, rows).mechanism or plan.mechanism
+            exact = variant(plan, selector="oracle", noise_from="server", mechanism=mechanism)
             best = choose(exact, rows).threshold.value
         assert 10 < best < 90, "the population must make the choice a real one"
         assert abs(np.log(choose(plan, rows).threshold.value / best)) < 0.15

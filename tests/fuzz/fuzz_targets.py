@@ -113,7 +113,7 @@ def requests(plan: Plan) -> list[Request]:
     bounds = np.full(plan.items or 0, steps) if plan.per_item else None
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
     if plan.discovers:
-        found = Settled(keys=("a", 7, "x"))
+        found = Settled(keys=("a", 7, "x"), share=plan.discovery.shares[0])
         return [first_request(plan), select_request(plan, found), release_at(plan, threshold, settled=found)]
     salt = SALT if plan.has_table else None
     return [first_request(plan), release_at(plan, threshold, bounds, salt)]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
 from fedhist.protocol.histograms import Floats
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import (
+    AlternativesLoss,
     ApproximateLoss,
     BoundedRangeLoss,
     Charge,
@@ -25,6 +30,7 @@ from fedhist.protocol.privacy.ledger import (
     PrivacyLoss,
     PureLoss,
 )
+from fedhist.server.discovery import discovery_charges
 from tests.oracles import gaussian_delta
 
 
@@ -239,3 +245,60 @@ def test_noise_far_beyond_use_is_not_undercharged(epsilon: float, delta: float) 
 def test_extreme_budgets_have_a_total_too(first: Charge, second: Charge) -> None:
     total, basic = tight_total([first, second]), basic_total([first, second])
     assert max(first.epsilon, second.epsilon) * (1 - 1e-6) <= total.epsilon <= basic.epsilon
+
+
+# --- A discovery.
+
+
+def independent_delta(charge: Charge, epsilon: float) -> float:
+    """What the ways of a discovery and its bars cost together, by another library.
+
+    A pure mechanism is at worst randomised response.
+    """
+    assert isinstance(charge.loss, AlternativesLoss)
+    delta = charge.loss.failure
+    for way in charge.loss.ways:
+        assert way.multiplier is not None
+        lost = pld.from_gaussian_mechanism(way.multiplier, value_discretization_interval=1e-4)
+        if way.epsilon is not None:
+            flipped = 2 / (1 + math.exp(way.epsilon))
+            lost = lost.compose(pld.from_randomized_response(flipped, 2, value_discretization_interval=1e-4))
+        delta += lost.get_delta_for_epsilon(epsilon)
+    return delta
+
+
+@pytest.mark.parametrize("changes", [{}, {"discovery_share": 0.3}, {"mechanism": "laplace"}], ids=str)
+def test_the_tight_total_of_a_discovery_is_that_of_its_noise_and_its_bars(changes: dict[str, Any]) -> None:
+    (charge,) = discovery_charges(Plan(users=1000, domain="open", **changes))
+    cost = tight_total([charge])
+    assert cost.epsilon <= charge.epsilon and cost.delta == charge.delta
+    assert independent_delta(charge, cost.epsilon * 1.001) <= charge.delta
+    assert independent_delta(charge, cost.epsilon * 0.99) > charge.delta
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_charge_of_a_discovery_comes_back_from_json(mechanism: str) -> None:
+    (charge,) = discovery_charges(Plan(users=1000, domain="open", mechanism=mechanism))
+    assert Charge.from_json(json.loads(json.dumps(charge.to_json()))) == charge
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "later"),
+    [(1.0, 1e-6, 0.1), (1.0, 1e-12, 0.3), (5.0, 0.01, 0.5), (0.5, 1e-9, 0.2)],
+)
+def test_a_later_choice_beside_gaussian_noise_costs_the_integral_of_its_worst_losses(
+    epsilon: float, delta: float, later: float
+) -> None:
+    """Losses of density e^(x/2) on [-later, later] dominate it; the Gaussian's delta has a closed form at each."""
+    multiplier = noise_multiplier(epsilon, delta)
+
+    def exact(at: float) -> float:
+        def part(loss: float) -> float:
+            return float(gaussian_delta(multiplier, at - loss)) * math.exp(loss / 2)
+
+        losses, weights = np.polynomial.legendre.leggauss(24)
+        parts = [part(later * loss) * weight for loss, weight in zip(losses, weights, strict=True)]
+        return later * math.fsum(parts) / (4 * math.sinh(later / 2))
+
+    total = tight_total([gaussian(epsilon, delta), exponential(later)]).epsilon
+    assert exact(total) <= delta < exact(total - 1e-3 * later)

@@ -19,7 +19,8 @@ MASKED_OPEN = Plan(
     users=100, domain="open", release="truncated-laplace", masking="secagg", participants=5, max_threshold=9
 )
 FINDING = Plan(users=100, domain="open")
-FOUND = Settled(keys=("a", 5, "é"))
+SHARE = FINDING.discovery.shares[0]
+FOUND = Settled(keys=("a", 5, "é"), share=SHARE)
 NOISY = Plan(users=100, items=3, masking="secagg", participants=5, noise_from="devices")
 
 
@@ -43,7 +44,7 @@ ENVELOPES = {
     "noisy": Envelope("r", select_request(NOISY)),
     "discovery": Envelope("r", first_request(FINDING)),
     "select, found": Envelope("r", select_request(FINDING, FOUND)),
-    "select, found others": Envelope("r", select_request(FINDING, Settled(keys=("a", 5)))),
+    "select, found others": Envelope("r", select_request(FINDING, Settled(keys=("a", 5), share=SHARE))),
     "release, found": Envelope("r", release_at(FINDING, FINDING.at_steps(0), settled=FOUND)),
     "table": table(bytes(32)),
     "another salt": table(bytes(31) + b"1"),
@@ -79,9 +80,11 @@ def test_different_requests_have_different_fingerprints() -> None:
         ("noisy", {"column": "median"}),
         ("noisy", {"asks": "tail"}),
         ("table", {"asks": "kept-items"}),
-        ("select", {"keys": '["a"]'}),
-        ("table", {"keys": '["a"]'}),
-        ("discovery", {"keys": '["a"]'}),
+        ("select", {"keys": '["a"]', "discovery-share": repr(SHARE)}),
+        ("select, found", {"discovery-share": "0.5"}),
+        ("select, found", {"discovery-share": SHARE}),
+        ("table", {"keys": '["a"]', "discovery-share": repr(SHARE)}),
+        ("discovery", {"keys": '["a"]', "discovery-share": repr(SHARE)}),
         ("discovery", {"asks": "key-weights-table", "table-salt": bytes(32)}),
         *(
             ("select, found", {"keys": keys})
@@ -126,16 +129,17 @@ def test_a_missing_field_is_refused() -> None:
 def test_no_round_after_a_discovery_is_asked_without_the_list_of_what_was_found(name: str) -> None:
     fields = ENVELOPES[name].to_fields()
     assert Envelope.from_fields(fields).request.settled == FOUND
-    del fields["keys"]
+    del fields["keys"], fields["discovery-share"]
     with pytest.raises(DecodeError):
         Envelope.from_fields(fields)
 
 
 def test_not_even_where_devices_add_the_noise() -> None:
     plan = Plan(users=100, domain="open", masking="secagg", participants=5, noise_from="devices")
-    fields = Envelope("r", select_request(plan, FOUND)).to_fields()
-    assert Envelope.from_fields(fields).request.settled == FOUND
-    del fields["keys"]
+    found = Settled(keys=("a",), share=plan.discovery.shares[0])
+    fields = Envelope("r", select_request(plan, found)).to_fields()
+    assert Envelope.from_fields(fields).request.settled == found
+    del fields["keys"], fields["discovery-share"]
     with pytest.raises(DecodeError):
         Envelope.from_fields(fields)
 

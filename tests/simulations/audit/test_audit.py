@@ -143,7 +143,8 @@ SIZES = {
     "one run, laplace": 8_000, "shares, one masked run, laplace": 6_000, "lattice": 100, "two worlds, quantile": 3_000,
     "fresh keys, laplace-threshold, many keys": 150, "fresh keys, laplace-threshold, one key": 150, "masks": 1,
     "answers": 1, "others": 400, "tables": 1_000,
-    "discovery, fresh": 20, "discovery, parts": 1, "discovery, charged": 1, "discovery, made-up": 1,
+    "discovery, fresh keys, a": 20, "discovery, fresh keys, m": 40,
+    "discovery, parts": 1, "discovery, charged": 1, "discovery, made-up": 1,
 }  # fmt: skip
 """An effort at which a check, by the beginning of its name, is quick and still sees its bugs."""
 CAUGHT = [
