@@ -23,6 +23,7 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -39,6 +40,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "closed, gaussian, replace": {"mechanism": "gaussian", "neighbours": "replace"},
     "closed, laplace": {"mechanism": "laplace"},
     "open, truncated-laplace": OPEN | {"release": "truncated-laplace"},
+    "discovered, gaussian": OPEN | {"release": "discover", "mechanism": "gaussian"},
+    "discovered, laplace": OPEN | {"release": "discover", "mechanism": "laplace"},
+    "discovered, auto": OPEN | {"release": "discover", "mechanism": "auto"},
     "open, laplace-threshold": OPEN | {"release": "laplace-threshold"},
 }
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -50,12 +54,12 @@ class Unweighed(InProcess):
     def total(self, request: Request) -> Total:
         """The sum over all users."""
         sent = answer_population(request, self.population, source=self.source)
-        self.totals[request.round] = Total(request.round, sent.users, sent.values, sent.keyed)
+        self.totals[request.round] = Total(sent.users, sent.values, sent.keyed)
         return self.totals[request.round]
 
 
 @contextmanager
-def unweighed(population: Population, *, seed: int | None) -> Iterator[Unweighed]:
+def unweighed(population: Population, *, seed: int | None, observe: Observer = ignore) -> Iterator[Unweighed]:
     yield Unweighed(population, SeededSource(seed or 0))
 
 
