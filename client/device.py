@@ -10,7 +10,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Labels, Population, labels_of, names_of
 from fedhist.protocol.keyed import KeyedSum
-from fedhist.protocol.labels.renumbering import numbers_in, renumbered
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.measurements import Measurement
 from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.rounds import Contribution, Request
@@ -49,17 +49,17 @@ def answer_population(request: Request, population: Population, *, source: Sourc
     return _contribution(request, measurement, population.shards(), _listed(request, names), source)
 
 
-def _listed(request: Request, names: Labels) -> Integers | None:
+def _listed(request: Request, names: Labels) -> Renumbering | None:
     """The places of the participant's items in the list that the request settles; None if it settles none."""
     keys = request.settled.keys
-    return None if keys is None else numbers_in(keys, names)
+    return None if keys is None else Renumbering(numbers_in(keys, names), len(keys))
 
 
 def _contribution(
     request: Request,
     measurement: Measurement[Any],
     shards: Iterable[Histograms],
-    listed: Integers | None,
+    listed: Renumbering | None,
     source: Source,
 ) -> Contribution:
     plan, shape = request.round_plan, measurement.shape
@@ -68,7 +68,7 @@ def _contribution(
     keyed = KeyedSum(shape.columns) if shape.columns else None
     users = 0
     for held in shards:
-        shard = held if listed is None else renumbered(held, listed, plan.closed.items)
+        shard = held if listed is None else listed.of(held)
         if plan.items not in (None, shard.domain_size):
             raise InvalidPopulation(
                 f"the data has {shard.domain_size} items and the plan {plan.items}",

@@ -44,7 +44,7 @@ def release_document(
         "users_answered": dict(users),
         "threshold": release.threshold,
         "discovery_share": release.discovery_share,
-        "mechanism": release.mechanism,
+        "mechanism": release.mechanism or release.plan.mechanism,
         "relative_loss": None,
         "standard_error": release.standard_error,
         "interval_level": None if release.interval is None else release.interval.level,

@@ -27,10 +27,12 @@ def release_words(plan: Plan) -> RuleWords:
     return rule_for(plan.releasing).words(plan.releasing)
 
 
-def method(plan: Plan) -> str:
-    """How users are clipped, and how the sum is noised."""
-    found = "discovered items, " if plan.discovers else ""
-    return f"{found}{round_words(plan)[Round.RELEASE].clip}, {release_words(plan).noise} noise"
+def method(plan: Plan, mechanism: str | None = None) -> str:
+    """How users are clipped, and how the sum is noised; `mechanism` is the one that the run chose, if it did."""
+    found, chosen, way = "discovered items, " if plan.discovers else "", "", plan.releasing
+    if mechanism is not None and way.chooses_mechanism:
+        chosen, way = " (chosen by the run)", way.ways[mechanism]
+    return f"{found}{round_words(way)[Round.RELEASE].clip}, {release_words(way).noise} noise{chosen}"
 
 
 def discovery_words(plan: Plan) -> RuleWords:

@@ -43,8 +43,7 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     if any(users < plan.users for users in result.users.values()):
         rounds = " · ".join(f"{name} {users:,}" for name, users in result.users.items())
         table.add_row("answered", f"{rounds} of {plan.users:,} users")
-    chosen = "" if release.mechanism is None else f" ({release.mechanism} was chosen)"
-    table.add_row("mechanism", f"{method(plan)}{chosen}, neighbours {plan.neighbours.value}")
+    table.add_row("mechanism", f"{method(plan, release.mechanism)}, neighbours {plan.neighbours.value}")
     if plan.is_masked:
         table.add_row("masking", masking_text(plan))
     if plan.discovers:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, row_sums
+from fedhist.protocol.clips.clipping import entry_counts, entry_items
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.keyed import coalesce
+
+# Python refuses to read numbers of more digits than this; those stay texts.
+_MOST_DIGITS = 4300
 
 
 def numbers_in(listed: Labels, own: Labels) -> Integers:
@@ -16,15 +22,18 @@ def numbers_in(listed: Labels, own: Labels) -> Integers:
 
     Items are equal when they are written alike: the number 5 and the text "5" are one item.
     """
-    if isinstance(own, range) and own == range(len(own)):
+    places: dict[str | int, int] = {}
+    for place, name in enumerate(listed):
+        places[str(name)] = place
+        if (number := _as_number(name)) is not None:
+            places[number] = place
+    if isinstance(own, range):
         found = np.full(len(own), -1, dtype=np.int64)
-        for place, name in enumerate(listed):
-            number = _as_number(name)
-            if 0 <= number < len(own):
-                found[number] = place
+        for name, place in places.items():
+            if isinstance(name, int) and name in own:
+                found[own.index(name)] = place
         return found
-    places = {item_bytes(name): place for place, name in enumerate(listed)}
-    return np.fromiter((places.get(item_bytes(name), -1) for name in own), dtype=np.int64, count=len(own))
+    return np.fromiter(map(places.get, own, repeat(-1)), dtype=np.int64, count=len(own))
 
 
 def distinct_names(own: Labels, *, without: Iterable[str | int] = ()) -> Integers | None:
@@ -33,14 +42,14 @@ def distinct_names(own: Labels, *, without: Iterable[str | int] = ()) -> Integer
     None if all stay as they are. A loader that names an item twice is not trusted to be none: a user's weights must not
     meet on one name.
     """
-    left_out = {item_bytes(name) for name in without}
+    left_out = set(map(str, without))
     plain = isinstance(own, range) or (len(set(map(type, own))) <= 1 and len(set(own)) == len(own))
     if not left_out and plain:
         return None
-    first: dict[bytes, int] = {}
+    first: dict[str, int] = {}
     return np.fromiter(
         (
-            -1 if (name := item_bytes(label)) in left_out else first.setdefault(name, number)
+            -1 if (name := str(label)) in left_out else first.setdefault(name, number)
             for number, label in enumerate(own)
         ),
         dtype=np.int64,
@@ -48,32 +57,47 @@ def distinct_names(own: Labels, *, without: Iterable[str | int] = ()) -> Integer
     )
 
 
-def renumbered(histograms: Histograms, numbers: Integers, size: int) -> Histograms:
-    """The users over `size` items by these numbers, without items of number -1; items of one number are added up."""
-    items = numbers[entry_items(histograms)]
-    kept = items >= 0
-    lengths = row_sums(kept.astype(np.int64), histograms.offsets)
-    items, counts = items[kept], entry_counts(histograms)[kept]
-    used = np.sort(numbers[numbers >= 0])
-    if (used[1:] == used[:-1]).any():
-        places = np.repeat(np.arange(histograms.users), lengths) * size + items
-        order = np.argsort(places, kind="stable")
-        places = places[order]
-        starts = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]])[: len(places)])
-        counts = np.add.reduceat(counts[order], starts) if len(starts) else counts
-        users, items = np.divmod(places[starts], size)
-        lengths = np.bincount(users, minlength=histograms.users)
-    return Histograms(
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        items=items,
-        counts=counts,
-        domain_size=size,
-        first_user=histograms.first_user,
-    )
+@dataclass(frozen=True, eq=False)
+class Renumbering:
+    """A number in a list of `size` items for each of a participant's own; -1 leaves the item out."""
+
+    numbers: Integers = field(repr=False)
+    size: int
+
+    @cached_property
+    def _meet(self) -> bool:
+        """Whether two items have the same number."""
+        used = np.sort(self.numbers[self.numbers >= 0])
+        return bool((used[1:] == used[:-1]).any())
+
+    def of(self, histograms: Histograms) -> Histograms:
+        """The users by these numbers. Items of one number are added up."""
+        items, counts = self.numbers[entry_items(histograms)], entry_counts(histograms)
+        offsets = histograms.offsets - histograms.offsets[0]
+        kept = items >= 0
+        if not kept.all():
+            offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]
+            items, counts = items[kept], counts[kept]
+        if self._meet:
+            owners = np.repeat(np.arange(histograms.users), np.diff(offsets))
+            summed = coalesce(owners * self.size + items, counts[:, np.newaxis])
+            owners, items = np.divmod(summed.keys, self.size)
+            counts = summed.values[:, 0]
+            offsets = np.searchsorted(owners, np.arange(histograms.users + 1))
+        return Histograms(
+            offsets=offsets,
+            items=items,
+            counts=counts,
+            domain_size=self.size,
+            first_user=histograms.first_user,
+        )
 
 
-def _as_number(name: str | int) -> int:
-    """The number that this name is in decimal; -1 if it is none."""
+def _as_number(name: str | int) -> int | None:
+    """The number that this name is in decimal; None if it is none."""
     if isinstance(name, int):
         return name
-    return int(name) if name.isascii() and name.isdecimal() and str(int(name)) == name else -1
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
+        return None
+    return int(name) if str(int(name)) == name else None

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, row_sums, sum_by_item
 from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.labels.renumbering import distinct_names, renumbered
+from fedhist.protocol.keyed import Keyed, coalesce
+from fedhist.protocol.labels.renumbering import Renumbering, distinct_names
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Given, Nothing
 from fedhist.protocol.measurements.kept_items import KeySums, keyed_part
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 _NO_VALUES = np.zeros(0, dtype=np.int64)
+# With more items than this for each entry, a sort of the entries is faster than a row of all items.
+_SPARSE = 16
 GivenT = TypeVar("GivenT", bound=Given)
 
 
@@ -46,7 +48,7 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
     where = "over open domains"
     names_travel = True
 
-    numbers: Integers | None = field(default=None, repr=False)
+    numbers: Renumbering | None = field(default=None, repr=False)
 
     @classmethod
     def fits(cls, plan: Plan) -> bool:
@@ -77,19 +79,23 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
 
     def with_labels(self, labels: Labels) -> Self:
         """With the numbers of items that are written alike or known."""
-        return replace(self, numbers=distinct_names(labels, without=self.plan.known))
+        numbers = distinct_names(labels, without=self.plan.known)
+        return replace(self, numbers=None if numbers is None else Renumbering(numbers, len(labels)))
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """The items that somebody holds, and nothing of the others: their absence must not show."""
         if self.numbers is not None:
-            users = renumbered(users, self.numbers, users.domain_size)
+            users = self.numbers.of(users)
         items, owners, lengths = _held(users)
         most = self.plan.user_items
         if (lengths > most).any():
             kept = _drawn(users, owners, lengths, most, source)
             items, owners, lengths = items[kept], owners[kept], np.minimum(lengths, most)
         weights = user_weights(most, self.plan.discovery.bits)[lengths]
-        sums = sum_by_item(np.repeat(weights, lengths), items, users.domain_size)
+        values = np.repeat(weights, lengths)
+        if users.domain_size > _SPARSE * len(items):
+            return Summed(_NO_VALUES, coalesce(items, values[:, np.newaxis]))
+        sums = sum_by_item(values, items, users.domain_size)
         present = np.flatnonzero(sums)
         return Summed(_NO_VALUES, Keyed(keys=present, values=sums[present][:, np.newaxis]))
 

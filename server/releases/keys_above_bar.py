@@ -12,7 +12,6 @@ from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.estimates import above_bar, law_above_bar
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
@@ -100,11 +99,12 @@ def as_texts(keys: Integers, labels: Labels) -> list[str | int]:
 
 def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
     """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
-    named = (key if labels is None else labels[key] for key in keys.tolist())
-    names = [(item_bytes(name), not isinstance(name, str)) for name in named]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    pairs = zip([None, *order], order, strict=False)
-    starts = np.flatnonzero([last is None or names[last][0] != names[this][0] for last, this in pairs])
-    if len(starts) == len(order):
+    # Texts sort like their bytes in UTF-8.
+    named = keys.tolist() if labels is None else [labels[key] for key in keys.tolist()]
+    texts = list(map(str, named))
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    if len(set(texts)) == len(texts):
         return keys[order], counts[order]
+    order.sort(key=lambda place: (texts[place], not isinstance(named[place], str)))
+    starts = [k for k, place in enumerate(order) if k == 0 or texts[order[k - 1]] != texts[place]]
     return keys[order][starts], np.add.reduceat(counts[order], starts)

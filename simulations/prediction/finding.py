@@ -17,7 +17,7 @@ import numpy as np
 
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.labels.renumbering import distinct_names, numbers_in, renumbered
+from fedhist.protocol.labels.renumbering import Renumbering, distinct_names, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.discovery_terms import UNCOVERED, Discovery
 
@@ -92,26 +92,24 @@ def _finding(share: float, chance: float, keys: Integers, found: Floats) -> Find
 
 @dataclass(frozen=True, eq=False)
 class Narrowed:
-    """A population over some of its items, in an order of their own.
-
-    Args:
-        whole: the population.
-        numbers: the new number of each of its items, -1 for those that are left out.
-        domain_size: how many there are.
-    """
+    """A population over some of its items, in an order of their own."""
 
     whole: Population
-    numbers: Integers = field(repr=False)
-    domain_size: int
+    items: Renumbering
 
     @property
     def users(self) -> int:
         """All users, also those who have none of the items."""
         return self.whole.users
 
+    @property
+    def domain_size(self) -> int:
+        """How many items there are."""
+        return self.items.size
+
     def shards(self) -> Iterator[Histograms]:
         """Those of the whole."""
-        return (renumbered(shard, self.numbers, self.domain_size) for shard in self.whole.shards())
+        return map(self.items.of, self.whole.shards())
 
 
 def narrowed(population: Population, plan: Plan, keys: Integers) -> Narrowed:
@@ -125,4 +123,4 @@ def narrowed(population: Population, plan: Plan, keys: Integers) -> Narrowed:
     if known:
         there = numbers_in(known, names)
         numbers = np.where(there >= 0, there, numbers)
-    return Narrowed(population, numbers, len(known) + len(keys))
+    return Narrowed(population, Renumbering(numbers, len(known) + len(keys)))

@@ -243,7 +243,7 @@ class Predictor:
                 self._narrowed.clear()
             self._narrowed[key] = Predictor(narrowed(self.population, plan, listed), self.seed)
         wide = narrowed(self.population, plan, finding.keys)
-        missed = float(self._truth[wide.numbers < 0].sum())
+        missed = float(self._truth[wide.items.numbers < 0].sum())
         found = np.concatenate([np.ones(known), finding.found])
         made = partial(clipped_sums, wide, listed=after.items, found=found, missed=missed)
         return self._narrowed[key]._ways(after, made, chance=finding.chance)

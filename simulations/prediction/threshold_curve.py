@@ -10,7 +10,7 @@ from fedhist.client.populations import item_totals
 from fedhist.protocol.clips.clipping import user_squares, user_totals
 from fedhist.protocol.grid import to_steps
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.releases import rule_for
@@ -74,10 +74,8 @@ def measure(population: Population, release: Release) -> Measured:
             for shard in population.shards():
                 sizes.add(shard)
             return Measured(truth=truth, curve=None, users=sizes.found())
-        population = Narrowed(
-            population, numbers_in(release.labels, names_of(population)), len(release.labels)
-        )
-        missed = float(truth[population.numbers < 0].sum())
+        listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+        population, missed = Narrowed(population, listed), float(truth[listed.numbers < 0].sum())
     if plan.discovers or not plan.is_open:
         plan = release.round_plan
     sizes = _Sizes(plan)

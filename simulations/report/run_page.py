@@ -61,7 +61,7 @@ def _head(run: RunData) -> str:
         kinds.append(f'<span class="hint">what is marked {BADGE} was computed from the exact data</span>')
     return (
         f'<header><p class="kicker">fedhist run</p><h1><bdi>{text(run.name)}</bdi></h1>'
-        f"<p>{_users(run)} users over {text(domain)}, {text(method(plan))}, neighbours "
+        f"<p>{_users(run)} users over {text(domain)}, {text(method(plan, document.get('mechanism')))}, neighbours "
         f"{text(plan.neighbours.value)}.</p><p class=kinds>{' '.join(kinds)}</p></header>"
     )
 

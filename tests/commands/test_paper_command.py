@@ -107,11 +107,12 @@ def test_all_methods_of_beyond_cost_the_same_in_all():
     users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)
     for cells in (beyond.closed_cells(users, 50, 150.0), beyond.open_cells(users, 150.0)):
         charges = {name: planned_charges(cell.plan(1000, 50)) for name, cell in cells.items()}
-        totals = [basic_total(of) for name, of in charges.items() if name != beyond.DEFAULT]
+        by_total = [tight_total(charges.pop(name)) for name in (beyond.DEFAULT, beyond.AUTO)]
+        totals = [basic_total(of) for of in charges.values()]
         assert len({(round(one.epsilon, 9), round(one.delta, 12)) for one in totals}) == 1
-        default = tight_total(charges[beyond.DEFAULT])
-        assert 0.999 * totals[0].epsilon <= default.epsilon <= totals[0].epsilon * (1 + 1e-9)
-        assert default.delta == pytest.approx(totals[0].delta)
+        for tight in by_total:
+            assert 0.999 * totals[0].epsilon <= tight.epsilon <= totals[0].epsilon * (1 + 1e-9)
+            assert tight.delta == pytest.approx(totals[0].delta)
 
 
 class TestWords:

@@ -28,10 +28,17 @@ from tests.builders import Fedhist, document_in, page_in, population_of, write_n
 NOT_PRIVATE = "not private, simulation only"
 SMALL = ("run", "--users", 300, "--items", 20, "--seed", 1)
 TINY = ("--seed", 1, "--epsilon", 0.001)
-OPEN = ("--domain", "open", "--max-threshold", 50, "--seed", 1)
+DISCOVERED = ("--domain", "open", "--max-threshold", 50, "--seed", 1)
+OPEN = (*DISCOVERED, "--release", "truncated-laplace")
 BUCKETED = (*OPEN, "--statistic", "bucketed", "--buckets", 16)
 MASKED = (*OPEN, "--masking", "secagg", "--nodes", 8, "--buckets", 16)
-MODES = {"plain": OPEN, "bucketed": BUCKETED, "masked": MASKED}
+MODES = {
+    "plain": OPEN,
+    "bucketed": BUCKETED,
+    "masked": MASKED,
+    "discovered": DISCOVERED,
+    "masked discovered": (*DISCOVERED, "--masking", "secagg", "--nodes", 8),
+}
 
 
 def people(path: Path, *own: str) -> Path:
@@ -121,6 +128,18 @@ class TestNeighbours:
 
 
 class TestSizes:
+    def test_one_user_with_many_items_of_their_own_does_not_change_those_of_a_discovery(
+        self, fedhist: Fedhist, tmp_path: Path, many: Path
+    ) -> None:
+        """The rounds after it are as long as the list of what was found, which is public."""
+        told = []
+        for data in (people(tmp_path / "few.csv"), many):
+            flags = (*DISCOVERED, "--epsilon", 9, "--no-truth", "--json")
+            told.append(fedhist("run", "--data", data, *flags).document()["bytes_per_user"])
+        assert told[0] == told[1]
+        assert told[0]["discover"] is None
+        assert told[0]["select"] and told[0]["release"]
+
     @pytest.mark.parametrize("flags", [OPEN, BUCKETED], ids=["plain", "bucketed"])
     def test_one_user_with_many_items_of_their_own_changes_no_size(
         self, fedhist: Fedhist, tmp_path: Path, many: Path, flags: tuple[Any, ...]

@@ -81,7 +81,15 @@ class TestFlags:
             ),
             (
                 {"domain": "open"},
-                {"mechanism": "laplace", "selector": "exponential-v", "release": "truncated-laplace"},
+                {"mechanism": "gaussian", "selector": "weighted-quantile", "release": "discover"},
+            ),
+            (
+                {"domain": "open", "discovery_share": 0.3, "user_items": 7, "release": "discover"},
+                {},
+            ),
+            (
+                {"domain": "open", "release": "truncated-laplace"},
+                {"mechanism": "laplace", "selector": "exponential-v"},
             ),
             (
                 {
@@ -311,18 +319,36 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--domain", "half-open"], "'half-open' is not one of 'closed', 'open'"),
     (["--epsilon", "0"], "epsilon is 0.0; allowed: a finite number above 0"),
     (["--items-file", "items.txt"], "--items-file with --data"),
-    (["--domain", "open", "--mechanism", "gaussian"], "an open domain with the gaussian mechanism"),
+    (
+        ["--domain", "open", "--release", "truncated-laplace", "--mechanism", "gaussian"],
+        "the release truncated-laplace with the gaussian mechanism",
+    ),
     (["--domain", "open", "--debias", "poisson"], "debiasing over an open domain"),
-    (["--domain", "open", "--sparsity", "5"], "an open domain with a number of items or a sparsity"),
+    (["--domain", "open", "--release", "truncated-laplace", "--sparsity", "5"], "a sparsity for the release"),
+    (["--known-items", "none.txt"], "can't read the items in none.txt"),
+    (["--domain", "open", "--user-items", "0"], "user items is 0; allowed"),
+    (["--domain", "open", "--discovery-share", "1"], "the discovery share is 1.0; allowed"),
     (["--domain", "open", "--delta", "0"], "delta is 0.0; allowed: a number strictly between 0 and 1/2"),
     (
-        ["--domain", "open", "--min-threshold", "2.2", "--max-threshold", "2.8"],
+        [
+            "--domain",
+            "open",
+            "--release",
+            "truncated-laplace",
+            "--min-threshold",
+            "2.2",
+            "--max-threshold",
+            "2.8",
+        ],
         "a range with a whole number in it",
     ),
-    (["--domain", "open", "--selector", "weighted-quantile"], "allowed: exponential-v, exponential-sharp"),
+    (
+        ["--domain", "open", "--release", "truncated-laplace", "--selector", "weighted-quantile"],
+        "allowed: exponential-v, exponential-sharp",
+    ),
     (["--domain", "open", "--buckets", "0"], "buckets is 0; allowed"),
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
-    (["--domain", "open", "--release", "gaussian"], "allowed: truncated-laplace, laplace-threshold"),
+    (["--domain", "open", "--release", "gaussian"], "allowed: 'truncated-laplace' or 'laplace-threshold'"),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
     (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
     (["--statistic", "bucketed"], "add --domain open or leave it out"),

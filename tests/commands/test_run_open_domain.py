@@ -12,7 +12,8 @@ from fedhist.server.result_folder import write_results
 from fedhist.simulations.simulation import simulate
 from tests.builders import Fedhist, files_in, population_of, rows_of
 
-SMALL = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
+FOUND = ("run", "--domain", "open", "--users", 2000, "--items", 150, "--seed", 1)
+SMALL = (*FOUND, "--release", "truncated-laplace")
 
 
 class TestJson:
@@ -51,6 +52,21 @@ class TestJson:
         assert f"{document['released_items']:,} keys above {bar:,}" in text
         assert f"{document['precision_recall']['recall']:.2%} of all keys" in text
         assert "chosen by exponential-v" in text
+
+
+class TestDiscovery:
+    def test_what_was_released_agrees_with_itself(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        (tmp_path / "known.txt").write_text("3\nnobody's\n")
+        flags = (*FOUND, "--epsilon", 4, "--known-items", "known.txt")
+        document = fedhist(*flags, "--json", "--out", "r").document()
+        shown = [row["item"] for row in rows_of(tmp_path / "r/histogram.csv")]
+        assert document["released_items"] == len(shown) == len(set(shown)) > 2
+        assert {"3", "nobody's"} <= set(shown)
+        assert document["plan"]["known_items"] == "3\nnobody's"
+        assert [charge["round"] for charge in document["ledger"]] == ["discover", "select"]
+        assert document["total"] == {"epsilon": pytest.approx(4.1), "delta": document["plan"]["delta"]}
+        assert document["precision_recall"]["precision"] == pytest.approx(1 - 1 / len(shown))
+        assert "discovered items, l2 clip, gaussian noise" in fedhist(*flags, "--out", "s").out
 
 
 class TestPrivacy:
