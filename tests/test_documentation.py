@@ -37,7 +37,7 @@ TABLE_ROW_OF_NAME = re.compile(r"^\| `([a-z0-9-]+)`[^|]*\| ([^|]+) \|", re.MULTI
 PLANS = {
     "gaussian": Plan(users=9, items=3),
     "laplace": Plan(users=9, items=3, mechanism="laplace"),
-    "open": Plan(users=9, domain="open"),
+    "open": Plan(users=9, domain="open", release="truncated-laplace"),
     "debias": Plan(users=9, items=3, debias="poisson"),
 }
 

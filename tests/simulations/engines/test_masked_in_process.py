@@ -76,7 +76,7 @@ def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str) -> None:
     plan = Plan(users=400, items=12, masking=masking, participants=20)
     with engine_named("in-process", dropout=0.1)(POPULATION, seed=5) as transport:
         run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(5))
-        for round_ in Round:
+        for round_ in (Round.SELECT, Round.RELEASE):
             total = transport.totals[round_]
             gone = dropouts(20, 0.1, source=SeededSource(5).fork("masking", round_.value, "drop-outs"))
             absent = {number for stage, numbers in gone.items() if stage != "unmasking" for number in numbers}
