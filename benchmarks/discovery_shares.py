@@ -1,6 +1,6 @@
 """Predicted loss by the share of the budget that finds items: `python benchmarks/discovery_shares.py`.
 
-epsilon = 1, epsilon' = 0.1, delta = 1/(2n), C_m = 1500, Gaussian noise. Each row is a set; the columns are fixed shares,
+epsilon = 1, epsilon' = 0.1, delta = 1/(2n), C_m = 1500. Each row is a set; the columns are fixed shares,
 then the default, which looks once or twice, and how many items it is expected to find. Predictions are computed
 (`simulations/prediction`), not drawn. The real sets are read from a folder and left out if it does not have them.
 """
