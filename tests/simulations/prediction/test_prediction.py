@@ -112,7 +112,7 @@ def losses(results: list[Result]) -> list[float]:
 def test_a_prediction_is_the_mean_of_runs(
     population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
 ) -> None:
-    plan = plan_of(kind, epsilon, epsilon_select=1.0)
+    plan = plan_of(kind, epsilon, epsilon_select=0.7)
     results = measured(population, plan)
     prediction = predictor.predict(plan)
     known = [result.diagnostics for result in results]
