@@ -85,16 +85,16 @@ class KeysAboveBar(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            labels=keys[shown].tolist() if reading.labels is None else as_texts(keys[shown], reading.labels),
+            labels=as_texts(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
             interval=above_bar(noised[shown], law_above_bar(noise), noise.bar),
         )
 
 
-def as_texts(keys: Integers, labels: Labels) -> list[str | int]:
+def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:
     """The keys' names as texts: which of its users wrote a number as one is not part of what is released."""
-    return [str(labels[key]) for key in keys.tolist()]
+    return [str(key if labels is None else labels[key]) for key in keys.tolist()]
 
 
 def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
