@@ -23,6 +23,7 @@ import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -39,6 +40,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "closed, gaussian, replace": {"mechanism": "gaussian", "neighbours": "replace"},
     "closed, laplace": {"mechanism": "laplace"},
     "open, truncated-laplace": OPEN | {"release": "truncated-laplace"},
+    "discovered, gaussian": OPEN | {"release": "discover", "mechanism": "gaussian"},
+    "discovered, laplace": OPEN | {"release": "discover", "mechanism": "laplace"},
+    "discovered, auto": OPEN | {"release": "discover", "mechanism": "auto"},
     "open, laplace-threshold": OPEN | {"release": "laplace-threshold"},
 }
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -50,12 +54,12 @@ class Unweighed(InProcess):
     def total(self, request: Request) -> Total:
         """The sum over all users."""
         sent = answer_population(request, self.population, source=self.source)
-        self.totals[request.round] = Total(request.round, sent.users, sent.values, sent.keyed)
+        self.totals[request.round] = Total(sent.users, sent.values, sent.keyed)
         return self.totals[request.round]
 
 
 @contextmanager
-def unweighed(population: Population, *, seed: int | None) -> Iterator[Unweighed]:
+def unweighed(population: Population, *, seed: int | None, observe: Observer = ignore) -> Iterator[Unweighed]:
     yield Unweighed(population, SeededSource(seed or 0))
 
 
@@ -66,18 +70,25 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200, help="runs for each row")
     parser.add_argument("--speed-users", type=int, default=50_000, help="of the table of seconds")
     parser.add_argument("--speed-items", type=int, default=1_000, help="of the table of seconds")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="kinds of release whose name has this text"
+    )
     options = parser.parse_args()
-    compare_errors(materialise(HeavyTailedPopulation(options.users, options.items, seed=1)), options.trials)
-    compare_seconds(materialise(HeavyTailedPopulation(options.speed_users, options.speed_items, seed=1)))
+    kinds = {kind: settings for kind, settings in KINDS.items() if options.only in kind}
+    errors = materialise(HeavyTailedPopulation(options.users, options.items, seed=1))
+    compare_errors(errors, kinds, options.trials)
+    compare_seconds(
+        materialise(HeavyTailedPopulation(options.speed_users, options.speed_items, seed=1)), kinds
+    )
 
 
-def compare_errors(population: SparsePopulation, trials: int) -> None:
+def compare_errors(population: SparsePopulation, kinds: dict[str, dict[str, Any]], trials: int) -> None:
     print(
         f"{population.users:,} users, {population.domain_size:,} items, {trials} runs a row, epsilon' = 0.1"
     )
     print(f"{'release':<26}{'epsilon':>8}{'predicted':>11}{'measured':>10}{'± s.e.':>9}{'ratio':>8}")
     worst, furthest = 1.0, 0.0
-    for kind, settings in KINDS.items():
+    for kind, settings in kinds.items():
         predictor = Predictor(population)
         for epsilon in EPSILONS:
             plan = Plan(**fields_of(population, settings), epsilon=epsilon)
@@ -93,10 +104,10 @@ def compare_errors(population: SparsePopulation, trials: int) -> None:
     print(f"worst ratio {worst:.3f}; furthest {furthest:.1f} standard errors\n")
 
 
-def compare_seconds(population: SparsePopulation) -> None:
+def compare_seconds(population: SparsePopulation, kinds: dict[str, dict[str, Any]]) -> None:
     print(f"{population.users:,} users, {population.domain_size:,} items")
     print(f"{'seconds':<26}{'one run':>9}{'first':>8}{'next':>8}{'run/next':>10}{'20 x 10':>9}")
-    for kind, settings in KINDS.items():
+    for kind, settings in kinds.items():
         fields = fields_of(population, settings)
         plan, other = Plan(**fields), Plan(**fields, epsilon=1.1)
         # The first use loads libraries, which is not measured.

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from fedhist.server.releases.contract import Release
     from fedhist.server.totals import plan_for_total
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
-    from fedhist.simulations.simulation import Diagnostics, Result, simulate, true_histogram
+    from fedhist.simulations.diagnostics import Diagnostics
+    from fedhist.simulations.simulation import Result, simulate, true_histogram
 
 __version__ = "0.1.0"
 
@@ -54,7 +55,8 @@ _HOMES = {
     "client.files.records": ("read_population",),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
-    "simulations.simulation": ("Diagnostics", "Result", "simulate", "true_histogram"),
+    "simulations.diagnostics": ("Diagnostics",),
+    "simulations.simulation": ("Result", "simulate", "true_histogram"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

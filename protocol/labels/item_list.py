@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, Protocol
 
 from fedhist.protocol.errors import InvalidFile
 
@@ -11,6 +10,13 @@ MAX_ITEMS_BYTES = 1 << 30
 """The largest file that is read as a list."""
 
 _PIECE = 1 << 20
+
+
+class OpenFile(Protocol):
+    """A path, as far as it is read here."""
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO:
+        """The file, for reading bytes."""
 
 
 def read_list(file: BinaryIO) -> bytes:
@@ -21,7 +27,7 @@ def read_list(file: BinaryIO) -> bytes:
     return bytes(content)
 
 
-def read_items(path: Path) -> list[str]:
+def read_items(path: OpenFile) -> list[str]:
     """A public list of items from a UTF-8 text file, one item a line."""
     try:
         with path.open("rb") as file:

@@ -5,7 +5,7 @@ They are made from a seed, block by block, like those of `synthetic`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
@@ -166,9 +166,15 @@ class NumberedLabels(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         """One name, or a list of them for a slice. The range checks the bounds and counts from the end."""
         chosen = range(self.length)[number]
-        if isinstance(chosen, int):
-            return f"item-{chosen:0{len(str(self.length - 1))}}"
-        return [self[one] for one in chosen]
+        return self._name(chosen) if isinstance(chosen, int) else list(map(self._name, chosen))
+
+    def __iter__(self) -> Iterator[str]:
+        """All names."""
+        return map(self._name, range(self.length))
+
+    @cached_property
+    def _name(self) -> Callable[[int], str]:
+        return f"item-{{:0{len(str(self.length - 1))}}}".format
 
 
 class ZipfPopulation(HeavyTailedPopulation):

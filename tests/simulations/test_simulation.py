@@ -15,7 +15,8 @@ from fedhist.protocol.errors import BudgetExceeded, InvalidPopulation
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.simulations.datasets.synthetic import PoissonPopulation
-from fedhist.simulations.simulation import Diagnostics, Result, mean_over_trials, simulate
+from fedhist.simulations.diagnostics import Diagnostics
+from fedhist.simulations.simulation import Result, mean_over_trials, simulate
 from tests.builders import population_of
 
 Dense = npt.NDArray[np.int64]

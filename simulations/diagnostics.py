@@ -1,0 +1,145 @@
+"""How far a release is from the exact data, which only a simulation knows: NOT private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
+from fedhist.protocol.grid import Threshold, to_steps
+from fedhist.protocol.histograms import Floats, Integers, Population, names_of
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.masking_terms import UNMASKED
+from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.protocol.rounds import Round, Total
+from fedhist.server.releases.contract import Release
+from fedhist.server.selection.exponential_v import error_bound
+from fedhist.server.steps import read_statistic, select_request
+from fedhist.simulations.engines.in_process import exact_total
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the simulation knows of the truth. NOT private: never publish it for real users' data.
+
+    All errors are l1 norms over the true total.
+
+    Args:
+        relative_loss: of the released values.
+        estimate_loss: of the estimates.
+        clipping_error: of the clipped sum before noise.
+        noise_error: of the noise alone.
+        clipped_users: share of users above the threshold.
+        clipped_mass: share of all counts that clipping removed.
+        precision, recall: of the released keys of an open domain against the items that somebody has.
+        relative_loss_clipped: before debiasing, where items were debiased.
+        bucketed_v_error, bucketed_v_error_chosen: how far V(C) by buckets is from V(C) by items, over V: the largest
+            over all candidates, and at the chosen one.
+    """
+
+    relative_loss: float
+    estimate_loss: float
+    clipping_error: float
+    noise_error: float
+    clipped_users: float
+    clipped_mass: float
+    precision: float | None = None
+    recall: float | None = None
+    relative_loss_clipped: float | None = None
+    bucketed_v_error: float | None = None
+    bucketed_v_error_chosen: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """By name; `precision_recall` over an open domain only."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        keys = {name: known.pop(name) for name in ("precision", "recall") if name in known}
+        return known | {"precision_recall": keys} if keys else known
+
+
+def diagnose(
+    population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
+) -> Diagnostics:
+    """The errors of a release against the exact histogram, and what clipping and noise have in them."""
+    plan, total = release.plan, int(truth.sum())
+    numbers = released_numbers(population, release)
+    clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
+    # Known items that nobody holds are released, too, and their true count is 0.
+    truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
+    losses = {
+        "relative_loss": np.abs(released - truth).sum() / total,
+        "estimate_loss": np.abs(estimated - truth).sum() / total,
+        "clipping_error": np.abs(clipped - truth).sum() / total,
+        "noise_error": np.abs(released - clipped).sum() / total,
+        "clipped_users": _clipped_users(population, release) / population.users,
+        "clipped_mass": 1 - clipped.sum() / total,
+    }
+    if plan.is_open:
+        shown = np.count_nonzero(truth[numbers])
+        losses["precision"] = shown / max(len(numbers), 1)
+        losses["recall"] = shown / np.count_nonzero(truth)
+    if release.item_release is not None:
+        before = release.item_release.clipped
+        losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
+        losses["noise_error"] = np.abs(before - clipped).sum() / total
+    if plan.statistic == "bucketed" and Round.SELECT in totals:
+        losses |= _bucketing_errors(population, release, totals[Round.SELECT])
+    return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
+
+
+def released_numbers(population: Population, release: Release) -> Integers:
+    """The population's number of each released item; numbers beyond its own for items that it does not have."""
+    if release.keys is not None or release.labels is None:
+        return np.arange(len(release.histogram)) if release.keys is None else release.keys
+    places = numbers_in(release.labels, names_of(population))
+    numbers = population.domain_size + np.arange(len(release.labels))
+    held = np.flatnonzero(places >= 0)[::-1]
+    numbers[places[held]] = held
+    return numbers
+
+
+def _dense(
+    population: Population, release: Release, numbers: Integers, total: Total | None
+) -> tuple[Floats, Floats, Floats]:
+    """The clipped sums, the values and the estimates of all items, released or not; first those of the population."""
+    size = max(population.domain_size, int(numbers.max(initial=-1)) + 1)
+    clipped, released, estimated = np.zeros(size), np.zeros(size), np.zeros(size)
+    released[numbers], estimated[numbers] = release.histogram, release.estimate
+    if total is not None and total.keyed is not None:
+        clipped[total.keyed.keys] = total.keyed.values[:, 0]
+    elif total is not None:
+        clipped[numbers] = np.ldexp(
+            total.values[: len(numbers)].astype(np.float64), -release.round_plan.grid_bits
+        )
+    return clipped, released, estimated
+
+
+def _clipped_users(population: Population, release: Release) -> int:
+    plan = release.round_plan
+    if release.item_release is None:
+        threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
+        shards = population.shards()
+        if release.plan.discovers and release.labels is not None:
+            listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+            shards = map(listed.of, shards)
+        return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
+    clipped, bounds = 0, release.item_release.thresholds
+    for shard in population.shards():
+        above = entry_counts(shard) > bounds[entry_items(shard)]
+        clipped += int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+    return clipped
+
+
+def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
+    """V by buckets against V by items, at every candidate and at the chosen one."""
+    plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
+    exact = exact_total(select_request(plan), population, source=SystemSource())
+    steps = plan.candidate_steps
+    by_item = error_bound(plan, read_statistic(plan, exact))
+    by_bucket = error_bound(plan, read_statistic(release.plan, total))
+    errors = np.abs(by_bucket / by_item - 1)
+    chosen = int(np.searchsorted(steps, to_steps(release.threshold, plan.grid_bits)))
+    return {"bucketed_v_error": errors.max(), "bucketed_v_error_chosen": errors[chosen]}
