@@ -80,7 +80,7 @@ def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[s
     room = MOST_KEYS - len(plan.known)
     if len(above) > room:
         above = np.sort(above[np.argsort(-noised[above], kind="stable")[:room]])
-    names = keys[above].tolist() if reading.labels is None else as_texts(keys[above], reading.labels)
+    names = as_texts(keys[above], reading.labels)
     # Devices leave known items out of their answers; one that sent them would list them twice.
     known = {item_bytes(name) for name in plan.known}
     return [name for name in names if item_bytes(name) not in known], share

@@ -87,7 +87,7 @@ class KeysAboveBar(ReleaseRule):
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            labels=keys[shown].tolist() if reading.labels is None else as_texts(keys[shown], reading.labels),
+            labels=as_texts(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
             infer=partial(_inferred, noised[shown], noise),
@@ -98,9 +98,9 @@ def _inferred(noised: Integers, noise: OpenNoise) -> Inference:
     return Inference(interval=above_bar(noised, law_above_bar(noise), noise.bar))
 
 
-def as_texts(keys: Integers, labels: Labels) -> list[str | int]:
+def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:
     """The keys' names as texts: which of its users wrote a number as one is not part of what is released."""
-    return [str(labels[key]) for key in keys.tolist()]
+    return [str(key if labels is None else labels[key]) for key in keys.tolist()]
 
 
 def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:

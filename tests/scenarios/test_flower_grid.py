@@ -41,6 +41,7 @@ MODES: dict[str, dict[str, Any]] = {
     "debiased": {"items": 6, "max_threshold": 60, "debias": "poisson", "mechanism": "laplace"},
     "discovered": {"domain": "open", "max_threshold": 60, "epsilon": 8.0},
     "discovered laplace": {"domain": "open", "max_threshold": 60, "epsilon": 8.0, "mechanism": "laplace"},
+    "discovered auto": {"domain": "open", "max_threshold": 60, "epsilon": 8.0, "mechanism": "auto"},
     "discovered, some known": {
         "domain": "open",
         "max_threshold": 60,
@@ -77,8 +78,8 @@ class TestAGoodCohort:
         here = simulate(whole, plan, seed=5).release
         assert there.threshold == here.threshold
         assert np.array_equal(there.histogram, here.histogram)
-        assert (there.labels is None) == (here.labels is None)
-        assert list(there.labels or ()) == list(map(str, here.labels or ()))
+        assert there.labels == here.labels
+        assert there.discovery_share == here.discovery_share
         assert there.charges == here.charges
         assert there.keys is None
         assert (here.keys is not None) == (plan.is_open and not plan.discovers)

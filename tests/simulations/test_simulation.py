@@ -276,7 +276,7 @@ class TestOpenDomain:
             threshold=7.0,
         )
         result = simulate(population_of(table), plan, seed=2)
-        assert result.release.labels == [0, 1, 2]
+        assert result.release.labels == ["0", "1", "2"]
         assert result.to_json()["precision_recall"] == {"precision": 1, "recall": 0.75}
 
 

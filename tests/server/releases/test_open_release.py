@@ -93,7 +93,7 @@ def test_a_key_is_shown_as_often_as_the_bar_says(release):
     state = releasing(request)
     for seed in range(releases):
         release_ = advance(state, total, ledger=Ledger(), source=SeededSource(seed)).release
-        seen[release_.labels] += 1
+        seen[release_.keys] += 1
     limit = np.array(float(noise.bar)) if noise.kind == "truncated-laplace" else None
     tails = LaplaceTails(np.array(float(noise.scale)), limit)
     chances = shown_chance(counts.astype(float), np.array(float(noise.bar)), tails)
@@ -199,7 +199,7 @@ def test_numbers_without_names_are_in_the_order_of_their_digits():
     named = Cohort(histograms_of([[1] * 12] * 300), labels=[str(i) for i in range(12)])
     plan = fixed(cohort, 12.0, epsilon=10.0)
     plain, texts = run(plan, cohort), run(plan, named)
-    assert plain.labels == [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert plain.labels == sorted(map(str, range(12)))
     assert texts.labels == [str(label) for label in plain.labels]
     assert texts.histogram.tolist() == plain.histogram.tolist()
 

@@ -13,6 +13,7 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
@@ -27,6 +28,8 @@ OPEN = {
     "candidates": 16,
     "buckets": 32,
 }
+DISCOVERED = {"domain": "open", "max_threshold": 60, "table_capacity": 40}
+"""At the usual epsilon of 1, where some of the items are found."""
 MODES: dict[str, dict[str, Any]] = {
     "weighted quantile": {"items": 12},
     "dpsgd": {"items": 12, "selector": "dpsgd"},
@@ -39,13 +42,16 @@ MODES: dict[str, dict[str, Any]] = {
     # Under masks V has twice the range, as others may send anything; the paper's sensitivity covers both.
     "open": OPEN | {"table_capacity": 40, "score_sensitivity": "paper"},
     "open, sharp": OPEN | {"table_capacity": 40, "selector": "exponential-sharp"},
+    "discovered": DISCOVERED,
+    "discovered laplace": DISCOVERED | {"mechanism": "laplace"},
+    "discovered, some known": DISCOVERED | {"known_items": "3\nnobody's"},
 }
 
 
 def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
     """The mode's plan without masks and with them."""
     settings = {"users": 400} | MODES[mode]
-    statistic = {"statistic": "bucketed"} if "domain" in settings else {}
+    statistic = {"statistic": "bucketed"} if "release" in settings else {}
     unmasked = {name: value for name, value in settings.items() if name != "table_capacity"} | statistic
     return Plan(**unmasked), Plan(**settings, masking=masking, participants=9)
 
@@ -56,6 +62,7 @@ def plans(mode: str, masking: str) -> tuple[Plan, Plan]:
         *((mode, "secagg") for mode in MODES),
         ("weighted quantile", "secagg-signed"),
         ("open", "secagg-signed"),
+        ("discovered", "secagg-signed"),
     ],
 )
 def test_masks_change_nothing_in_the_release(mode: str, masking: str) -> None:
@@ -63,21 +70,29 @@ def test_masks_change_nothing_in_the_release(mode: str, masking: str) -> None:
     plain, masked = releases
     assert masked.threshold == plain.threshold
     assert masked.histogram.tolist() == plain.histogram.tolist()
-    assert masked.charges[: len(plain.charges)] == plain.charges
-    extra = [charge.name for charge in masked.charges[len(plain.charges) :]]
-    assert extra == (["table-fit", "table-decoding"] if masked.plan.has_table else [])
-    if plain.labels is not None:
-        assert list(masked.labels or ()) == list(plain.labels)
+    extra = [charge for charge in masked.charges if charge.name.startswith("table-")]
+    assert [charge for charge in masked.charges if charge not in extra] == list(plain.charges)
+    assert [charge.name for charge in extra] == (
+        ["table-fit", "table-decoding"] if masked.plan.has_table else []
+    )
+    assert masked.labels == plain.labels
+    assert (masked.discovery_share is not None) == masked.plan.discovers
+    assert masked.discovery_share == plain.discovery_share
+    if masked.plan.discovers:
+        assert 0 < len(masked.histogram) < 12
 
 
-@pytest.mark.parametrize("masking", ["secagg", "secagg-signed"])
-def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str) -> None:
+@pytest.mark.parametrize(
+    ("masking", "domain"),
+    [("secagg", {"items": 12}), ("secagg-signed", {"items": 12}), ("secagg", DISCOVERED)],
+)
+def test_with_drop_outs_the_sum_is_over_those_who_stayed(masking: str, domain: dict[str, Any]) -> None:
     """Two of twenty fall silent in each round; the users of those silent before masking are left out."""
-    plan = Plan(users=400, items=12, masking=masking, participants=20)
+    plan = Plan(users=400, masking=masking, participants=20, **domain)
     with engine_named("in-process", dropout=0.1)(POPULATION, seed=5) as transport:
         run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(5))
-        for round_ in (Round.SELECT, Round.RELEASE):
-            total = transport.totals[round_]
+        assert list(transport.totals) == list(measurements_of(plan))
+        for round_, total in transport.totals.items():
             gone = dropouts(20, 0.1, source=SeededSource(5).fork("masking", round_.value, "drop-outs"))
             absent = {number for stage, numbers in gone.items() if stage != "unmasking" for number in numbers}
             assert sum(map(len, gone.values())) == 2
