@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from fedhist.client.memory_file import MemoryFile
@@ -108,9 +108,10 @@ def memory_faults(path: Path, plan: Plan, policy: Policy, answered: Iterable[str
     return faults
 
 
-def _costs(requests: Iterable[str], plan: Plan) -> Iterator[float]:
+def _costs(requests: Collection[str], plan: Plan) -> Iterator[float]:
     for key in requests:
-        yield round_cost(plan, Round(key.rpartition("/")[2])).epsilon
+        run, _, round_ = key.rpartition("/")
+        yield round_cost(plan, Round(round_), paid=f"{run}/{Round.DISCOVER.value}" in requests).epsilon
 
 
 def _there(there: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,8 @@ from fedhist.server.selection.crossing import target_weight
 from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER, weight_to_leave_the_start
 
 _LARGEST_GAP = 1 << 60
+_CLEAR = 12.0
+"""A gap of this many sensitivities over epsilon' makes one norm e^6 times as likely as the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +54,20 @@ class WeightedNorms(ScoringSelector):
 
     Of the pair (a, b), whose noise is the same, with T the target in l2 and T/rho in l1:
 
-        u(l2, a) = -|W2(a) - T|               + gap(a)/2
-        u(l1, b) = -rho |W1(b) - T/rho|       - gap(a)/2
+        u(l2, a) = -|W2(a) - T|               + g(a)/2
+        u(l1, b) = -rho |W1(b) - T/rho|       - g(a)/2
 
-    The first terms say which bound is right for a norm, the gap which norm keeps more. Scores are doubled here, to be
-    whole numbers.
+    The first terms say which bound is right for a norm, the gap which norm keeps more. g is the gap, cut to [-G, G],
+    where a gap of G makes one norm e^6 times as likely as the other: where the norm is clear, only the first terms
+    say which bound is right. Scores are doubled here, to be whole numbers.
 
     Privacy, one user added. Let r be the user's weight, m their total. W2(a) moves by w = r where their norm is above
-    a, else by 0; rho W1(b) by v = rho where m > b, else by 0; gap by g = min(r, m/a) - min(rho, m/a). So u(l2, a) moves
-    by something in [-w, w] + g/2, u(l1, b) by something in [-v, v] - g/2. Say r >= rho. Then 0 <= g <= r - rho, and g =
-    r - rho where w = r. The largest move is r + (r - rho)/2, the smallest one the least of -r + (r - rho)/2 and -rho -
-    (r - rho)/2, which are both -(r + rho)/2: they span 2r. With r < rho the norms change places, and they span 2 rho.
-    An exponential mechanism needs half of the span, max(sqrt(s), rho) at most: as much as for the bound alone.
+    a, else by 0; rho W1(b) by v = rho where m > b, else by 0; the gap by min(r, m/a) - min(rho, m/a), and g by
+    something between that and 0. So u(l2, a) moves by something in [-w, w] + h/2, u(l1, b) by something in [-v, v] -
+    h/2, where h is the move of g. Say r >= rho. Then 0 <= h <= r - rho. The largest move is r + (r - rho)/2, the
+    smallest one the least of -r and -rho - (r - rho)/2, which is -r: they span 2r + (r - rho)/2. With r < rho the norms
+    change places, and as r >= 1 they span 2 rho + (rho - 1)/2 at most. An exponential mechanism needs half of the span:
+    a quarter of r - rho, or of rho - 1, more than for the bound alone.
 
     Rounding makes ratios b/a differ between pairs, which adds half of their spread to the span, and moves each part of
     the gap by at most `NormPairs.rounding`. A user who is replaced moves the gap by up to sqrt(s) - 1 either way; and
@@ -98,7 +103,8 @@ class WeightedNorms(ScoringSelector):
         # One target for both: what T is in l2 is T a/b in l1, where a user weighs b/a.
         rank = round(target * pairs.one / float(np.median(pairs.ratios)))
         by_l1 = nearness_scores(tails.counts, rank, most=plan.users, width=tails.width)
-        gap = _within(tails.gap, tails.width)
+        most_gap = math.ceil(_CLEAR * score_sensitivity(plan) / plan.epsilon_select)
+        gap = np.clip(_within(tails.gap, tails.width), -most_gap, most_gap)
         scores = [
             (np.maximum(by_l2, -most) << (pairs.fine_bits + 1)) + gap,
             2 * pairs.ratios * np.maximum(by_l1, -plan.users) - gap,
@@ -120,7 +126,7 @@ def score_sensitivity(plan: Plan) -> int:
         return 2 * most + pairs.rise + pairs.fall
     if plan.is_masked:
         return 2 * most + max(pairs.rise, pairs.fall)
-    return 2 * most + -(-_spread(pairs) // 2) + 2 * pairs.rounding
+    return 2 * most + -(-(max(pairs.rise, pairs.fall) + _spread(pairs)) // 2) + 2 * pairs.rounding
 
 
 def _spread(pairs: NormPairs) -> int:

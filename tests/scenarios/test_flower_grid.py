@@ -28,8 +28,9 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
-from fedhist.server.app import run_on_grid
+from fedhist.server.app import run_on_grid, run_settings
 from fedhist.server.collection import RoundReport
+from fedhist.server.grid_settings import read_settings
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.simulation import simulate
 
@@ -102,6 +103,17 @@ class TestAGoodCohort:
             "round release: asking 6 nodes",
             "round release: 6 of 6 nodes",
         ]
+
+    def test_a_server_app_logs_the_warnings_and_the_split_before_it_asks(
+        self, lab: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "fedhist")
+        config = {"users": 60, "items": 6, "total-epsilon": 1.1, "minimum-cohort": 10}
+        run_settings(lab.grid(lab.population()), read_settings(config))
+        first, second, third = (record.message for record in caplog.records[:3])
+        assert first.startswith("total epsilon 1.1: ")
+        assert second.startswith("the choice of the threshold will be close to chance")
+        assert third == "round select: asking 6 nodes"
 
 
 def unasked(message: Message, node: Any) -> list[Message]:

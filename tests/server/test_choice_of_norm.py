@@ -70,6 +70,8 @@ def crowds() -> dict[str, np.ndarray]:
         "nobody": np.zeros((1, ITEMS), dtype=np.int64),
         "alike": np.array([spread(3, 20)] * 60),
         "single": np.array([spread(size, 1) for size in range(1, 200)]),
+        "a gap that is cut": np.array([spread(1, ITEMS)] * 395),
+        "a gap that is cut the other way": np.array([spread(40, 1)] * 395),
         "mixed": np.array([spread(int(c), int(k)) for c, k in some.integers(1, 40, size=(150, 2))]),
     }
 
@@ -77,7 +79,8 @@ def crowds() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("sparsity", [1, 4, 16, ITEMS])
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_one_user_moves_the_scores_by_no_more_than_their_span(neighbours, sparsity):
-    plan = auto(neighbours=neighbours, sparsity=sparsity)
+    # A large epsilon' cuts gaps that these few users can reach.
+    plan = auto(neighbours=neighbours, sparsity=sparsity, epsilon_select=1.0)
     worst = max(spans(plan, others).max() for others in crowds().values())
     assert worst <= 2 * score_sensitivity(plan)
     if neighbours == "add-remove":

@@ -16,6 +16,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.server.steps import planned_charges
 from fedhist.server.totals import default_choice, plan_for_total, planned, total_words
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.simulation import simulate
 
 SIZES: dict[str, Any] = {"users": 5_000, "items": 100}
 MASKED: dict[str, Any] = {"masking": "secagg", "participants": 20}
@@ -90,7 +92,17 @@ def test_every_kind_of_plan_meets_the_total_and_never_passes_it(kind: str, delta
     assert Plan.from_json(plan.to_json()) == plan
 
 
-@pytest.mark.parametrize("kind", ["laplace", "fixed"])
+@pytest.mark.parametrize("kind", ["gaussian", "either", "two gaussians", "discovered", "open", "devices"])
+def test_what_a_run_charges_is_within_the_total(kind: str) -> None:
+    """Charges that are known before the run are the most that it makes."""
+    users = HeavyTailedPopulation(users=5_000, items=100, seed=2)
+    plan = plan_for_total(total_epsilon=1.1, total_delta=1e-6, **KINDS[kind])
+    tight = simulate(users, plan, seed=1).tight
+    assert tight.epsilon <= 1.1
+    assert tight.delta <= 1e-6
+
+
+@pytest.mark.parametrize("kind", ["laplace", "open", "fixed"])
 def test_where_nothing_composes_better_the_parts_add_up_to_the_total(kind: str) -> None:
     plan = plan_for_total(total_epsilon=1.1, epsilon_select=0.1, **KINDS[kind])
     assert basic_total(planned_charges(plan)).epsilon == pytest.approx(1.1, rel=1e-6)

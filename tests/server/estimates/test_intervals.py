@@ -106,7 +106,7 @@ def test_upper_limits_cover_true_counts_that_clipping_cut(mechanism: str, masked
 
 def test_rescaling_gives_back_what_clipping_took() -> None:
     rows = np.tile(np.arange(1, 21), (400, 1))
-    rows[::4] *= 4
+    rows[::4] *= 3
     settings = {"users": 400, "items": 20, "selector": "fixed", "threshold": 60.0, "epsilon": 20.0}
     plan = Plan(**settings, rescale="proportional")
     release, true = run(plan, rows, 1), rows.sum(axis=0)

@@ -1,0 +1,101 @@
+"""One budget for all rounds, and warnings before it is spent, as a user meets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhist.protocol.plan import Plan
+from fedhist.server.grid_settings import read_settings
+from fedhist.server.totals import plan_for_total
+from fedhist.simulations.deployment.demo import ITEMS, Demo, run_settings, write_data
+from tests.builders import Fedhist
+
+SMALL = ("--users", 1_500, "--items", 20)
+TOTAL = ("--total-epsilon", 1.1, "--total-delta", 1e-6)
+
+
+class TestRun:
+    def test_a_total_is_met_by_the_ledger_s_tight_total(self, fedhist: Fedhist) -> None:
+        document = fedhist("run", *SMALL, *TOTAL, "--json").document()
+        assert 1.0999 < document["tight"]["epsilon"] <= 1.1
+        assert document["tight"]["delta"] == 1e-6
+        assert Plan.from_json(document["plan"]) == plan_for_total(
+            total_epsilon=1.1, total_delta=1e-6, users=1_500, items=20
+        )
+        (note,) = (note for note in document["notes"] if note.startswith("total epsilon 1.1: "))
+        assert "less noise than a total by addition" in note
+
+    def test_an_epsilon_of_the_choice_that_is_given_stays(self, fedhist: Fedhist) -> None:
+        document = fedhist("run", *SMALL, *TOTAL, "--epsilon-select", 0.1, "--json").document()
+        assert document["plan"]["epsilon_select"] == 0.1
+        assert document["plan"]["epsilon"] > 1
+
+    def test_a_ledger_counts_the_sum_and_its_limit_says_so(self, fedhist: Fedhist) -> None:
+        assert fedhist("ledger", "limit", "l.db", "--epsilon", 1.1, "--delta", 1e-5).code == 0
+        outcome = fedhist("run", *SMALL, *TOTAL, "--ledger", "l.db", "--json")
+        assert outcome.code == 3
+        assert "A limit adds up the epsilons of all rounds" in outcome.err
+
+    @pytest.mark.parametrize(
+        ("flags", "text"),
+        [
+            ((*TOTAL, "--epsilon", 1), "both epsilon and total-epsilon are given"),
+            ((*TOTAL, "--delta", 1e-6), "both total-delta and a delta"),
+            (("--total-delta", 1e-6), "add --total-epsilon"),
+            ((*TOTAL, "--selector", "oracle"), "not private"),
+        ],
+    )
+    def test_a_total_beside_its_parts_is_refused(
+        self, fedhist: Fedhist, flags: tuple[object, ...], text: str
+    ) -> None:
+        outcome = fedhist("run", *SMALL, *flags)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert text in outcome.err
+
+    def test_a_delta_that_laplace_noise_does_not_spend_is_noted(self, fedhist: Fedhist) -> None:
+        document = fedhist("run", *SMALL, *TOTAL, "--mechanism", "laplace", "--json").document()
+        assert any("--total-delta 1e-06 is not used" in note for note in document["notes"])
+        assert document["total"] == {"epsilon": pytest.approx(1.1), "delta": 0.0}
+
+    def test_a_warning_comes_before_the_run_and_stays_in_the_result(self, fedhist: Fedhist) -> None:
+        outcome = fedhist("run", "--users", 50, "--items", 30, "--seed", 1, "--out", "r")
+        assert "the noise will exceed a typical item" in outcome.err
+        assert "ask at least" in outcome.err
+        document = fedhist("run", "--users", 50, "--items", 30, "--seed", 1, "--json").document()
+        assert sum("the noise will exceed a typical item" in note for note in document["notes"]) == 1
+
+    def test_a_plan_s_warnings_say_up_to_which_epsilon_they_hold(self, fedhist: Fedhist) -> None:
+        outcome = fedhist("plan", "--users", 1_500, "--items", 100, "--epsilon", "0.1,0.2,8", "--json")
+        (note,) = (note for note in outcome.document()["notes"] if "typical item" in note)
+        assert note.startswith("up to epsilon 0.2, the noise will exceed")
+
+
+def test_compare_takes_totals_and_shows_that_they_are_met(fedhist: Fedhist) -> None:
+    flags = ("--total-epsilon", "0.5,1.1", "--total-delta", "1/2n", "--selectors", "weighted-quantile,oracle")
+    rows = fedhist("compare", *SMALL, *flags, "--trials", 2, "--workers", 1, "--json").document()
+    for row in rows:
+        total = 0.5 if row["epsilon"] <= 0.5 else 1.1
+        if row["selector"] == "oracle":
+            assert (row["epsilon"], row["epsilon_tight"]) == (total, None)
+        else:
+            assert total * 0.9999 < row["epsilon_tight"] <= total
+            assert row["delta_tight"] <= 1 / 3_000
+
+
+class TestFlower:
+    def test_a_run_config_with_a_total_is_solved_on_the_server(self) -> None:
+        settings = read_settings({"users": 1_500, "items": 20, "total-epsilon": 1.1, "total-delta": 1e-6})
+        assert settings.plan == plan_for_total(total_epsilon=1.1, total_delta=1e-6, users=1_500, items=20)
+        assert settings.total_epsilon == 1.1
+
+    def test_a_demonstration_passes_it_on_and_its_nodes_admit_the_sum(self, tmp_path: Path) -> None:
+        demo = Demo(nodes=2, users=300, total_epsilon=1.1, total_delta=1e-6)
+        config = run_settings(demo, items_file=tmp_path / "items.txt", out=tmp_path / "r")
+        plan = read_settings(config).plan
+        assert (plan.items, plan.users) == (len(ITEMS), 600)
+        assert plan == demo.plan
+        for node in write_data(demo, tmp_path):
+            assert node["max-epsilon"] == pytest.approx(plan.epsilon + plan.epsilon_select)
+            assert float(node["max-epsilon"]) > 1.1
