@@ -119,6 +119,8 @@ def the_same_plan_and_seed_give_the_same_release(runs: EngineRuns) -> None:
         require(here.threshold == there.threshold, f"{name}: the threshold is another")
         require(np.array_equal(here.histogram, there.histogram), f"{name}: the histogram is another")
         require(_listed(here.labels) == _listed(there.labels), f"{name}: the labels are others")
+        require(here.mechanism == there.mechanism, f"{name}: the mechanism is another")
+        require(here.discovery_share == there.discovery_share, f"{name}: the discovery took another share")
         require(here.standard_error == there.standard_error, f"{name}: the standard error is another")
         require(here.charges == there.charges, f"{name}: the charges are others")
 

@@ -150,6 +150,7 @@ def the_source_alone_decides_the_choice(chooser: Chooser) -> None:
                 selector.select(plan, statistic, source=each) for each in (source, WatchedSource(seed))
             )
             require(one.threshold == again.threshold, "the same seed chooses another threshold")
+            require(one.mechanism == again.mechanism, "the same seed chooses another mechanism")
             require(not (source.drawn and selector.reads_noise), "it draws for a noisy statistic")
 
 

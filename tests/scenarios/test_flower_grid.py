@@ -194,6 +194,27 @@ class TestOneBadNode:
             assert reports.faults(round_) == counted
             assert (reports[round_].answered, reports[round_].users) == (5, 50)
 
+    @pytest.mark.parametrize("fault", ["silent", "of another plan", "another plan inside", "too short"])
+    def test_a_discovery_goes_on_without_it(self, lab: Any, fault: str) -> None:
+        """In all three rounds."""
+        whole, plan, reports = lab.population(named=True), plan_of("discovered"), Reports()
+        change, counted = FAULTS[fault]
+        grid = lab.grid(whole, seed=5, faults={2: change})
+        release = run_on_grid(grid, plan, source=SeededSource(5), on_report=reports)
+        without = lab.grid(whole, seed=5)
+        del without.nodes[102]
+        expected = run_on_grid(without, plan, source=SeededSource(5))
+        assert len(release.histogram) and release.labels == expected.labels
+        assert np.array_equal(release.histogram, expected.histogram)
+        assert {round_: reports.faults(round_) for round_ in reports} == dict.fromkeys(Round, counted)
+
+    @pytest.mark.parametrize("round_", Round)
+    def test_one_that_misses_a_round_of_a_discovery_is_in_the_others(self, lab: Any, round_: Round) -> None:
+        reports = Reports()
+        grid = lab.grid(lab.population(), faults={2: at(round_.value, silent)})
+        run_on_grid(grid, plan_of("discovered"), on_report=reports)
+        assert {one: reports[one].users for one in Round} == dict.fromkeys(Round, 60) | {round_: 50}
+
     def test_one_that_answers_twice_counts_once(self, lab: Any) -> None:
         whole, reports = lab.population(), Reports()
         grid = lab.grid(

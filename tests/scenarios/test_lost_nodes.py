@@ -35,6 +35,10 @@ NODES = 20
 POPULATION = HeavyTailedPopulation(users=400, items=12, seed=2)
 PLAIN = Plan(users=400, items=12)
 MASKED = Plan(users=400, items=12, masking="secagg", participants=NODES)
+FOUND = Plan(users=400, domain="open", max_threshold=60)
+FOUND_MASKED = Plan.from_json(
+    FOUND.to_json() | {"masking": "secagg", "participants": NODES, "table_capacity": 40}
+)
 CONFIG: dict[str, Any] = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16}
 Dies = Callable[[Message, int], bool]
 
@@ -114,7 +118,10 @@ def release_of(engine: FlowerSimulation, plan: Plan, ledger: Ledger | None = Non
 
 
 class TestASimulation:
-    @pytest.mark.parametrize(("plan", "dropout"), [(PLAIN, 0.0), (MASKED, 0.0), (MASKED, 0.1)])
+    @pytest.mark.parametrize(
+        ("plan", "dropout"),
+        [(PLAIN, 0.0), (MASKED, 0.0), (MASKED, 0.1), (FOUND, 0.0), (FOUND_MASKED, 0.0), (FOUND_MASKED, 0.1)],
+    )
     def test_one_that_loses_nobody_else_releases_what_one_process_does(
         self, tmp_path: Path, plan: Plan, dropout: float
     ) -> None:
@@ -122,6 +129,7 @@ class TestASimulation:
             there = release_of(engine, plan)
         here = simulate(POPULATION, plan, seed=8, engine=engine_named("in-process", dropout=dropout)).release
         assert np.array_equal(there.histogram, here.histogram)
+        assert (there.threshold, there.labels, there.charges) == (here.threshold, here.labels, here.charges)
 
     def test_lost_nodes_fail_the_round_and_nothing_is_spent(self, tmp_path: Path) -> None:
         ledger = Ledger()
@@ -135,6 +143,7 @@ class TestASimulation:
         ("plan", "dies", "dropout", "told"),
         [
             (PLAIN, in_round_two, 0.0, "round release: 19 of 20 nodes answered; nothing was released"),
+            (FOUND, in_round_two, 0.0, "round release: 19 of 20 nodes answered; nothing was released"),
             (MASKED, in_masking, 0.0, "round select: 19 of 20 nodes answered; nothing"),
             (MASKED, in_masking, 0.05, "18 of 20 nodes answered .1 missing beyond the modelled drop-outs."),
             # The loss is told, and not what it led to.

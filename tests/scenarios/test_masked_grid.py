@@ -160,6 +160,21 @@ class TestNodesThatFail:
             assert report.users == 5 * report.answered
             assert reports.faults(round_) == counted
 
+    @pytest.mark.parametrize("stage", ["advertising", "masking", "unmasking"])
+    def test_a_discovery_is_that_of_the_others_without_masks(self, lab: Any, stage: str) -> None:
+        """To the bit: items, threshold and counts. One that falls silent in the last stage is in the sums."""
+        whole = lab.population(named=True)
+        found: dict[str, Any] = {"domain": "open", "max_threshold": 60, "epsilon": 8.0}
+        masked = plan_of(**found, items=None, table_capacity=9)
+        grid = lab.grid(whole, 12, seed=5, faults={3: at(stage, silent)})
+        there = run_on_grid(grid, masked, source=SeededSource(5))
+        others = lab.grid(whole, 12, seed=5)
+        if stage != "unmasking":
+            del others.nodes[103]
+        here = run_on_grid(others, Plan(users=60, **found), source=SeededSource(5))
+        assert len(there.histogram) and there.labels == here.labels
+        assert (there.threshold, there.histogram.tolist()) == (here.threshold, here.histogram.tolist())
+
     def test_a_node_that_takes_the_number_of_another_is_left_out(self, lab: Any) -> None:
         impostor, reports = changed(lambda data: (100).to_bytes(8, "little") + data[8:]), Reports()
         grid = lab.grid(lab.population(), 12, faults={5: at("advertising", impostor)})

@@ -140,7 +140,7 @@ def test_one_run_of_laplace_noise_comes_near_its_claim() -> None:
 # --- Power.
 
 SIZES = {
-    "one run, laplace": 8_000, "shares, one masked run, laplace": 6_000, "lattice": 100, "two worlds, quantile": 3_000,
+    "one run, laplace": 8_000, "shares, one masked run, laplace": 6_000, "lattice": 100, "two worlds, quantile": 2_000,
     "fresh keys, laplace-threshold, many keys": 250, "fresh keys, laplace-threshold, one key": 150, "masks": 1,
     "answers": 1, "others": 400, "tables": 1_000,
     "discovery, fresh keys, a": 20, "discovery, fresh keys, m": 40,
