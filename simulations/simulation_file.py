@@ -47,7 +47,7 @@ def simulation_document(
     document: dict[str, Any] = {
         "simulation": SIMULATION_VERSION,
         "warning": WARNING,
-        "norm": release.round_plan.norm.value,
+        "norm": release.round_plan.one_way.norm.value,
         "total": int(measured.truth.sum()),
         "curve": None if measured.curve is None else asdict(measured.curve),
         "users": asdict(measured.users),

@@ -138,7 +138,7 @@ class Plan(PlanFields):
     def _may_choose_mechanism(self) -> bool:
         """Whether a plan that names no mechanism leaves it to the run: after a discovery, where the run can choose."""
         by_norms = self.selector in (None, "weighted-quantile") and self.threshold is None
-        return self.discovers and by_norms and not self.noise_by_devices
+        return self.discovers and by_norms and not (self.noise_by_devices or self.per_item)
 
     @property
     def discovers(self) -> bool:

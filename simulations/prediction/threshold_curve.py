@@ -70,7 +70,7 @@ def measure(population: Population, release: Release) -> Measured:
     if plan.discovers:
         truth = item_totals(population)
         if not release.labels or release.discovery_share is None:
-            sizes = _Sizes(plan.releasing)
+            sizes = _Sizes(plan.releasing.one_way)
             for shard in population.shards():
                 sizes.add(shard)
             return Measured(truth=truth, curve=None, users=sizes.found())

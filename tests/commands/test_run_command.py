@@ -81,7 +81,7 @@ class TestFlags:
             ),
             (
                 {"domain": "open"},
-                {"mechanism": "gaussian", "selector": "weighted-quantile", "release": "discover"},
+                {"mechanism": "auto", "selector": "weighted-quantile", "release": "discover"},
             ),
             (
                 {"domain": "open", "discovery_share": 0.3, "user_items": 7, "release": "discover"},
