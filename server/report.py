@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fedhist.display.visible_text import is_formula, is_hidden
@@ -73,11 +72,15 @@ def _rest_document(release: Release) -> dict[str, float]:
 
 def which_to_use(release: Release) -> str:
     """Which of a release's numbers to use, in one sentence."""
+    limits = ""
     if release.upper_limit is not None:
         limits = (
-            f"upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
+            f"; upper_limit is for the true count, if no user's norm is above {release.plan.upper_limits:g}"
         )
-        return f"{which_to_use(replace(release, upper_limit=None))}; {limits}"
+    return f"{_value_or_estimate(release)}{limits}"
+
+
+def _value_or_estimate(release: Release) -> str:
     if release.item_release is not None:
         return "use value, which is debiased; estimate is the same, and the interval tells of the noise alone"
     if release.bar is not None:

@@ -118,6 +118,8 @@ def _dense(
 
 
 def _clipped_users(population: Population, release: Release) -> int:
+    if release.found_nothing:
+        return 0
     plan = release.round_plan
     if release.item_release is None:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)

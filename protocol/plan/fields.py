@@ -64,17 +64,18 @@ class PlanFields:
     )
     mechanism: str = _field(
         FILLED_IN,
-        "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0; an open domain has "
-        "random clip and delta > 0); auto chooses one of them privately, together with the threshold.",
+        "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0 over a closed domain; "
+        "random clip in one release above a bar); auto chooses one of them privately, together with the threshold.",
         choices=(*MECHANISMS, "auto"),
-        filled_in="gaussian; laplace for an open domain, for one debiased item, and in commands with --delta 0",
+        filled_in="gaussian; auto after a discovery; laplace for one release above a bar, for one debiased item, and "
+        "in commands with --delta 0",
     )
     selector: str = _field(
         FILLED_IN,
-        "How the threshold is chosen. Closed: weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile "
-        "(laplace, or debias). Open: exponential-v, exponential-sharp. Both: fixed. Not private, for comparison: "
-        "oracle; open also median, p90.",
-        filled_in="weighted-quantile; quantile with debias; exponential-v for an open domain",
+        "How the threshold is chosen. Closed, and after a discovery: weighted-quantile, dpsgd, output-perturbation, "
+        "m-quantile, quantile (laplace, or debias). One release above a bar: exponential-v, exponential-sharp. All: "
+        "fixed. Not private, for comparison: oracle; above a bar also median, p90.",
+        filled_in="weighted-quantile; quantile with debias; exponential-v for one release above a bar",
         symbol="NAME",
     )
     threshold: float | None = _field(None, "The threshold, for the selector fixed only.", symbol="C")

@@ -77,7 +77,8 @@ class Plan(PlanFields):
         one_release = self.is_open and not self.discovers
         # One count is the paper's case for Laplace; the budget of many splits better under Gaussian noise.
         single = self.per_item and self.items == 1
-        self._fill_in("mechanism", "laplace" if single or one_release else "gaussian")
+        usual = "auto" if self._may_choose_mechanism else "gaussian"
+        self._fill_in("mechanism", "laplace" if single or one_release else usual)
         self._fill_in("statistic", "bucketed" if one_release and self.is_masked else "plain")
         default = "exponential-v" if one_release else "weighted-quantile"
         self._fill_in("selector", "quantile" if self.per_item else default)
@@ -132,6 +133,12 @@ class Plan(PlanFields):
     def is_open(self) -> bool:
         """Whether the items can't be enumerated."""
         return self.domain == "open"
+
+    @property
+    def _may_choose_mechanism(self) -> bool:
+        """Whether a plan that names no mechanism leaves it to the run: after a discovery, where the run can choose."""
+        by_norms = self.selector in (None, "weighted-quantile") and self.threshold is None
+        return self.discovers and by_norms and not self.noise_by_devices
 
     @property
     def discovers(self) -> bool:

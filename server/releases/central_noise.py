@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypedDict
+from functools import partial
 
 import numpy as np
 
@@ -27,21 +27,10 @@ from fedhist.protocol.privacy.ledger import (
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise, laplace_noise
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
-from fedhist.server.estimates import Interval, NoiseLaw, around, estimate, law_of_noise
+from fedhist.server.estimates import NoiseLaw, around, estimate, law_of_noise
 from fedhist.server.estimates.clipped_mass import rescaling, upper_limits
-from fedhist.server.releases.contract import Release, ReleaseRule, Rest, RuleWords
+from fedhist.server.releases.contract import Inference, Release, ReleaseRule, Rest, RuleWords
 from fedhist.server.selection.contract import Selection
-
-
-class Inferred(TypedDict):
-    """What is computed from a noised sum."""
-
-    histogram: Floats
-    estimate: Floats
-    interval: Interval
-    rest: Rest | None
-    upper_limit: Floats | None
-    rescaled_by: float | None
 
 
 class CentralNoise(ReleaseRule):
@@ -84,15 +73,21 @@ class CentralNoise(ReleaseRule):
         return Release(
             plan=plan,
             threshold=threshold.value,
+            histogram=in_counts(plan, noised),
             standard_error=math.ldexp(noise.standard_deviation, -threshold.bits),
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            **inferred(plan, threshold, noised, law_of_noise(noise)),
+            infer=partial(inferred, plan, threshold, noised, law_of_noise(noise)),
         )
 
 
-def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Inferred:
+def in_counts(plan: Plan, noised: Integers) -> Floats:
+    """The items' values of a noised sum in steps."""
+    return np.ldexp(noised[: plan.closed.items].astype(np.float64), -plan.grid_bits)
+
+
+def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Inference:
     """All that noised sums in steps tell of every item: post-processing."""
     items, bits = plan.closed.items, threshold.bits
     values = noised[:items]
@@ -102,14 +97,13 @@ def inferred(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) 
         limits = upper_limits(plan, threshold, values, noised[items : 2 * items], law)
     if rest is not None and rest.total is not None:
         factor = rescaling(estimated, rest.total, deviation=rest.total_error)
-    return {
-        "histogram": np.ldexp(values.astype(np.float64), -bits),
-        "estimate": estimated if factor is None else factor * estimated,
-        "interval": around(values, law, bits=bits),
-        "rest": rest,
-        "upper_limit": limits,
-        "rescaled_by": factor,
-    }
+    return Inference(
+        estimate=estimated if factor is None else factor * estimated,
+        interval=around(values, law, bits=bits),
+        rest=rest,
+        upper_limit=limits,
+        rescaled_by=factor,
+    )
 
 
 def _rest(plan: Plan, threshold: Threshold, noised: Integers, law: NoiseLaw) -> Rest | None:

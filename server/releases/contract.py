@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import Bound, Given
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.fields import FILLED_IN
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval
@@ -62,6 +62,17 @@ class Rest:
 
 
 @dataclass(frozen=True, eq=False)
+class Inference:
+    """What released values tell of every item; None for what they do not. `Release` explains each."""
+
+    estimate: Floats | None = None
+    interval: Interval | None = None
+    rest: Rest | None = None
+    upper_limit: Floats | None = None
+    rescaled_by: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Release:
     """What leaves the server.
 
@@ -84,12 +95,7 @@ class Release:
         item_release: the values before debiasing and every item's own bound and error, where items were clipped one
             by one.
         item_origin: what decided which items there are.
-        estimate: what to use for single items, in counts and not negative: empirical Bayes over a closed domain
-            (`server/estimates`); elsewhere the value itself. Computed from the release alone.
-        interval: for each clipped count; where items were debiased, for the debiased value without noise.
-        rest: what clipping took; None where the plan does not measure it.
-        upper_limit: for each true count, from `rest`; None where the plan does not ask for it.
-        rescaled_by: what the estimates were multiplied by; None where the plan does not ask for it.
+        infer: computes what the values tell of every item, from the release alone; None for the values themselves.
     """
 
     plan: Plan
@@ -106,15 +112,41 @@ class Release:
     mechanism: str | None = None
     item_release: ItemRelease | None = field(default=None, repr=False)
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
-    estimate: Floats = field(default=FILLED_IN, repr=False)
-    interval: Interval | None = field(default=None, repr=False)
-    rest: Rest | None = field(default=None, repr=False)
-    upper_limit: Floats | None = field(default=None, repr=False)
-    rescaled_by: float | None = None
+    infer: Callable[[], Inference] | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        if self.estimate is None:
-            object.__setattr__(self, "estimate", np.maximum(self.histogram, 0.0))
+    @cached_property
+    def inference(self) -> Inference:
+        """What the values tell of every item, computed when it is asked for."""
+        return Inference() if self.infer is None else self.infer()
+
+    @property
+    def estimate(self) -> Floats:
+        """What to use for single items, in counts and not negative.
+
+        Empirical Bayes over a closed domain (`server/estimates`); elsewhere the value itself.
+        """
+        known = self.inference.estimate
+        return np.maximum(self.histogram, 0.0) if known is None else known
+
+    @property
+    def interval(self) -> Interval | None:
+        """For each clipped count; where items were debiased, for the debiased value without noise."""
+        return self.inference.interval
+
+    @property
+    def rest(self) -> Rest | None:
+        """What clipping took; None where the plan does not measure it."""
+        return self.inference.rest
+
+    @property
+    def upper_limit(self) -> Floats | None:
+        """For each true count, from `rest`; None where the plan does not ask for it."""
+        return self.inference.upper_limit
+
+    @property
+    def rescaled_by(self) -> float | None:
+        """What the estimates were multiplied by; None where the plan does not ask for it."""
+        return self.inference.rescaled_by
 
     @property
     def found_nothing(self) -> bool:

@@ -19,7 +19,7 @@ from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval, around, law_of_noise
 from fedhist.server.releases.central_noise import noise_for, vector_charge
-from fedhist.server.releases.contract import ItemRelease, Release, ReleaseRule, RuleWords
+from fedhist.server.releases.contract import Inference, ItemRelease, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -85,7 +85,7 @@ class DebiasedItems(ReleaseRule):
             item_release=ItemRelease(
                 clipped=clipped, thresholds=thresholds, clipped_errors=errors, errors=debiased_errors
             ),
-            interval=Interval(low, high),
+            infer=partial(Inference, interval=Interval(low, high)),
         )
 
 

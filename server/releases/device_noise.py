@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
@@ -12,7 +13,7 @@ from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import law_of_shares
-from fedhist.server.releases.central_noise import inferred
+from fedhist.server.releases.central_noise import in_counts, inferred
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
@@ -47,9 +48,10 @@ class DeviceNoise(ReleaseRule):
         return Release(
             plan=plan,
             threshold=threshold.value,
+            histogram=in_counts(plan, reading.values),
             standard_error=math.ldexp(share.deviation(reading.shares), -threshold.bits),
             charges=ledger.entries,
             private=ledger.private,
             seeded=source.seeded,
-            **inferred(plan, threshold, reading.values, law_of_shares(share, reading.shares)),
+            infer=partial(inferred, plan, threshold, reading.values, law_of_shares(share, reading.shares)),
         )

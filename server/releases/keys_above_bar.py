@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +11,11 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.bars import OpenNoise
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import above_bar, law_above_bar
-from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
+from fedhist.server.releases.contract import Inference, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
 
@@ -88,8 +90,12 @@ class KeysAboveBar(ReleaseRule):
             labels=as_texts(keys[shown], reading.labels),
             keys=keys[shown],
             bar=noise.bar,
-            interval=above_bar(noised[shown], law_above_bar(noise), noise.bar),
+            infer=partial(_inferred, noised[shown], noise),
         )
+
+
+def _inferred(noised: Integers, noise: OpenNoise) -> Inference:
+    return Inference(interval=above_bar(noised, law_above_bar(noise), noise.bar))
 
 
 def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:

@@ -118,7 +118,11 @@ def kinds_of_plan(domain: str, mechanism: str | None, releases: Sequence[str]) -
     kinds = [Plan(release=name, **named) for name in releases or default]
     for kind in kinds:
         rule_for(kind.releasing)
-    return kinds
+    # Without a mechanism, a selector decides whether the run chooses one.
+    named_all = [
+        replace(kind, mechanism="gaussian") for kind in kinds if kind.chooses_mechanism and not mechanism
+    ]
+    return kinds + named_all
 
 
 def cells_of(
@@ -192,5 +196,5 @@ def _go_together(settings: Mapping[str, Any]) -> bool:
     """Whether the selector goes with the release, where several releases of an open domain are compared."""
     if settings.get("release") is None or settings.get("domain") != "open":
         return True
-    (kind,) = kinds_of_plan("open", settings.get("mechanism"), [settings["release"]])
-    return settings["selector"] in fitting(kind.releasing)
+    kinds = kinds_of_plan("open", settings.get("mechanism"), [settings["release"]])
+    return settings["selector"] in fitting_any(kinds)

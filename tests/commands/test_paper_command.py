@@ -107,12 +107,14 @@ def test_all_methods_of_beyond_cost_the_same_in_all():
     users = UserSet(kind="heavy-tailed", name="h", users=1000, items=50)
     for cells in (beyond.closed_cells(users, 50, 150.0), beyond.open_cells(users, 150.0)):
         charges = {name: planned_charges(cell.plan(1000, 50)) for name, cell in cells.items()}
-        by_total = [tight_total(charges.pop(name)) for name in (beyond.DEFAULT, beyond.AUTO)]
+        calibrated = [name for name in charges if name.startswith(beyond.DEFAULT)]
+        by_total = [tight_total(charges.pop(name)) for name in calibrated]
         totals = [basic_total(of) for of in charges.values()]
         assert len({(round(one.epsilon, 9), round(one.delta, 12)) for one in totals}) == 1
         for tight in by_total:
             assert 0.999 * totals[0].epsilon <= tight.epsilon <= totals[0].epsilon * (1 + 1e-9)
-            assert tight.delta == pytest.approx(totals[0].delta)
+            # Laplace noise alone spends none.
+            assert tight.delta in (0, pytest.approx(totals[0].delta))
 
 
 class TestWords:

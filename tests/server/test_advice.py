@@ -91,8 +91,8 @@ class TestChoice:
 
     def test_before_items_are_found_it_is_judged_as_over_a_few_dozen(self) -> None:
         least = needed(Plan(users=1, items=64))
-        assert plan_warnings(Plan(users=least, domain="open")) == {}
-        assert "choice" in plan_warnings(Plan(users=least - 1, domain="open"))
+        assert plan_warnings(Plan(users=least, domain="open", mechanism="gaussian")) == {}
+        assert "choice" in plan_warnings(Plan(users=least - 1, domain="open", mechanism="gaussian"))
 
     def test_noise_from_devices_needs_a_tail_above_it(self) -> None:
         settings = {"items": 2, "masking": "secagg", "participants": 5, "noise_from": "devices"}

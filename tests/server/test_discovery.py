@@ -164,7 +164,7 @@ class TestItemsThatAreWrittenAlike:
         assert sum(weight**2 for weight in alike.values()) <= 4 ** plan_of(100).discovery.bits
 
     def test_their_counts_are_added_up_before_they_are_clipped(self) -> None:
-        plan = plan_of(100)
+        plan = plan_of(100, mechanism="gaussian")
         settled = Settled(keys=("5", "a"), share=plan.discovery.shares[0])
         request = release_at(plan, plan.at_steps(1 << plan.grid_bits), settled=settled)
         source = SeededSource(1)

@@ -18,7 +18,7 @@ DEBIASED = Plan(users=100, items=3, debias="poisson", mechanism="laplace")
 MASKED_OPEN = Plan(
     users=100, domain="open", release="truncated-laplace", masking="secagg", participants=5, max_threshold=9
 )
-FINDING = Plan(users=100, domain="open")
+FINDING = Plan(users=100, domain="open", mechanism="gaussian")
 SHARE = FINDING.discovery.shares[0]
 FOUND = Settled(keys=("a", 5, "é"), share=SHARE)
 NOISY = Plan(users=100, items=3, masking="secagg", participants=5, noise_from="devices")

@@ -90,8 +90,8 @@ def measured(population: SparsePopulation, plan: Plan, trials: int = TRIALS) -> 
     return [simulate(population, plan, seed=seed, engine=unweighed) for seed in range(trials)]
 
 
-def agrees(predicted: float, runs: list[float], slack: float = 0.01) -> bool:
-    """Within 3.5 standard errors of the runs' mean, and one percent.
+def agrees(predicted: float, runs: list[float], slack: float = 0.005) -> bool:
+    """Within 3.5 standard errors of the runs' mean, and half a percent.
 
     The budget of the choice is large in these tests, so that no rare, far too high threshold makes up half of a mean:
     thirty runs may have none of those, and then a standard error that is too small as well.
