@@ -140,7 +140,7 @@ def beyond(setup: Setup) -> Report:
     }  # fmt: skip
     notes = [
         f"same total for all: {SAME_TOTAL}",
-        f"{DEFAULT}, with its mechanism or another: runs that are given the total alone, calibrated by tight composition "
+        f"{DEFAULT}, with its mechanism or another: runs given the total alone, calibrated by tight composition "
         "to the same total; all other rows are given epsilon 1 and epsilon' 0.1, which add up to it",
         "ours is judged by the estimate, as the interval and all that follows it; raw loss is that of the noisy values",
         "the paper's best method is chosen in hindsight for each set; differences are paired by trial",
