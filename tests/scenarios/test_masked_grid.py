@@ -164,7 +164,12 @@ class TestNodesThatFail:
     def test_a_discovery_is_that_of_the_others_without_masks(self, lab: Any, stage: str) -> None:
         """To the bit: items, threshold and counts. One that falls silent in the last stage is in the sums."""
         whole = lab.population(named=True)
-        found: dict[str, Any] = {"domain": "open", "max_threshold": 60, "epsilon": 8.0}
+        found: dict[str, Any] = {
+            "domain": "open",
+            "mechanism": "gaussian",
+            "max_threshold": 60,
+            "epsilon": 8.0,
+        }
         masked = plan_of(**found, items=None, table_capacity=9)
         grid = lab.grid(whole, 12, seed=5, faults={3: at(stage, silent)})
         there = run_on_grid(grid, masked, source=SeededSource(5))
