@@ -208,7 +208,7 @@ class Predictor:
             threshold_high=_quantile(thresholds, chances, 0.95),
             clipped_users=mean(lambda case: case.table.users_above[case.places] / self.population.users),
             released_items=shown,
-            recall=shown / np.count_nonzero(self._truth) if plan.is_open else None,
+            recall=min(shown / np.count_nonzero(self._truth), 1.0) if plan.is_open else None,
             draws=draws,
             sampling_error=0.0 if draws is None else math.sqrt(variance / draws),
         )
