@@ -239,15 +239,23 @@ def _branched_epsilon(others: _Losses, branching: AlternativesLoss, basic: Cost)
     if left <= 0 or any(losses.spread() < _LEAST_SPREAD for losses in of_ways):
         return math.inf
     step = (others.first_range or basic.epsilon / 16) / _RANGE_CELLS
+
+    def spent(steps: int) -> float:
+        shifted = (_Shifted(rest, step * steps) for rest in rests)
+        return sum(float(_lattice_deltas(rest, others.first_range, step, 0)[0]) for rest in shifted)
+
     with np.errstate(all="ignore"):
-        count = math.ceil(basic.epsilon / step)
-        spent: Floats = sum(
-            (_lattice_deltas(_rest_of(losses, left), others.first_range, step, count) for losses in of_ways),
-            np.zeros(count + 1),
-        )
-    if not spent[-1] <= left:
-        return math.inf
-    return _crossing(spent, left, step)
+        rests = [_rest_of(losses, left) for losses in of_ways]
+        few, enough = -1, math.ceil(basic.epsilon / step)
+        if not spent(enough) <= left:
+            return math.inf
+        # Deltas fall. A range of steps may be of any length, so it is halved instead of listed.
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if spent(middle) <= left else (middle, enough)
+        if enough == 0:
+            return 0.0
+        return step * few + _crossing(np.array([spent(few), spent(enough)]), left, step)
 
 
 def _lattice_deltas(rest: Any, first_range: float, step: float, count: int) -> Floats:
@@ -349,7 +357,8 @@ def _few_atoms(losses: _Losses) -> tuple[Floats, Floats] | None:
         places = np.linspace(-epsilon, epsilon, cells + 1)
         # Between two places delta is taken as linear in e^e, which never lowers it. A loss at a place then has the
         # chance under Q by which the slope changes there, and e^loss times that under P.
-        slopes = np.diff(profile(epsilon, places)) / np.diff(np.exp(places))
+        lengths = np.exp(places[:-1]) * np.expm1(np.diff(places))  # of e^e, not 0 however near the places are
+        slopes = np.diff(profile(epsilon, places)) / lengths
         under_q = np.maximum(np.diff(np.concatenate([[-1.0], slopes, [0.0]])), 0)
         sums = np.add.outer(sums, places).ravel()
         chances = np.multiply.outer(chances, under_q * np.exp(places)).ravel()

@@ -31,6 +31,8 @@ from fedhist.protocol.privacy.ledger import (
     PureLoss,
 )
 from fedhist.server.discovery import discovery_charges
+from fedhist.server.steps import planned_charges
+from fedhist.testing.cases import PLANS
 from tests.oracles import gaussian_delta
 
 
@@ -302,3 +304,20 @@ def test_a_later_choice_beside_gaussian_noise_costs_the_integral_of_its_worst_lo
 
     total = tight_total([gaussian(epsilon, delta), exponential(later)]).epsilon
     assert exact(total) <= delta < exact(total - 1e-3 * later)
+
+
+@pytest.mark.parametrize("epsilon_select", [1e-4, 0.01])
+def test_a_choice_of_little_epsilon_before_alternatives_has_a_total(epsilon_select: float) -> None:
+    """All cells of so short a range, up to the total, would take a hundred gigabytes."""
+    plan = Plan(users=1000, items=20, mechanism="auto", epsilon=20.0, epsilon_select=epsilon_select)
+    total = tight_total(planned_charges(plan))
+    assert plan.epsilon < total.epsilon <= plan.epsilon + plan.epsilon_select
+
+
+def test_a_slack_next_to_nothing_beside_a_discovery_costs_next_to_nothing() -> None:
+    """The losses +-epsilon of one below 10^-16 once looked like one loss, and the sum was the best bound left."""
+    charges = planned_charges(PLANS["device noise, discovered"])
+    assert min(charge.epsilon for charge in charges) < 1e-16
+    without = [charge for charge in charges if charge.epsilon > 1e-16]
+    assert tight_total(charges).epsilon == pytest.approx(tight_total(without).epsilon, rel=1e-6)
+    assert tight_total(charges).epsilon < 0.98 * basic_total(charges).epsilon
