@@ -45,7 +45,8 @@ def release_advice(release: Release) -> list[str]:
         return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
     if plan.threshold is not None:
         return []
-    lowest, highest = (math.ldexp(steps, -plan.grid_bits) for steps in plan.step_range)
+    chosen = release.round_plan
+    lowest, highest = (math.ldexp(steps, -chosen.grid_bits) for steps in chosen.step_range)
     if lowest == highest:
         return []
     if release.threshold >= highest:

@@ -184,7 +184,8 @@ def _choice_text(result: Result) -> str:
     if plan.selector == "fixed":
         return "fixed by the plan"
     warning = "" if all(charge.private for charge in result.release.charges) else " (not private)"
-    return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {plan.max_threshold:g}"
+    largest = result.release.round_plan.max_threshold
+    return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {largest:,.5g}"
 
 
 def _loss(value: float | None) -> str:

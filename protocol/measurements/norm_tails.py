@@ -111,11 +111,14 @@ def norm_pairs(plan: Plan) -> NormPairs:
     """The candidates of a plan that chooses its mechanism."""
     gaussian, laplace = plan.ways["gaussian"], plan.ways["laplace"]
     rho = gaussian.noise_price / laplace.noise_price
+    scale = rho * 2.0 ** (laplace.grid_bits - gaussian.grid_bits)
     first, last = gaussian.step_range
-    lowest, highest = math.ceil(first * max(1.0, 1 / rho)), math.floor(last * min(1.0, 1 / rho))
+    lowest, highest = (
+        math.ceil(first * max(1.0, 1 / rho)),
+        min(last, math.floor(laplace.step_range[1] / scale)),
+    )
     lowest = min(lowest, last)
     l2 = geometric_candidates(lowest, max(lowest, highest), plan.candidates)
-    scale = rho * 2.0 ** (laplace.grid_bits - gaussian.grid_bits)
     l1 = np.clip(np.rint(l2 * scale).astype(np.int64), *laplace.step_range)
     sparsity, cap = plan.closed.sparsity, weight_cap(plan.closed.sparsity)
     # All users together stay below 2^60 in the gap's unit.

@@ -16,6 +16,7 @@ MAX_DOMAIN_SIZE = 2**27
 MAX_USERS = 2**31
 MAX_BUCKETS = 2**20
 MAX_ITEMS_ALONE = 4096
+LARGEST_THRESHOLD = 2.0**30
 # Beyond these, doubles overflow somewhere on the way and nothing is private or nothing is useful.
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-15, 1e15
 _SMALLEST_DELTA = 1e-100
@@ -139,7 +140,7 @@ def check_budgets(plan: Plan) -> None:
 def check_thresholds(plan: Plan) -> None:
     """Refuse a public range of thresholds that is empty or off the grid, and a fixed threshold outside of it."""
     for name, value in (("min threshold", plan.min_threshold), ("max threshold", plan.max_threshold)):
-        if not (math.isfinite(value) and 1 <= value <= 2**30):
+        if not (math.isfinite(value) and 1 <= value <= LARGEST_THRESHOLD):
             raise InvalidPlan(f"{name} is {value}", allowed="a number from 1 to 2^30")
     if plan.min_threshold > plan.max_threshold:
         raise InvalidPlan(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
@@ -17,6 +17,7 @@ from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
+    LARGEST_THRESHOLD,
     check_budgets,
     check_domain,
     check_mechanism,
@@ -159,14 +160,11 @@ class Plan(PlanFields):
 
     def discovered(self, items: int, share: float) -> Plan:
         """The plan of the rounds after a discovery with this share: a closed domain of this number of items."""
-        return DiscoveredPlan.of(self, items, share)
+        return DiscoveredPlan.of(self, items, share, bits=self.grid_bits)
 
     @cached_property
     def releasing(self) -> Plan:
-        """The plan that the release runs under; while its items are not found, one for the most that there may be.
-
-        It has the widest noise that a discovery may leave: the grid is made for that.
-        """
+        """The plan that the release runs under; while its items are not found, one for the most that there may be."""
         return self.discovered(MOST_KEYS, self.discovery.shares[-1]) if self.discovers else self
 
     @property
@@ -251,11 +249,11 @@ class Plan(PlanFields):
         return self.mechanism == "auto"
 
     @cached_property
-    def ways(self) -> dict[str, Plan]:
+    def ways(self) -> Mapping[str, Plan]:
         """The plans of the release for each mechanism that may be chosen."""
         if not self.chooses_mechanism:
             raise LookupError("this plan names its mechanism: ask plan.chooses_mechanism first")
-        return {mechanism: replace(self, mechanism=mechanism) for mechanism in MECHANISMS}
+        return _on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
     @property
     def one_way(self) -> Plan:
@@ -315,7 +313,8 @@ class Plan(PlanFields):
         Random clipping keeps whole counts, so an open domain's step is one count.
         """
         if self.discovers:
-            return self.releasing.grid_bits
+            after = (DiscoveredPlan.of(self, MOST_KEYS, share, bits=None) for share in self.discovery.shares)
+            return min(plan.grid_bits for plan in after)
         if self.chooses_mechanism:
             return min(way.grid_bits for way in self.ways.values())
         limit = 0 if self.is_open else MAX_GRID_BITS
@@ -388,6 +387,25 @@ class Plan(PlanFields):
         return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()
 
 
+_PlanT = TypeVar("_PlanT", bound=Plan)
+
+
+def _on_one_range(ways: dict[str, _PlanT]) -> dict[str, _PlanT]:
+    """The ways with ranges that reach equally far: bounds of equal noise, of which the smaller reaches C_m.
+
+    An l1 bound is several times the l2 bound of the same noise, and of the same users.
+    """
+    gaussian, laplace = ways["gaussian"], ways["laplace"]
+    if gaussian.is_open:
+        return ways
+    ratio = gaussian.noise_price / laplace.noise_price
+    reach = {"gaussian": max(1.0, 1 / ratio), "laplace": max(1.0, ratio)}
+    return {
+        name: replace(way, max_threshold=min(reach[name] * way.max_threshold, LARGEST_THRESHOLD))
+        for name, way in ways.items()
+    }
+
+
 Plan.__doc__ = described(Plan.__doc__)
 
 
@@ -404,7 +422,7 @@ class DiscoveredPlan(Plan):
     bits_of_all: int | None
 
     @classmethod
-    def of(cls, plan: Plan, items: int, share: float) -> DiscoveredPlan:
+    def of(cls, plan: Plan, items: int, share: float, *, bits: int | None) -> DiscoveredPlan:
         """A closed domain of this number of items, at what a discovery with this share has left of the budget."""
         fields = {name: getattr(plan, name) for name in FIELDS} | {
             "domain": "closed",
@@ -415,8 +433,7 @@ class DiscoveredPlan(Plan):
         }
         if plan.mechanism != "gaussian":
             fields["epsilon"] = plan.discovery.release_epsilon(share)
-        widest = None if share == plan.discovery.shares[-1] and items > 1 else plan.grid_bits
-        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=widest, **fields)
+        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=bits, **fields)
 
     @property
     def is_discovered(self) -> bool:
@@ -424,11 +441,11 @@ class DiscoveredPlan(Plan):
         return True
 
     @cached_property
-    def ways(self) -> dict[str, Plan]:
+    def ways(self) -> Mapping[str, Plan]:
         """The plans of the release for each mechanism, on one grid."""
         if not self.chooses_mechanism:
             return super().ways
-        ways = {name: replace(self, mechanism=name) for name in MECHANISMS}
+        ways = _on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
         bits = min(way.grid_bits for way in ways.values())
         return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
 

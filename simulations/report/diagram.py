@@ -8,6 +8,7 @@ from typing import Any
 
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements.contract import Words
+from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
 from fedhist.server.words import charged_ahead, discovery_words, release_words, round_words
@@ -103,7 +104,7 @@ def run_steps(run: RunData) -> Iterator[Step]:
             f"C = {number(run.threshold)}",
             f"{'' if Round.SELECT in ahead else _charge_words(document, Round.SELECT)}"
             f"{plan.selector} chooses {'the largest threshold' if plan.thresholds > 1 else 'the threshold'}, "
-            f"{number(run.threshold)}. The range was {plan.min_threshold:g} to {plan.max_threshold:g}.",
+            f"{number(run.threshold)}.{_range_words(plan)}",
             Round.SELECT,
         )
     yield from _round_steps(run, Round.RELEASE, words[Round.RELEASE], ahead=Round.RELEASE in ahead)
@@ -122,6 +123,13 @@ def run_steps(run: RunData) -> Iterator[Step]:
         "released",
         f"{document.get('released_items', len(run.values)):,.0f} values, the threshold and the ledger leave the "
         "server. Nothing else does.",
+    )
+
+
+def _range_words(plan: Plan) -> str:
+    """The public range, which of a run that chooses its mechanism is another for each."""
+    return (
+        "" if plan.chooses_mechanism else f" The range was {plan.min_threshold:g} to {plan.max_threshold:g}."
     )
 
 
