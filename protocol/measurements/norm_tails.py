@@ -27,7 +27,7 @@ from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
-from fedhist.protocol.measurements.limits import at_most, exactly, sum_at_most
+from fedhist.protocol.measurements.limits import SLACK, at_most, exactly, sum_at_most
 from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 _MOST_FINE_BITS = 14
-_GAP_ROOM_BITS = 60
+# Honest users add up to less than this in the gap, and whatever passes `check` to twice as much.
+_GAP_ROOM_BITS = 59
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ def norm_pairs(plan: Plan) -> NormPairs:
     l2 = geometric_candidates(lowest, max(lowest, highest), plan.candidates)
     l1 = np.clip(np.rint(l2 * scale).astype(np.int64), *laplace.step_range)
     sparsity, cap = plan.closed.sparsity, weight_cap(plan.closed.sparsity)
-    # All users together stay below 2^60 in the gap's unit.
+    # All users together stay below 2^59 in the gap's unit.
     widest = plan.users * max(cap, math.ceil(2 * rho * (1 << WEIGHT_BITS)))
     fine_bits = max(0, min(_MOST_FINE_BITS, _GAP_ROOM_BITS - widest.bit_length()))
     unit = WEIGHT_BITS + fine_bits
@@ -251,7 +252,9 @@ class NormTailsMeasurement(Measurement[Nothing]):
         exactly(counts, users)
         for column in (weights, spread):
             sum_at_most(column, users * pairs.cap, "the weight of all bins")
-        at_most(l2_masses, users * pairs.l2_totals, "the mass of a bin")
+        # Of all bins up to a candidate: with a bound on each bin alone, many of them could carry the gap around.
+        l2_mass = np.cumsum(l2_masses, dtype=np.float64)
+        at_most(l2_mass, users * pairs.l2_totals * SLACK, "the mass up to a candidate")
         at_most(l1_masses, counts[:-1] * pairs.l1_totals, "the mass of a bin")
 
     def read(self, total: Total) -> NormTails:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import DecodeError, InvalidPlan, UnexpectedMessage
+from fedhist.protocol.errors import DecodeError, InvalidPlan, OutOfBounds, UnexpectedMessage
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.contract import Summed
 from fedhist.protocol.measurements.given import NOTHING, Bound
 from fedhist.protocol.measurements.norm_tails import NormTailsMeasurement, norm_pairs
 from fedhist.protocol.plan import Plan
@@ -198,3 +199,28 @@ def test_a_device_takes_a_mechanism_with_the_release_alone_and_from_plans_that_l
     for wrong in (early, named, unsettled, right | {"mechanism": "none"}, right | {"mechanism": "auto"}):
         with pytest.raises(DecodeError):
             Envelope.from_fields(wrong)
+
+
+def test_a_participant_cannot_carry_the_gap_around() -> None:
+    """A mass in every bin that one bin alone may have: beyond 2^64 in all, where the gap would fall as it rises."""
+    plan = auto(users=2 * 10**9, candidates=1000, max_threshold=1e5, sparsity=ITEMS)
+    measurement = NormTailsMeasurement(plan, NOTHING)
+    pairs, users, bins = measurement.pairs, plan.users - 1, len(measurement.pairs.l2)
+    values = np.zeros(measurement.shape.length, dtype=np.int64)
+    masses, counts = values[2 * bins + 2 : 3 * bins + 2], values[3 * bins + 2 : 4 * bins + 3]
+    counts[0], masses[-1] = users, users * pairs.l2_totals[-1]
+    measurement.check(Summed(values), users)
+    masses[:] = users * pairs.l2_totals
+    assert int(pairs.rates[-1]) * sum(masses.tolist()) > 2**61
+    with pytest.raises(OutOfBounds, match="mass up to a candidate"):
+        measurement.check(Summed(values), users)
+
+
+def test_what_passes_the_check_stays_where_the_gap_is_read_as_it_is() -> None:
+    """The weight of all users in the last bin and their mass in the first ones: twice what honest users have."""
+    for plan in (auto(users=2**31, sparsity=ITEMS), auto(users=2**31, items=2**20, sparsity=2**20)):
+        pairs = norm_pairs(plan)
+        weight = plan.users * pairs.largest
+        mass = max(int(rate) * int(most) for rate, most in zip(pairs.rates, pairs.l2_totals, strict=True))
+        assert weight + plan.users * mass < 2**60 + 2**59
+        assert plan.users * int(pairs.ratios.max()) < 2**60
