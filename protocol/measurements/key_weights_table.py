@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedhist.protocol.histograms import Integers, Labels
-from fedhist.protocol.measurements.contract import Summed, Total, Words
+from fedhist.protocol.measurements.contract import Words
 from fedhist.protocol.measurements.given import Salt
-from fedhist.protocol.measurements.kept_items import keyed_part
-from fedhist.protocol.measurements.kept_table import read_table, written_table
+from fedhist.protocol.measurements.in_table import InTable
 from fedhist.protocol.measurements.key_weights import KeyWeights
 from fedhist.protocol.plan.table_terms import table_shape
 from fedhist.protocol.sketch.iblt import TableShape
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class KeyWeightsTable(KeyWeights[Salt]):
+class KeyWeightsTable(InTable, KeyWeights[Salt]):
     """The cells of a table. Sensitivity is that of the weights in it, once it is decoded."""
 
     name = "key-weights-table"
@@ -53,21 +51,3 @@ class KeyWeightsTable(KeyWeights[Salt]):
     def table(self) -> TableShape:
         """The table of the plan."""
         return table_shape(self.plan, self.plan.user_items)
-
-    @property
-    def masked_length(self) -> int:
-        """The cells of the table, of which none depends on what keys there are."""
-        return self.table.length
-
-    @property
-    def masked_width(self) -> int:
-        """A table's cells need 64 bits, by the proof in protocol/sketch/iblt.py."""
-        return 64
-
-    def to_masked(self, summed: Summed, labels: Labels | None) -> Integers:
-        """The table. Items whose names do not fit are left out."""
-        return written_table(keyed_part(summed), labels, self.table, salt=self.given.salt)
-
-    def from_masked(self, vector: Integers, *, users: int, shares: int) -> Total:
-        """The keys and weights in the sum of tables. One that does not decode holds none, and says so."""
-        return read_table(vector, self.table, salt=self.given.salt, users=users, shares=shares)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidPlan
@@ -17,7 +17,6 @@ from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.plan.checks import (
-    LARGEST_THRESHOLD,
     check_budgets,
     check_domain,
     check_mechanism,
@@ -160,6 +159,8 @@ class Plan(PlanFields):
 
     def discovered(self, items: int, share: float) -> Plan:
         """The plan of the rounds after a discovery with this share: a closed domain of this number of items."""
+        from fedhist.protocol.plan.discovered import DiscoveredPlan
+
         return DiscoveredPlan.of(self, items, share, bits=self.grid_bits)
 
     @cached_property
@@ -253,7 +254,9 @@ class Plan(PlanFields):
         """The plans of the release for each mechanism that may be chosen."""
         if not self.chooses_mechanism:
             raise LookupError("this plan names its mechanism: ask plan.chooses_mechanism first")
-        return _on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
+        from fedhist.protocol.plan.discovered import on_one_range
+
+        return on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
     @property
     def one_way(self) -> Plan:
@@ -313,6 +316,8 @@ class Plan(PlanFields):
         Random clipping keeps whole counts, so an open domain's step is one count.
         """
         if self.discovers:
+            from fedhist.protocol.plan.discovered import DiscoveredPlan
+
             after = (DiscoveredPlan.of(self, MOST_KEYS, share, bits=None) for share in self.discovery.shares)
             return min(plan.grid_bits for plan in after)
         if self.chooses_mechanism:
@@ -387,74 +392,4 @@ class Plan(PlanFields):
         return hashlib.sha256(b"fedhist/plan\x00" + canonical.encode()).digest()
 
 
-_PlanT = TypeVar("_PlanT", bound=Plan)
-
-
-def _on_one_range(ways: dict[str, _PlanT]) -> dict[str, _PlanT]:
-    """The ways with ranges that reach equally far: bounds of equal noise, of which the smaller reaches C_m.
-
-    An l1 bound is several times the l2 bound of the same noise, and of the same users.
-    """
-    gaussian, laplace = ways["gaussian"], ways["laplace"]
-    if gaussian.is_open:
-        return ways
-    ratio = gaussian.noise_price / laplace.noise_price
-    reach = {"gaussian": max(1.0, 1 / ratio), "laplace": max(1.0, ratio)}
-    return {
-        name: replace(way, max_threshold=min(reach[name] * way.max_threshold, LARGEST_THRESHOLD))
-        for name, way in ways.items()
-    }
-
-
 Plan.__doc__ = described(Plan.__doc__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscoveredPlan(Plan):
-    """The plan of the rounds after a discovery, which every side derives and which never travels.
-
-    Args:
-        release_multiplier: what discovery has left of the noise's budget; `epsilon` is that of Laplace noise.
-        bits_of_all: the grid of all plans that may follow the discovery; None to find it.
-    """
-
-    release_multiplier: float
-    bits_of_all: int | None
-
-    @classmethod
-    def of(cls, plan: Plan, items: int, share: float, *, bits: int | None) -> DiscoveredPlan:
-        """A closed domain of this number of items, at what a discovery with this share has left of the budget."""
-        fields = {name: getattr(plan, name) for name in FIELDS} | {
-            "domain": "closed",
-            "items": items,
-            "release": None,
-            "known_items": None,
-            "sparsity": None if plan.sparsity is None else min(plan.sparsity, items),
-        }
-        if plan.mechanism != "gaussian":
-            fields["epsilon"] = plan.discovery.release_epsilon(share)
-        return cls(release_multiplier=plan.discovery.release_multiplier(share), bits_of_all=bits, **fields)
-
-    @property
-    def is_discovered(self) -> bool:
-        """Whether the items of this closed domain were found by the run itself."""
-        return True
-
-    @cached_property
-    def ways(self) -> Mapping[str, Plan]:
-        """The plans of the release for each mechanism, on one grid."""
-        if not self.chooses_mechanism:
-            return super().ways
-        ways = _on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
-        bits = min(way.grid_bits for way in ways.values())
-        return {name: replace(way, bits_of_all=bits) for name, way in ways.items()}
-
-    @cached_property
-    def grid_bits(self) -> int:
-        """The same whatever was found, so that it is known before."""
-        return super().grid_bits if self.bits_of_all is None else self.bits_of_all
-
-    @property
-    def multiplier(self) -> float:
-        """The Gaussian's standard deviation for each unit of l2 sensitivity, after discovery."""
-        return self.release_multiplier
