@@ -35,6 +35,11 @@ def method(plan: Plan, mechanism: str | None = None) -> str:
     return f"{found}{round_words(way)[Round.RELEASE].clip}, {release_words(way).noise} noise{chosen}"
 
 
+def lost_words(plan: Plan) -> str:
+    """What stands between the exact histogram and the sum before noise."""
+    return "not found or clipped" if plan.discovers else "clipping alone"
+
+
 def discovery_words(plan: Plan) -> RuleWords:
     """What the server does with the sum that it finds items in."""
     known = f" The {len(plan.known):,} items that are public already are added." if plan.known else ""

@@ -12,7 +12,7 @@ from fedhist.protocol.plan.masking_terms import masking_graph
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import which_to_use
-from fedhist.server.words import method, sender
+from fedhist.server.words import lost_words, method, sender
 from fedhist.simulations.simulation import Result
 
 if TYPE_CHECKING:
@@ -57,10 +57,12 @@ def print_result(console: Console, result: Result, *, source_name: str) -> None:
     if result.diagnostics is not None:
         known = result.diagnostics
         table.add_row(
-            "clipped", f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts  (*)"
+            "clipped",
+            f"{known.clipped_users:.2%} of users, {known.clipped_mass:.2%} of all counts"
+            f"{' or not found' if plan.discovers else ''}  (*)",
         )
         noise = "noise alone" if release.bar is None else "noise and withheld keys"
-        parts = f"clipping alone {known.clipping_error:.4f}, {noise} {known.noise_error:.4f}"
+        parts = f"{lost_words(plan)} {known.clipping_error:.4f}, {noise} {known.noise_error:.4f}"
         if known.relative_loss_clipped is None:
             table.add_row("relative loss", f"{known.relative_loss:.4f} ({parts})  (*)")
         else:

@@ -62,7 +62,9 @@ def upper_limits(
         kept, truncated = float(threshold.steps), False
     in_proportion = (values + above(law, fails)) * max(largest / kept, 1.0)
     limits: Floats = with_rest if truncated else np.minimum(with_rest, in_proportion)
-    return np.ldexp(np.maximum(limits, 0.0), -threshold.bits)
+    # A true count is at least the clipped one, whatever the noise of the rest says.
+    limits = np.maximum(np.maximum(limits, clipped), 0.0)
+    return np.ldexp(limits, -threshold.bits)
 
 
 def above(law: NoiseLaw, chance: float) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.server.words import sender
+from fedhist.server.words import lost_words, sender
 from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
@@ -182,9 +182,9 @@ def _curve(run: RunData) -> LineChart | None:
         truth=True,
         lines=(
             Line("expected loss", "s0", xs, losses),
-            Line("clipping alone", "s1", xs, curve["clipping"]),
+            Line(lost_words(run.plan), "s1", xs, curve["clipping"]),
             Line(
-                "noise and withheld keys" if run.plan.items is None else "noise alone",
+                "noise and withheld keys" if run.plan.is_open and not run.plan.discovers else "noise alone",
                 "s2",
                 xs,
                 curve["noise"],

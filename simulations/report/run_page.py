@@ -12,7 +12,7 @@ from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
-from fedhist.server.words import method, round_words, sender
+from fedhist.server.words import lost_words, method, round_words, sender
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
@@ -85,7 +85,8 @@ def _tiles(run: RunData) -> list[Tile]:
         Tile("privacy", _epsilon(document["tight"]), f"delta {document['total']['delta']:g}, all rounds"),
     ]
     if document.get("relative_loss") is not None:
-        split = f"clipping {document['clipping_error']:.1%}, noise {document['noise_error']:.1%}"
+        taken = "not found or clipped" if run.plan.discovers else "clipping"
+        split = f"{taken} {document['clipping_error']:.1%}, noise {document['noise_error']:.1%}"
         shown.insert(0, Tile("loss", f"{document['relative_loss']:.1%}", split, truth=True))
     if document.get("clipped_users") is not None:
         shown.append(Tile("clipped", f"{document['clipped_users']:.2%}", "of the users", truth=True))
@@ -158,7 +159,10 @@ def _threshold(run: RunData, charts: dict[str, AnyChart]) -> str:
         content = [
             f"<p>{how} Only a simulation with the truth knows what another threshold would have cost.</p>"
         ]
-    lead = round_words(run.plan)[Round.RELEASE].bound.format(C=number(run.threshold))
+    way, chosen = run.plan.releasing, run.document.get("mechanism")
+    if way.chooses_mechanism and chosen is not None and chosen in way.ways:
+        way = way.ways[chosen]
+    lead = round_words(way)[Round.RELEASE].bound.format(C=number(run.threshold))
     return section("threshold", "How the threshold was chosen", *content, lead=lead)
 
 
@@ -184,7 +188,7 @@ def _others(run: RunData) -> str:
         parts = (losses[place], curve["clipping"][place], curve["noise"][place])
         ratio = losses[place] / losses.min()
         rows.append([name, number(xs[place]), *(f"{part:.4f}" for part in parts), f"{ratio:.2f}"])
-    heads = ["threshold", "C", "expected loss", "clipping alone", "noise alone", "over the best"]
+    heads = ["threshold", "C", "expected loss", lost_words(run.plan), "noise alone", "over the best"]
     return (
         f'<div class="panel"><h3>What another threshold would have cost {BADGE}</h3>'
         f"<p>{_CURVE_NOTE} {_beside_the_best(run.threshold, xs, losses)}</p>{table(heads, rows)}</div>"
