@@ -27,7 +27,7 @@ from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
-from fedhist.protocol.measurements.limits import SLACK, at_most, exactly, sum_at_most
+from fedhist.protocol.measurements.limits import SLACK, at_most, beyond, exactly, sum_at_most
 from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
@@ -250,8 +250,8 @@ class NormTailsMeasurement(Measurement[Nothing]):
         for column in (weights, spread):
             sum_at_most(column, users * pairs.cap, "the weight of all bins")
         # Of all bins up to a candidate: with a bound on each bin alone, many of them could carry the gap around.
-        l2_mass = np.cumsum(l2_masses, dtype=np.float64)
-        at_most(l2_mass, users * pairs.l2_totals * SLACK, "the mass up to a candidate")
+        if (np.cumsum(l2_masses, dtype=np.float64) > users * pairs.l2_totals * SLACK).any():
+            raise beyond("the mass up to a candidate")
         at_most(l1_masses, counts[:-1] * pairs.l1_totals, "the mass of a bin")
 
     def read(self, total: Total) -> NormTails:

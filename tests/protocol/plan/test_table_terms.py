@@ -132,7 +132,10 @@ class TestCharges:
 
     def test_a_device_books_no_less_than_the_ledger_reserves(self):
         plan = plan_of()
-        booked, reserved = round_cost(plan, Round.RELEASE, paid=False), basic_total(rule_for(plan).charges(plan, None))
+        booked, reserved = (
+            round_cost(plan, Round.RELEASE, paid=False),
+            basic_total(rule_for(plan).charges(plan, None)),
+        )
         assert booked.epsilon == pytest.approx(reserved.epsilon)
         assert reserved.delta <= booked.delta <= reserved.delta + 2e-9
         assert booked.epsilon == pytest.approx(plan.epsilon + plan.epsilon_select)
