@@ -112,7 +112,7 @@ def open_cells(users: UserSet, max_threshold: float) -> dict[str, Cell]:
 def beyond(setup: Setup) -> Report:
     """Our selectors and releases against the paper's at the same total privacy.
 
-    The full version took a minute, and another with four files, on two cores.
+    The full version took eight minutes with four files on two cores.
     """
     size = setup.pick(*USERS)
     bounds = (1500.0,) if setup.quick else (150.0, 1500.0)
