@@ -148,7 +148,7 @@ class TestValues:
         tab.hover(tab.all("svg[data-chart=released] .hit")[4])
         assert (tab.tip() or "").split("\n") == [
             bar["label"],
-            f"released {short(bar['value'])}",
+            f"estimate {short(bar['value'])}",
             f"95 % of the noise: ± {short(bar['high'] - bar['value'])}",
             f"true count {short(bar['mark'])}",
         ]

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
@@ -114,7 +114,8 @@ def requests(plan: Plan) -> list[Request]:
     threshold = Threshold(steps=steps, bits=plan.grid_bits)
     if plan.discovers:
         found = Settled(keys=("a", 7, "x"), share=plan.discovery.shares[0])
-        return [first_request(plan), select_request(plan, found), release_at(plan, threshold, settled=found)]
+        chosen = replace(found, mechanism="laplace") if plan.chooses_mechanism else found
+        return [first_request(plan), select_request(plan, found), release_at(plan, threshold, settled=chosen)]
     salt = SALT if plan.has_table else None
     return [first_request(plan), release_at(plan, threshold, bounds, salt)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedhist.client.device import answer
 from fedhist.protocol.histograms import Histograms, Integers
-from fedhist.protocol.labels.renumbering import numbers_in, renumbered
+from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.measurements.kept_items import keyed_part
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -107,7 +107,7 @@ def test_a_device_that_names_an_item_twice_counts_it_once_after_a_discovery() ->
     )
     numbers = numbers_in(listed, LABELS)
     assert numbers.tolist() == [1, 1, -1, -1, -1, -1]
-    narrow = renumbered(held, numbers, len(listed))
+    narrow = Renumbering(numbers, len(listed)).of(held)
     assert (narrow.users, narrow.domain_size, narrow.first_user) == (3, 3, 40)
     dense = np.zeros((3, 3), dtype=np.int64)
     for row in range(3):
@@ -118,6 +118,6 @@ def test_a_device_that_names_an_item_twice_counts_it_once_after_a_discovery() ->
     assert dense.tolist() == [[0, 7, 0], [0, 0, 0], [0, 0, 0]]
     # In shards as in one piece: a view whose offsets do not begin at 0 is the same users.
     for start in range(3):
-        alone = renumbered(held.rows(start, start + 1), numbers, len(listed))
+        alone = Renumbering(numbers, len(listed)).of(held.rows(start, start + 1))
         assert alone.first_user == 40 + start
         assert alone.counts.sum() == dense[start].sum()
