@@ -216,7 +216,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from fedhist.commands.cli import main
 from fedhist.simulations.deployment import demo
 """
-STINGY_NODES = "demo._NODE_LIMIT = 0.5\n"
+STINGY_NODES = "demo.Demo.node_limit = 0.5\n"
 RUN = "main(sys.argv[1:])\n"
 
 
