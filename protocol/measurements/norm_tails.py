@@ -28,7 +28,7 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import SLACK, at_most, beyond, exactly, sum_at_most
-from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users
+from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users, places_of
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
@@ -234,7 +234,7 @@ class NormTailsMeasurement(Measurement[Nothing]):
         by_l1, _ = binned_users(
             users, pairs.l1, bits=ways["laplace"].grid_bits, norm=Norm.L1, sparsity=sparsity
         )
-        spread = np.maximum(by_l2, np.searchsorted(pairs.l2_totals, totals, side="left"))
+        spread = np.maximum(by_l2, places_of(totals, pairs.l2_totals))
         # Exact in doubles: a shard's weights and totals sum to less than 2^53.
         parts = [
             np.bincount(by_l2, weights=weights, minlength=length),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOM_FOR_SELECTORS = 1 << 56
 
+_LOOKED_UP = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class Tail:
@@ -164,12 +166,21 @@ def binned_users(
     """The bin and the weight of each user, see `tail_vector`."""
     totals = user_totals(histograms)
     if norm is Norm.L1:
-        bins = np.searchsorted(candidates >> bits, totals, side="left")
+        bins = places_of(totals, candidates >> bits)
         return bins, np.where(totals > 0, 1 << WEIGHT_BITS, 0)
     squares = user_squares(histograms)
     scaled = np.rint(np.ldexp(tail_weights(totals, squares), WEIGHT_BITS)).astype(np.int64)
     bins = np.searchsorted((candidates * candidates) >> (2 * bits), squares, side="left")
     return bins, np.minimum(scaled, weight_cap(sparsity))
+
+
+def places_of(totals: Integers, cuts: Integers) -> Integers:
+    """How many cuts each total is above. Looked up where totals are small, which is faster than a search for each."""
+    largest = int(totals.max(initial=0))
+    if largest >= _LOOKED_UP or len(totals) <= largest:
+        return np.searchsorted(cuts, totals, side="left")
+    places: Integers = np.searchsorted(cuts, np.arange(largest + 1), side="left")[totals]
+    return places
 
 
 def above(bins: Integers) -> Integers:
