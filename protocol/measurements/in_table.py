@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,15 @@ from fedhist.protocol.sketch.iblt import Decoded, TableNotDecoded, TableShape, d
 from fedhist.protocol.wire.keyed_codec import with_short_names
 
 
-class InTable:
+class InTable(ABC):
     """The cells of a table. Sensitivity is that of the sums in it, once it is decoded."""
 
     given: Any
 
     @property
+    @abstractmethod
     def table(self) -> TableShape:
         """The table of the plan."""
-        raise NotImplementedError
 
     @property
     def masked_length(self) -> int:
