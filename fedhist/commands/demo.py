@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, plan_options, total_options
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
@@ -22,9 +23,19 @@ if TYPE_CHECKING:
     from fedhist.simulations.report.run_data import RunData
 
 
-@click.command("demo-deployment", context_settings={"show_default": True})
-@click.option("--nodes", type=int, default=3, help="SuperNodes to start.")
-@click.option("--users", type=int, default=2000, help="Synthetic users on each node.")
+@click.command(
+    "demo-deployment",
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# five nodes with 1000 users each, which mask what they send",
+        "fedhist demo-deployment --nodes 5 --users 1000 --masking secagg --out demo",
+    ),
+)
+@click.option("--nodes", type=int, default=3, metavar="N", help="The number of SuperNodes to start.")
+@click.option(
+    "--users", type=int, default=2000, metavar="N", help="The number of synthetic users on each node."
+)
 @click.option(
     "--out",
     type=PATH,
@@ -39,7 +50,9 @@ if TYPE_CHECKING:
 )
 @plan_options("masking")
 @total_options()
-@click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
+@click.option(
+    "--time-limit", type=float, default=300.0, metavar="S", help="The time that the run may take, in seconds."
+)
 def demo_deployment(  # noqa: PLR0917 - one for each option
     nodes: int,
     users: int,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.commands.option_groups import Group
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.errors import InvalidInput
 
@@ -19,12 +20,19 @@ _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "m
 _MARGIN = " " * 14
 
 
-@click.group()
+@click.group(cls=Group, examples=("fedhist run --trace --out traced", "fedhist trace show traced"))
 def trace() -> None:
     """Show what happened in a run: states, messages, drop-outs, charges."""
 
 
-@trace.command()
+@trace.command(
+    examples=(
+        "fedhist run --trace --out traced",
+        "fedhist trace show traced",
+        "# what the third node did in the first round",
+        "fedhist trace show traced --round select --participant 'node 3'",
+    )
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
