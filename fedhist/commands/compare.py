@@ -143,7 +143,8 @@ _SEVERAL = {
     "--selectors",
     type=NAMES,
     metavar="NAME,...",
-    help="The ways to choose the threshold, as --selector of 'fedhist run'. [default: all of the domain and mechanism but fixed]",
+    help="The ways to choose the threshold, as --selector of 'fedhist run'. "
+    "[default: all of the domain and mechanism but fixed]",
 )
 @plan_options(
     "domain",

@@ -54,8 +54,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--top-items",
     type=int,
     metavar="D",
-    help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says so, "
-    "and --ledger and --no-truth refuse it.",
+    help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says "
+    "so, and --ledger and --no-truth refuse it.",
 )
 @click.option(
     "--normalise",

@@ -112,8 +112,8 @@ class PlanFields:
     neighbours: Neighbours = field(
         default=Neighbours.ADD_REMOVE,
         metadata=_about(
-            "What the guarantee hides: whether any one user takes part, or what any one user's data is. The second needs "
-            "more noise at the same epsilon.",
+            "What the guarantee hides: whether any one user takes part, or what any one user's data is. The second "
+            "needs more noise at the same epsilon.",
             choices=tuple(map(str, Neighbours)),
         ),
     )
@@ -141,8 +141,8 @@ class PlanFields:
     calibration: Calibration = field(
         default="analytic",
         metadata=_about(
-            "How much Gaussian noise epsilon and delta need: analytic is the least there is (Balle & Wang), classic the "
-            "paper's formula, for epsilon up to 1.",
+            "How much Gaussian noise epsilon and delta need: analytic is the least there is (Balle & Wang), classic "
+            "the paper's formula, for epsilon up to 1.",
             choices=get_args(Calibration),
         ),
     )
@@ -159,8 +159,8 @@ class PlanFields:
     )
     discovery_share: float | None = _field(
         None,
-        "Open domain, discover: the part of the privacy budget that finds the items, above 0 and below 1, as a share of "
-        "the noise's precision; the rest counts them.",
+        "Open domain, discover: the part of the privacy budget that finds the items, above 0 and below 1, as a share "
+        "of the noise's precision; the rest counts them.",
         filled_in="0.02, or 0.4 if a first look with 0.02 finds too little",
         symbol="A",
     )
