@@ -167,6 +167,7 @@ def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) ->
         raise InvalidPlan(
             f"total-delta is {total_delta:g}, and what comes beside the histogram spends {others:.3g} of it",
             allowed=f"a total-delta well above {others:.3g}",
+            advice="raise --total-delta",
         )
     return {"delta": _rounded_down(total_delta - others), "delta_select": selects}
 

@@ -98,7 +98,7 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):
         raise InvalidInput(
             f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
-            allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
+            allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
     wanted = Cost(epsilon, delta)
     BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
