@@ -40,6 +40,9 @@ class Result:
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
     and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
     beside `diagnostics`.
+
+    `story` computes what reports and figures of a simulation show beside the release, and is NOT private; None where
+    nobody keeps the population.
     """
 
     release: Release
@@ -51,6 +54,7 @@ class Result:
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())
     rounds: dict[str, RoundReport] = field(default_factory=dict)
+    story: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def threshold(self) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.events import Event, Observer, ignore
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
@@ -24,28 +24,9 @@ from fedhist.simulations.engines.contract import ON_NODES, Engine, engine_named
 from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
 from fedhist.simulations.simulation_file import simulation_document
 from fedhist.simulations.workbench.checks import check_asked
+from fedhist.simulations.workbench.watching import Watcher
 
 DEFAULT_PARTICIPANTS = 100
-
-
-class Watcher:
-    """Follows a run and shows nothing."""
-
-    def trial(self, number: int, trials: int) -> None:
-        """One of several runs begins; the first has number 1."""
-
-    def phase(self, name: str) -> None:
-        """A phase begins."""
-
-    def watch(self, population: Population) -> Population:
-        """The population; reading it is shown."""
-        return population
-
-    def observe(self, event: Event) -> None:
-        """Something happened in the run."""
-
-    def say(self, text: str) -> None:
-        """Something to tell the user at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
