@@ -168,10 +168,12 @@ def simulate(
         observe: called with each event of the run, see `fedhist.protocol.events`.
     """
     origin = origin_of(population)
+    wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
     if not truth:
-        check_public_items(origin, plan.domain, where="a run without the truth (truth=False)")
+        where, advice = "a run without the truth (truth=False)", f"{wanted}; truth=True is for experiments"
+        check_public_items(origin, plan.domain, where=where, advice=advice)
     if journal is not None:
-        check_public_items(origin, plan.domain, where="a ledger (journal)")
+        check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
     check_fits(population, plan)
     if truth:
         check_labels(population, plan)

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
-from fedhist.protocol.labels.item_origin import ItemOrigin, check_public_items, origin_of
+from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.observation import to_all
@@ -42,6 +43,7 @@ class Asked(Wanted):
         dropout: the share of a masked round's participants that falls silent.
         trace: whether the folder gets a trace.
         report: whether the folder gets a report.
+        notes: what the user should know of how the question was understood.
     """
 
     seed: int | None = None
@@ -54,6 +56,7 @@ class Asked(Wanted):
     dropout: float = 0.0
     trace: bool = False
     report: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,13 @@ def carry_out(
     check_asked(asked, masked=settings.get("masking", "none") != "none")
     _check_items(asked, asked.item_origin)
     folder = target()
+    if asked.trace and folder is None:
+        raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
     check_target(folder)
     watcher.phase("population")
     loaded = load(asked, asked.seed or 0)
     plan = _plan(asked, settings, loaded.population)
-    loaded = replace(loaded, notes=(*loaded.notes, *_budget_notes(plan, settings)))
+    loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
     _check_ready(asked, loaded, plan)
     observe_too = on_plan(plan)
     written: list[str] = []
@@ -178,9 +183,12 @@ def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
 
 def _check_items(asked: Asked, origin: ItemOrigin) -> None:
     """Refuse items that were read off the data where a private release is asked for."""
-    for flag, given in (("--ledger", asked.ledger is not None), ("--no-truth", not asked.truth)):
-        if given:
-            check_public_items(origin, "open" if asked.open_domain else "closed", where=flag)
+    domain = "open" if asked.open_domain else "closed"
+    if asked.ledger is not None:
+        check_public_items(origin, domain, where="--ledger")
+    if not asked.truth:
+        advice = f"{ADVICE}; for an experiment on data that you may look at, leave --no-truth out"
+        check_public_items(origin, domain, where="--no-truth", advice=advice)
 
 
 def _trials(

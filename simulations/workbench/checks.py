@@ -23,7 +23,12 @@ def check_population(wanted: Wanted) -> None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
-    if wanted.items_file is not None and (wanted.synthetic is not None or wanted.top_items is not None):
+    from fedhist.simulations.datasets.loading import NORMALISATIONS  # it loads numpy
+
+    if wanted.normalise not in (None, *NORMALISATIONS):
+        raise InvalidInput(f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS))
+    listed = wanted.items_file is not None or wanted.item_names is not None
+    if listed and (wanted.synthetic is not None or wanted.top_items is not None):
         raise InvalidInput(
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
