@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.histogram import histogram
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.histogram": ("histogram",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -82,6 +84,7 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "histogram",
     "plan_for_total",
     "plan_warnings",
     "read_population",

@@ -16,7 +16,6 @@ import click
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
@@ -51,6 +50,7 @@ from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",

@@ -14,7 +14,6 @@ import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
-from fedhist.commands.checks import check_population
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
@@ -54,6 +53,7 @@ from fedhist.simulations.prediction.ahead import (
 )
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
 from fedhist.simulations.simulation import check_labels, check_not_empty
+from fedhist.simulations.workbench.checks import check_population
 
 MAX_POINTS = 200
 DEFAULT_POINTS = 20

@@ -12,6 +12,7 @@ from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.experiments import Counting
+from fedhist.simulations.workbench.watching import Watcher
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -31,21 +32,8 @@ PHASES = {
 }
 
 
-class Progress(Counting):
+class Progress(Watcher, Counting):
     """Progress without a bar, for pipes and files."""
-
-    def trial(self, number: int, trials: int) -> None:
-        """One of several runs begins; the first has number 1."""
-
-    def phase(self, name: str) -> None:
-        """A phase begins."""
-
-    def watch(self, population: Population) -> Population:
-        """The population; reading it is shown."""
-        return population
-
-    def observe(self, event: Event) -> None:
-        """Something happened in the run."""
 
     def say(self, text: str) -> None:
         """A line of its own."""

@@ -1,13 +1,16 @@
-"""Checks of options that several commands have."""
+"""Checks of what is asked for, before any data is read. Sentences name the options of the command."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.engines.contract import ON_NODES, ON_RAY
+from fedhist.simulations.engines.ray_runtime import check_address
 
 if TYPE_CHECKING:
     from fedhist.simulations.datasets.loading import Wanted
+    from fedhist.simulations.workbench.carrying_out import Asked
 
 MAX_TRIALS = 100_000
 
@@ -20,7 +23,12 @@ def check_population(wanted: Wanted) -> None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
-    if wanted.items_file is not None and (wanted.synthetic is not None or wanted.top_items is not None):
+    from fedhist.simulations.datasets.loading import NORMALISATIONS  # it loads numpy
+
+    if wanted.normalise not in (None, *NORMALISATIONS):
+        raise InvalidInput(f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS))
+    listed = wanted.items_file is not None or wanted.item_names is not None
+    if listed and (wanted.synthetic is not None or wanted.top_items is not None):
         raise InvalidInput(
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
@@ -48,3 +56,27 @@ def check_trials(trials: int | None) -> None:
     """Refuse no trials, and too many."""
     if trials is not None and not 1 <= trials <= MAX_TRIALS:
         raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+
+
+def check_asked(asked: Asked, *, masked: bool) -> None:
+    """Refuse a run whose settings contradict each other."""
+    check_population(asked)
+    check_count("--nodes", asked.nodes)
+    check_trials(asked.trials)
+    if asked.nodes is not None and asked.engine not in ON_NODES and not masked:
+        raise InvalidInput(
+            f"the engine {asked.engine} has no nodes",
+            allowed=f"--nodes with --engine {', '.join(ON_NODES)}, or with --masking",
+        )
+    if asked.ray_address is not None and asked.engine not in ON_RAY:
+        raise InvalidInput(
+            f"the engine {asked.engine} does not use Ray",
+            allowed=f"--ray-address with --engine {', '.join(ON_RAY)}",
+        )
+    check_address(asked.ray_address)
+    if not 0 <= asked.dropout < 1:
+        raise InvalidInput(f"--dropout is {asked.dropout:g}", allowed="a number from 0 to below 1")
+    if asked.dropout and not masked:
+        raise InvalidInput(
+            "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"
+        )
