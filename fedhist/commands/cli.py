@@ -14,7 +14,7 @@ import click
 
 from fedhist import __version__
 from fedhist.commands.option_groups import Group
-from fedhist.commands.terminal import block, echo, echo_as_it_is, line, mute_stdout, prepare_streams
+from fedhist.commands.terminal import block, echo, echo_as_it_is, line, mute, prepare_streams
 
 EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
@@ -128,7 +128,7 @@ def _report(error: BaseException) -> int | None:
             code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
             # The reader of our output has gone.
-            mute_stdout()
+            mute(sys.stdout)
             return 1
         case errors.InvalidInput():
             code, text = 2, f"error: {error}"
@@ -144,6 +144,8 @@ def _report(error: BaseException) -> int | None:
             code, text = 1, f"error: {_system_words(error)}"
         case _:
             return None
+    if code in {1, 2} and not _in_a_folder():
+        text = f"{text.rstrip('.')}: the folder that you are in does not exist any more; go to another one with cd"
     echo_as_it_is(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
     return code
 
@@ -157,13 +159,9 @@ def _system_words(error: OSError) -> str:
         return (
             "the folder that this command was started in does not exist any more; go to another one with cd"
         )
-    try:
-        # What could not be printed is still there to be printed.
-        sys.stdout.flush()
-    except OSError:
-        mute_stdout()
-        return f"{what}: standard output"
-    return what
+    # Every other file has a name.
+    mute(sys.stdout)
+    return f"{what}: standard output"
 
 
 def _in_a_folder() -> bool:

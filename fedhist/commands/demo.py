@@ -12,7 +12,7 @@ import click
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, plan_options, total_options
 from fedhist.commands.summary import epsilon_text, stdout_console
-from fedhist.commands.terminal import echo
+from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.display.visible_text import visible
 from fedhist.server.result_folder import check_target
 from fedhist.simulations.experiments.tables import print_rows
@@ -78,6 +78,8 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
         total_epsilon=total_epsilon,
         total_delta=total_delta,
     )
+    # The processes that it starts begin in this folder.
+    Path.cwd()
     for target in (out, keep):
         check_target(target)
     with _workspace(keep) as name:
@@ -88,7 +90,8 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
             out=folder / "result" if out is None else out.resolve(),
             tell=lambda text: echo(text, err=True),
         )
-    _print(outcome)
+    with printing_what_is_in(out):
+        _print(outcome)
 
 
 def _workspace(keep: Path | None) -> AbstractContextManager[str]:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import click
 
 from fedhist.display.visible_text import block, line
 
-__all__ = ["block", "echo", "line", "mute_stdout", "prepare_streams", "printing_what_is_in"]
+__all__ = ["block", "echo", "echo_as_it_is", "line", "mute", "prepare_streams", "printing_what_is_in"]
 
 _PLAIN = {
     "…": "...", "⟨": "<", "⟩": ">", "·": "-", "●": "o", "┊": ":", "━": "-", "╸": "-", "╺": "-",
@@ -60,8 +61,10 @@ def echo_as_it_is(text: str, *, err: bool = False) -> None:
     if not err:
         click.echo(text, file=sys.stdout)
         return
-    with suppress(OSError):
+    try:
         click.echo(text, file=sys.stderr)
+    except OSError:
+        mute(sys.stderr)
 
 
 @contextmanager
@@ -77,14 +80,14 @@ def printing_what_is_in(folder: Path | None) -> Iterator[None]:
     except (OSError, SystemExit) as error:
         if folder is None:
             raise
-        mute_stdout()
+        mute(sys.stdout)
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             echo(
                 f"note: standard output failed ({error.strerror}); the result is whole, in {folder}", err=True
             )
 
 
-def mute_stdout() -> None:
-    """Send what is left to be printed nowhere, so that the interpreter does not complain of it at exit."""
+def mute(stream: TextIO) -> None:
+    """Send what is left to be printed nowhere: at its exit the interpreter would fail to print it once more."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

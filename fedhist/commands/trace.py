@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.commands.option_groups import Group
-from fedhist.commands.terminal import echo, line
+from fedhist.commands.terminal import echo, echo_as_it_is, line
 from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
             continue
         shown += 1
         when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
-        click.echo(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
+        echo_as_it_is(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
         if isinstance(event, Viewed):
             for row in _view_lines(event):
-                click.echo(_MARGIN + row)
+                echo_as_it_is(_MARGIN + row)
     click.echo(f"{shown:,} of {len(read.lines):,} events")
 
 
