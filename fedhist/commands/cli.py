@@ -145,7 +145,7 @@ def _report(error: BaseException) -> int | None:
         case _:
             return None
     if code in {1, 2} and not _in_a_folder():
-        text = f"{text.rstrip('.')}: the folder that you are in does not exist any more; go to another one with cd"
+        text = f"{text.rstrip('.')}. The folder that you are in does not exist any more; go to another one with cd."
     echo_as_it_is(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
     return code
 
@@ -155,10 +155,9 @@ def _system_words(error: OSError) -> str:
     what = error.strerror or "input/output error"
     if error.filename is not None:
         return f"{what}: {error.filename}"
-    if isinstance(error, FileNotFoundError) and not _in_a_folder():
-        return (
-            "the folder that this command was started in does not exist any more; go to another one with cd"
-        )
+    if isinstance(error, FileNotFoundError):
+        # Asked for the folder that the process is in.
+        return what
     # Every other file has a name.
     mute(sys.stdout)
     return f"{what}: standard output"
