@@ -11,10 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
+from fedhist.server.words import round_words
 
 _FEW_ITEMS = 64
 _SURE = 2.0
@@ -23,14 +26,8 @@ _SURE = 2.0
 
 def plan_warnings(plan: Plan) -> dict[str, str]:
     """What to change in the plan before it is run, a sentence each, by a short name. Empty for most plans."""
-    if bar := _bar_too_high(plan):
-        return {"bar": bar}
-    found = {
-        "noise": _noise_exceeds_items(plan),
-        "choice": _choice_by_chance(plan),
-        "range": _range_too_wide(plan),
-    }
-    return {name: text for name, text in found.items() if text}
+    of_release = _bar_too_high(plan) if plan.discovers else rule_for(plan).warnings(plan)
+    return of_release if "bar" in of_release else of_release | _choice_by_chance(plan)
 
 
 def plan_notes(plan: Plan) -> list[str]:
@@ -41,7 +38,7 @@ def plan_notes(plan: Plan) -> list[str]:
 def release_advice(release: Release) -> list[str]:
     """What to change after a run that released nothing or chose an end of the range of thresholds."""
     plan = release.plan
-    if plan.is_open and not len(release.histogram):
+    if not len(release.histogram):
         return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
     if plan.threshold is not None:
         return []
@@ -56,34 +53,6 @@ def release_advice(release: Release) -> list[str]:
     return []
 
 
-def _noise_exceeds_items(plan: Plan) -> str:
-    """Over a closed domain, a mean item, of users with C counts each, that is below the standard error.
-
-    At every threshold C: n users who have C counts give d items n C/d counts on average, or n C where each item has a
-    threshold of its own, and the noise has a standard error of e C. So C does not matter.
-    """
-    if plan.is_open:
-        return ""
-    error = min(map(_unit_error, plan.ways.values() if plan.chooses_mechanism else [plan]))
-    items = 1 if plan.per_item else plan.closed.items
-    if plan.users / items >= error:
-        return ""
-    return (
-        f"the noise will exceed a typical item: if each of {plan.users:,} users has C counts, the mean of "
-        f"{plan.closed.items:,} items is {plan.users / items:.3g} C, and the noise has a standard error of {error:.3g} "
-        f"C, whatever the threshold C is. Raise --epsilon, release fewer items or ask at least "
-        f"{math.ceil(error * items):,} users"
-    )
-
-
-def _unit_error(plan: Plan) -> float:
-    """The standard error of an item for each count of the threshold."""
-    error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
-    if plan.noise_by_devices:
-        error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
-    return error
-
-
 def _is_by_chance(plan: Plan) -> bool:
     """Whether all users together are fewer than those that the choice can't tell from none."""
     return plan.users < _resolution(plan)
@@ -95,71 +64,51 @@ def _resolution(plan: Plan) -> float:
     return selector_for(after).resolution(after)
 
 
-def _needed_users(plan: Plan, fewer: str = "") -> str:
+def _needed_users(plan: Plan, fewer: str) -> str:
     needed = math.ceil(_resolution(plan))
     return (
-        f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved{fewer}, and the "
-        f"plan has {plan.users:,}"
+        f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved"
+        f"{fewer and f' (fewer if {fewer})'}, and the plan has {plan.users:,}"
     )
 
 
-def _choice_by_chance(plan: Plan) -> str:
-    if selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
-        return ""
-    fewer, advice = "", ""
-    if plan.per_item:
-        advice = ", debias fewer items"
-    elif plan.mechanism != "laplace":
-        fewer, advice = " (fewer if they have many different items)", ", lower --sparsity"
-    return (
-        f"the choice of the threshold will be close to chance: {_needed_users(plan, fewer)}. Raise "
-        f"--epsilon-select{advice}, ask more users, or name a threshold with --selector fixed"
+def _choice_by_chance(plan: Plan) -> dict[str, str]:
+    """A choice that can't tell all users from none; of selectors that pay for the range's end, a range too wide."""
+    if not _is_by_chance(plan):
+        return {}
+    if selector_for(plan.releasing).range_costs:
+        return {"range": _range_too_wide(plan)}
+    words = round_words(plan)[Round.SELECT]
+    warning = (
+        f"the choice of the threshold will be close to chance: {_needed_users(plan, words.fewer)}. Raise "
+        f"--epsilon-select{words.sharper and f', {words.sharper}'}, ask more users, or name a threshold with "
+        "--selector fixed"
     )
+    return {"choice": warning}
 
 
 def _range_too_wide(plan: Plan) -> str:
-    """For selectors that pay for the end of the range: the largest one that is not too far."""
-    if not selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
-        return ""
+    """The largest end of the range that is not too far."""
     ends = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)[::-1].tolist()
     enough = next((end for end in ends if not _is_by_chance(replace(plan, max_threshold=end))), ends[-1])
     return (
         f"the largest threshold, {plan.max_threshold:g}, is far from what the plan can afford, and the choice up to it "
-        f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold "
-        f"to about {float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
+        f"will be close to chance: {_needed_users(plan, 'they have many counts')}. Lower --max-threshold to about "
+        f"{float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
     )
 
 
-def _bar_too_high(plan: Plan) -> str:
-    """Over an open domain, n C at the bar or below for every C: all that users can keep of one key.
-
-    Noise is symmetric, so a key whose sum is at the bar or below is shown at most half of the time.
-    """
-    if plan.discovers:
-        return _discovery_bar_too_high(plan)
-    if not plan.is_open:
-        return ""
-    steps = plan.candidate_steps if plan.threshold is None else np.array([plan.fixed_threshold.steps])
-    ratios = [noise.bar / int(one) for noise, one in zip(plan.open_noises(steps), steps, strict=True)]
-    if min(ratios) < plan.users:
-        return ""
-    return (
-        f"no key can pass the bar with so few users: a key that all {plan.users:,} users have would be shown less than "
-        f"half of the time, because the bar is {min(ratios):.3g} times the threshold. Ask more users, or raise "
-        "--epsilon or --delta"
-    )
-
-
-def _discovery_bar_too_high(plan: Plan) -> str:
-    """The same of a discovery, where a user weighs at most 1."""
+def _bar_too_high(plan: Plan) -> dict[str, str]:
+    """All users at the bar of a discovery or below: one weighs at most 1 there. See `KeysAboveBar.warnings`."""
     bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
     if plan.known or bar < plan.users:
-        return ""
-    return (
+        return {}
+    warning = (
         f"no item can be found with so few users: one that all {plan.users:,} users have, and nothing else, would be "
         f"found less than half of the time, because the bar is {bar:.3g} users. Ask more users, or raise --epsilon, "
         "--delta or --discovery-share"
     )
+    return {"bar": warning}
 
 
 def _nothing_found(plan: Plan) -> str:
@@ -183,7 +132,7 @@ def _nothing_released(release: Release) -> str:
 
 def _released_mass(release: Release) -> tuple[float, float] | None:
     """The sum of a closed domain's values and its standard error; None where values are not the clipped sum."""
-    if release.bar is not None or release.plan.per_item:
+    if release.bar is not None or release.item_release is not None:
         return None
     error = release.standard_error * math.sqrt(len(release.histogram))
     return float(release.histogram.sum()), error

@@ -75,6 +75,8 @@ class Words:
         detail: what the device computes, as sentences.
         clip: of what is released, how users are clipped, in two or three words.
         bound: of what is released, what that means for a user, as a sentence with {C} for the threshold.
+        sharper: of what is chosen by, what makes the choice sharper, beside its budget and more users.
+        fewer: which users it takes fewer of to be resolved.
     """
 
     asks: str
@@ -83,6 +85,8 @@ class Words:
     detail: str
     clip: str = ""
     bound: str = ""
+    sharper: str = ""
+    fewer: str = ""
 
 
 @dataclass(frozen=True, eq=False)

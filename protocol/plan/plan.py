@@ -309,6 +309,14 @@ class Plan(PlanFields):
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
 
+    @property
+    def unit_error(self) -> float:
+        """The standard deviation of an item's noise for a threshold of one count, with all shares where devices add it."""
+        error = self.unit_noise * (1.0 if self.mechanism == "gaussian" else math.sqrt(2))
+        return (
+            error * math.sqrt(self.masks.participants / self.noise_shares) if self.noise_by_devices else error
+        )
+
     @cached_property
     def grid_bits(self) -> int:
         """The grid's step is 2^-grid_bits of one count: as fine as 64-bit sums and the samplers allow.

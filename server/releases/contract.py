@@ -273,6 +273,10 @@ class ReleaseRule(ABC):
     def words(self, plan: Plan) -> RuleWords:
         """What the server does with the sum, for people."""
 
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Why such a plan's release can't be of use and what to change, by a short name; from the plan alone."""
+        return {}
+
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""
         return Bound(selection.threshold)
