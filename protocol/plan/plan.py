@@ -311,7 +311,7 @@ class Plan(PlanFields):
 
     @property
     def unit_error(self) -> float:
-        """The standard deviation of an item's noise for a threshold of one count, with all shares where devices add it."""
+        """The standard deviation of the noise for a threshold of one count, with all shares where devices add it."""
         error = self.unit_noise * (1.0 if self.mechanism == "gaussian" else math.sqrt(2))
         return (
             error * math.sqrt(self.masks.participants / self.noise_shares) if self.noise_by_devices else error
