@@ -205,8 +205,8 @@ class Plan(PlanFields):
 
     @property
     def minimum_survivors(self) -> int:
-        """With fewer participants at the end of a round, masking releases nothing."""
-        return self.masks.minimum_survivors
+        """With fewer participants at the end of a round, masking releases nothing; one is enough without."""
+        return self.masks.minimum_survivors if self.is_masked else 1
 
     @property
     def noise_shares(self) -> int:
