@@ -59,7 +59,5 @@ def discovery_words(plan: Plan) -> RuleWords:
 
 def charged_ahead(plan: Plan) -> set[Round]:
     """The rounds that are charged before devices are asked, because their answers are results already."""
-    ahead = {Round.SELECT} if plan.noise_by_devices else set()
-    if plan.discovers and plan.is_masked:
-        ahead.add(Round.DISCOVER)
+    ahead = {round_ for round_, kind in measurements_of(plan).items() if kind.charged_ahead(plan)}
     return ahead | ({Round.RELEASE} if rule_for(plan.releasing).charged_ahead else set())

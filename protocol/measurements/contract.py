@@ -164,6 +164,16 @@ class Measurement(ABC, Generic[GivenT]):
         """Whether a device may answer this measurement under the plan. It refuses all others."""
 
     @classmethod
+    def noised(cls, plan: Plan) -> bool:
+        """Whether devices add noise to their answers."""
+        return plan.noise_by_devices and not cls.exact
+
+    @classmethod
+    def charged_ahead(cls, plan: Plan) -> bool:
+        """Whether the answers are results already, so that they are charged before they are asked for."""
+        return cls.noised(plan)
+
+    @classmethod
     @abstractmethod
     def words(cls, plan: Plan) -> Words:
         """What is measured, for people."""

@@ -44,7 +44,7 @@ class CentralNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the server."""
-        return super().fits(plan) and not plan.noise_by_devices
+        return super().fits(plan) and not ClippedSum.noised(plan)
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise."""

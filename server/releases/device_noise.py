@@ -28,7 +28,7 @@ class DeviceNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""
-        return super().fits(plan) and plan.noise_by_devices
+        return super().fits(plan) and ClippedSum.noised(plan)
 
     def words(self, plan: Plan) -> RuleWords:
         """Shares."""
