@@ -30,8 +30,8 @@ def release_words(plan: Plan) -> RuleWords:
 def method(plan: Plan, mechanism: str | None = None) -> str:
     """How users are clipped, and how the sum is noised; `mechanism` is the one that the run chose, if it did."""
     found, chosen, way = "discovered items, " if plan.discovers else "", "", plan.releasing
-    if way.chooses_mechanism and mechanism is not None and mechanism in way.ways:
-        chosen, way = " (chosen by the run)", way.ways[mechanism]
+    if way.chooses_mechanism and (settled := way.ways.get(mechanism or "")):
+        chosen, way = " (chosen by the run)", settled
     return f"{found}{round_words(way)[Round.RELEASE].clip}, {release_words(way).noise} noise{chosen}"
 
 

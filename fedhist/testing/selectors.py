@@ -83,8 +83,7 @@ def one_candidate_is_enough(chooser: Chooser) -> None:
     for plan in chooser.plans_with(users=50, min_threshold=20.0, max_threshold=20.0):
         selection = choose(plan, np.array([[1, 2, 3], [50, 0, 0]] * 25))
         # Of a run that chooses its mechanism, the l1 bound is the one with the noise of the l2 bound.
-        way = plan if selection.mechanism is None else plan.ways[selection.mechanism]
-        only, chosen = way.at_steps(2.0**62).value, selection.threshold.value
+        only, chosen = plan.way(selection.mechanism).at_steps(2.0**62).value, selection.threshold.value
         require(chosen == only, f"{chosen} is chosen where {only} is the only candidate")
 
 

@@ -258,6 +258,10 @@ class Plan(PlanFields):
 
         return on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
+    def way(self, mechanism: str | None) -> Plan:
+        """The plan of the release with the mechanism that was chosen; None where the plan names it."""
+        return self if mechanism is None else self.ways[mechanism]
+
     @property
     def one_way(self) -> Plan:
         """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""

@@ -32,7 +32,7 @@ class DebiasedItems(ReleaseRule):
     def words(self, plan: Plan) -> RuleWords:
         """Noise, then debiasing."""
         detail = "The server adds discrete noise to every item and puts back what clipping took from Poisson counts."
-        return RuleWords("adds noise, debiases", detail, plan.mechanism)
+        return RuleWords("adds noise, debiases", detail, plan.mechanism, bias="")
 
     def warnings(self, plan: Plan) -> dict[str, str]:
         """Noise above an item of users who all have its threshold."""

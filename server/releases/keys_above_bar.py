@@ -38,7 +38,7 @@ class KeysAboveBar(ReleaseRule):
         detail = (
             "The server adds discrete noise to every key and withholds the keys that are not above the bar."
         )
-        return RuleWords("adds noise, a bar", detail, plan.open.release)
+        return RuleWords("adds noise, a bar", detail, plan.open.release, adds="noise and withheld keys")
 
     def warnings(self, plan: Plan) -> dict[str, str]:
         """N C at the bar or below for every C: all that users can keep of one key.
