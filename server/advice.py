@@ -14,20 +14,26 @@ import numpy as np
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
+from fedhist.server.steps import planned_charges
 from fedhist.server.words import round_words
 
 _FEW_ITEMS = 64
+_MOST_EPSILON = 11.0
+"""Of all rounds: 10, beyond which a guarantee is called weak or none (Ponomareva et al. 2023), and a tenth more."""
 _SURE = 2.0
 """Standard errors by which a released sum must differ from what it is compared with."""
 
 
 def plan_warnings(plan: Plan) -> dict[str, str]:
     """What to change in the plan before it is run, a sentence each, by a short name. Empty for most plans."""
-    of_release = _bar_too_high(plan) if plan.discovers else rule_for(plan).warnings(plan)
-    return of_release if "bar" in of_release else of_release | _choice_by_chance(plan)
+    useless = _one_user(plan) or _release_warnings(plan)
+    if not {"users", "bar"} & set(useless):
+        useless |= _choice_by_chance(plan)
+    return useless | _weak_promises(plan)
 
 
 def plan_notes(plan: Plan) -> list[str]:
@@ -51,6 +57,54 @@ def release_advice(release: Release) -> list[str]:
     if release.threshold <= lowest:
         return [note] if (note := _smallest_chosen(release)) else []
     return []
+
+
+def _one_user(plan: Plan) -> dict[str, str]:
+    """A cohort of one, which no budget makes useful: the release is of nobody else."""
+    if plan.users > 1:
+        return {}
+    warning = (
+        "the plan is for one user, and a release could show nothing but this user's own counts: at most C of an item, "
+        f"C being the threshold, under noise with a standard error of {plan.releasing.one_way.unit_error:.3g} C. Noise "
+        "that hides the user leaves nothing to see, and less hides nobody. Ask more users"
+    )
+    return {"users": warning}
+
+
+def _weak_promises(plan: Plan) -> dict[str, str]:
+    """Budgets that protect nobody, whatever the data is. That of a selector that is not private is told elsewhere.
+
+    With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
+    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.
+    """
+    found, charges = {}, [charge for charge in planned_charges(plan) if charge.private]
+    # Tight totals take longer, and are never larger.
+    if (
+        basic_total(charges).epsilon > _MOST_EPSILON
+        and (all_ := tight_total(charges).epsilon) > _MOST_EPSILON
+    ):
+        found["epsilon"] = (
+            f"epsilon is {all_:.4g} for all rounds together and protects hardly anybody: a release may be e^{all_:.4g} "
+            "times likelier with a user's data than without, and a guess whether it is there may be wrong less than "
+            f"once in {min(math.exp(min(all_, 99.0)), 1e6):,.0f} times. Lower --epsilon, --epsilon-select or "
+            "--total-epsilon: at most 10 is usual"
+        )
+    for charge in charges:
+        if charge.delta > 1 / plan.users:
+            found["delta"] = (
+                f"delta {charge.delta:g} is above 1/users: a round that shows all data of "
+                f"{charge.delta * plan.users:,.3g} of {plan.users:,} users, drawn at random, would keep this promise. "
+                f"Lower --delta{'-select' if charge.round == Round.SELECT else ''} to well below {1 / plan.users:.3g}"
+            )
+    return found
+
+
+def _release_warnings(plan: Plan) -> dict[str, str]:
+    """Those of the rule. Before items are found, of the fewest that there may be: more make a typical one smaller."""
+    if not plan.discovers:
+        return rule_for(plan).warnings(plan)
+    fewest = plan.discovered(max(len(plan.known), 1), plan.discovery.shares[0])
+    return _bar_too_high(plan) or rule_for(fewest).warnings(fewest)
 
 
 def _is_by_chance(plan: Plan) -> bool:
