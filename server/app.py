@@ -177,9 +177,7 @@ class GridTransport:
 
     def _nodes(self, plan: Plan) -> Sequence[int]:
         """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
-        due = 1 if self.reports else self.minimum_nodes
-        if plan.is_masked:
-            due = max(due, plan.minimum_survivors)
+        due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
             nodes = sorted(self.grid.get_node_ids())
@@ -283,7 +281,7 @@ class _GridExchange:
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; False if it takes another's number."""
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-        signed = self.envelope.request.plan.is_signed
+        signed = self.envelope.request.plan.masks.signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
 
