@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.data_options import column_options
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.protocol.plan.fields import FIELDS
@@ -34,6 +35,7 @@ FROM_POPULATION = ("users", "items", "participants")
     "count. Or .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or synthetic:NAME?key=value of "
     "'fedhist data list'. Without it, synthetic users, few of whom have most of the counts.",
 )
+@column_options
 @click.option(
     "--items-file",
     type=PATH,

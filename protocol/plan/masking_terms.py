@@ -107,7 +107,12 @@ def masks_of(plan: Plan) -> Masks:
         raise LookupError("a plan without masking has no participants: ask plan.is_masked first")
     survivors = max(plan.participants - share_of(plan.participants, plan.dropout_share), MIN_PARTICIPANTS - 1)
     corrupt = share_of(plan.participants, plan.corrupt_share)
-    return Masks(plan.participants, minimum_survivors=survivors, noise_shares=survivors - corrupt)
+    return Masks(
+        plan.participants,
+        minimum_survivors=survivors,
+        noise_shares=survivors - corrupt,
+        signed=plan.is_signed,
+    )
 
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
@@ -118,7 +123,7 @@ def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
         width=64,
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
-        signed=plan.is_signed,
+        signed=plan.masks.signed,
         participants=plan.masks.participants,
     )
     return parameters_for(plan.masks.participants if devices is None else devices, terms)
