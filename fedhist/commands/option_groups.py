@@ -53,6 +53,7 @@ GROUPS = (
 )
 """Where every option of every command stands in its help, and in which order."""
 
+_FLAGS = frozenset(flag for group in GROUPS for flag in f"{group.few} {group.others}".split())
 _TERM_WIDTH = 24
 
 
@@ -63,6 +64,23 @@ class _Helpful(click.Command):
         """Examples are lines for a shell; those that begin with # say what the next one does."""
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; a mistake in it knows its command, and what was probably meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not isinstance(self, click.Group) or error.option_name not in _FLAGS:
+                raise
+            raise click.UsageError(f"{error.option_name} goes after the name of a command.", ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            if not (error.message.startswith("Got unexpected extra arg") and self._takes("--data")):
+                raise
+            raise click.UsageError(f"{error.message}: a file is given with --data.", ctx) from None
+
+    def _takes(self, flag: str) -> bool:
+        return any(flag in one.opts for one in self.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options under their headings."""

@@ -112,6 +112,9 @@ def test_the_short_help_of_a_run_has_the_few_and_says_where_the_rest_is(fedhist:
         (["data", "improt"], "Did you mean 'import'?"),
         (["zzzzzz"], "Commands: run, plan"),
         (["run", "--epsilom", "1"], "--epsilon"),
+        (["--epsilon", "1"], "--epsilon goes after the name of a command"),
+        (["run", "visits.csv"], "a file is given with --data. See 'fedhist run --help'"),
+        (["run", "--epsilon"], "See 'fedhist run --help'"),
     ],
 )
 def test_a_mistyped_name_is_answered_with_the_nearest(
