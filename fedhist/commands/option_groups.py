@@ -23,8 +23,9 @@ class OptionGroup(NamedTuple):
 GROUPS = (
     OptionGroup(
         "Data",
-        "--data --items-file --users --items --synthetic --format --round --participant",
-        "--user-column --item-column --count-column --separator --bins --top-items --normalise --mean-total "
+        "--data --items-file --user-column --item-column --count-column --users --items --synthetic --format --round "
+        "--participant",
+        "--separator --bins --top-items --normalise --mean-total "
         "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),
     OptionGroup(
