@@ -9,6 +9,7 @@ import click
 
 from fedhist.commands.cli import EXIT_AUDIT_FAILED
 from fedhist.commands.option_groups import Command
+from fedhist.commands.summary import stdout_console
 from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def _print_progress(finding: Finding) -> None:
 
 def _print(result: Audit) -> None:
     from rich.table import Table
-
-    from fedhist.commands.summary import stdout_console
 
     table = Table(box=None, pad_edge=False)
     table.add_column("check")
