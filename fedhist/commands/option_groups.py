@@ -56,6 +56,8 @@ GROUPS = (
 
 _FLAGS = frozenset(flag for group in GROUPS for flag in f"{group.few} {group.others}".split())
 _TERM_WIDTH = 24
+_UNBROKEN_HYPHEN = "\u2011"
+"""Stands for a hyphen while lines are broken, so that no flag is."""
 
 
 class _Helpful(click.Command):
@@ -65,6 +67,10 @@ class _Helpful(click.Command):
         """Examples are lines for a shell; those that begin with # say what the next one does."""
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """What --help shows."""
+        return super().get_help(ctx).replace(_UNBROKEN_HYPHEN, "-")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; a mistake in it knows its command, and what was probably meant."""
@@ -103,8 +109,10 @@ class _Helpful(click.Command):
             rows = [left.pop(flag) for flag in flags if flag in left]
             if rows:
                 with formatter.section(heading):
-                    shown = [(term.ljust(width), _start(text) if few else text) for term, text in rows]
-                    formatter.write_dl(shown, _TERM_WIDTH)
+                    texts = (_start(text) if few else text for _, text in rows)
+                    shown = (text.replace("-", _UNBROKEN_HYPHEN) for text in texts)
+                    terms = (term.ljust(width) for term, _ in rows)
+                    formatter.write_dl(list(zip(terms, shown, strict=True)), _TERM_WIDTH)
         return len(left)
 
 
@@ -145,7 +153,7 @@ class Command(_Helpful):
         left_out = self._write_groups(ctx, formatter, few=True)
         if left_out:
             formatter.write(f"\n{left_out} more options: {ctx.command_path} --help\n")
-        return formatter.getvalue().rstrip("\n")
+        return formatter.getvalue().rstrip("\n").replace(_UNBROKEN_HYPHEN, "-")
 
 
 def _short_help_option() -> click.Option:
