@@ -60,17 +60,36 @@ _UNBROKEN_HYPHEN = "\u2011"
 """Stands for a hyphen while lines are broken, so that no flag is."""
 
 
+class _Formatter(click.HelpFormatter):
+    """Breaks lines between words alone."""
+
+    def write_text(self, text: str) -> None:
+        """A paragraph."""
+        super().write_text(text.replace("-", _UNBROKEN_HYPHEN))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Terms and what they mean."""
+        whole = [(term, text.replace("-", _UNBROKEN_HYPHEN)) for term, text in rows]
+        super().write_dl(whole, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """All that was written."""
+        return super().getvalue().replace(_UNBROKEN_HYPHEN, "-")
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
 class _Helpful(click.Command):
     """A command with examples, whose help has its options in groups."""
+
+    context_class = _Context
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         """Examples are lines for a shell; those that begin with # say what the next one does."""
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-
-    def get_help(self, ctx: click.Context) -> str:
-        """What --help shows."""
-        return super().get_help(ctx).replace(_UNBROKEN_HYPHEN, "-")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; a mistake in it knows its command, and what was probably meant."""
@@ -109,10 +128,8 @@ class _Helpful(click.Command):
             rows = [left.pop(flag) for flag in flags if flag in left]
             if rows:
                 with formatter.section(heading):
-                    texts = (_start(text) if few else text for _, text in rows)
-                    shown = (text.replace("-", _UNBROKEN_HYPHEN) for text in texts)
-                    terms = (term.ljust(width) for term, _ in rows)
-                    formatter.write_dl(list(zip(terms, shown, strict=True)), _TERM_WIDTH)
+                    shown = [(term.ljust(width), _start(text) if few else text) for term, text in rows]
+                    formatter.write_dl(shown, _TERM_WIDTH)
         return len(left)
 
 
@@ -153,7 +170,7 @@ class Command(_Helpful):
         left_out = self._write_groups(ctx, formatter, few=True)
         if left_out:
             formatter.write(f"\n{left_out} more options: {ctx.command_path} --help\n")
-        return formatter.getvalue().rstrip("\n").replace(_UNBROKEN_HYPHEN, "-")
+        return formatter.getvalue().rstrip("\n")
 
 
 def _short_help_option() -> click.Option:

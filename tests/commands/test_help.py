@@ -85,7 +85,7 @@ def test_the_check_of_examples_refuses_others(line: str) -> None:
 @every_command
 def test_help_shows_every_option_under_its_heading_and_in_the_order_of_the_table(path: str) -> None:
     command = COMMANDS[path]
-    lines = command.get_help(click.Context(command, info_name=path)).splitlines()
+    lines = command.get_help(command.context_class(command, info_name=path)).splitlines()
     headings = [line.rstrip(":") for line in lines if line.rstrip(":") in [one.heading for one in GROUPS]]
     options = options_of(path)
     assert headings == [GROUPS[place].heading for place in sorted({PLACES[one.opts[0]] for one in options})]
