@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ class _Formatter(click.HelpFormatter):
         """A paragraph."""
         super().write_text(text.replace("-", _UNBROKEN_HYPHEN))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Terms and what they mean."""
         whole = [(term, text.replace("-", _UNBROKEN_HYPHEN)) for term, text in rows]
         super().write_dl(whole, col_max, col_spacing)
