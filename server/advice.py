@@ -72,7 +72,7 @@ def _one_user(plan: Plan) -> dict[str, str]:
 
 
 def _weak_promises(plan: Plan) -> dict[str, str]:
-    """Budgets that protect nobody, whatever the data is. That of a selector that is not private is told elsewhere.
+    """Budgets that protect nobody, whatever the data is. A selector that is not private is reported as such instead.
 
     With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
     of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.

@@ -252,9 +252,6 @@ class ReleaseRule(ABC):
     measures: ClassVar[str]
     """The measurement that it releases."""
 
-    charged_ahead: ClassVar[bool] = False
-    """Whether the answers are results already, so that they are charged before they are asked for."""
-
     def fits(self, plan: Plan) -> bool:
         """Whether it can release what this plan measures."""
         return MEASUREMENTS[self.measures].fits(plan)

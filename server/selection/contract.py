@@ -104,9 +104,6 @@ class Selector(ABC):
     Empty for one that needs no round of its own.
     """
 
-    reads_noise: bool = False
-    """Whether what it reads is noisy already, and so is charged before it is asked for."""
-
     private: bool = True
     """False for a baseline that looks at the exact statistic: simulations only."""
 
