@@ -83,7 +83,13 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
 
 
 def planned(*, total_epsilon: float | None = None, total_delta: float | None = None, **fields: Any) -> Plan:
-    """The plan of these fields; for a total where one is given."""
+    """The plan of these fields; for a total where one is given.
+
+    A delta of 0 over a closed domain asks for the mechanism that needs none, if no mechanism is named.
+    """
+    closed = fields.get("domain") in (None, "closed")
+    if closed and fields.get("delta") == 0 and fields.get("mechanism") is None:
+        fields["mechanism"] = "laplace"
     if total_epsilon is not None:
         return plan_for_total(total_epsilon=total_epsilon, total_delta=total_delta, **fields)
     if total_delta is not None:
@@ -150,6 +156,7 @@ def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) ->
         raise InvalidPlan(
             f"total-delta is {total_delta:g}, and what comes beside the histogram spends {others:.3g} of it",
             allowed=f"a total-delta well above {others:.3g}",
+            advice="raise --total-delta",
         )
     return {"delta": _rounded_down(total_delta - others), "delta_select": selects}
 

@@ -46,11 +46,15 @@ def check_masking(plan: Plan) -> None:
         raise InvalidPlan(
             f"{plan.participants} participants under {plan.masking} for {plan.users} users",
             allowed=f"{MIN_PARTICIPANTS} to {most} participants with at least one user each",
-            advice="choose --nodes; a participant may hold many users",
+            advice="choose other --nodes; a participant may hold many users",
         )
     for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
         if not (math.isfinite(share) and 0 <= share <= MAX_SHARE):
-            raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {MAX_SHARE}")
+            raise InvalidPlan(
+                f"the {name} is {share!r}",
+                allowed=f"a number from 0 to {MAX_SHARE}",
+                advice=f"choose another --{name.replace('drop-out', 'dropout').replace(' ', '-')}",
+            )
     try:
         for devices in (plan.masks.participants, plan.masks.minimum_survivors):
             masking_graph(plan, devices)
@@ -62,6 +66,7 @@ def check_masking(plan: Plan) -> None:
         raise InvalidPlan(
             f"{plan.participants} participants of which no honest one is sure to stay",
             allowed="more participants, or smaller shares of corrupt ones and drop-outs",
+            advice="raise --nodes, or lower --corrupt-share or --dropout-share",
         )
 
 
