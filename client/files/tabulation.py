@@ -7,6 +7,7 @@ integers agree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,19 +23,29 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def tabulated(table: pl.DataFrame) -> SparsePopulation:
-    """The population of a table with a column for the user, one for the item and maybe one for the count."""
+def table_row(index: int) -> str:
+    """The words for a row of a table in errors."""
+    return f"row {index + 1} of the table (the first below the header is row 1)"
+
+
+def tabulated(table: pl.DataFrame, where: Callable[[int], str] = table_row) -> SparsePopulation:
+    """The population of a table with a column for the user, one for the item and maybe one for the count.
+
+    Args:
+        table: the rows.
+        where: names a row by its index, for errors.
+    """
     from scipy.sparse import coo_array
 
     if table.height == 0:
         raise InvalidPopulation(
-            "the table has no rows", allowed="at least one row", advice="check that the file is complete"
+            "the table has no rows", allowed="at least one row", advice="check that it is complete"
         )
-    _refuse_missing(table)
-    counts = _counts(table)
+    _refuse_missing(table, where)
+    counts = _counts(table, where)
     user_numbers, user_rows = _numbered(table["user"])
     item_numbers, item_rows = _numbered(table["item"])
-    _check_user_totals(user_numbers, user_rows, counts)
+    _check_user_totals(user_numbers, user_rows, counts, where)
     labels = table["item"][item_rows]
     order = _item_order(labels, _sums(item_numbers, counts, len(labels)))
     new_numbers = np.empty(len(order), dtype=np.int32)
@@ -67,17 +78,17 @@ def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
     return whole.filter(number.sum().over("user") <= MAX_USER_TOTAL)
 
 
-def _refuse_missing(table: pl.DataFrame) -> None:
+def _refuse_missing(table: pl.DataFrame, where: Callable[[int], str]) -> None:
     for name in table.columns:
         if table[name].null_count():
             raise InvalidPopulation(
-                f"the {name} in {_row(int(table[name].is_null().arg_max() or 0))} is missing",
+                f"the {name} in {where(int(table[name].is_null().arg_max() or 0))} is missing",
                 allowed="a value in every row",
                 advice="complete or remove the row; an empty text is written as two double quotes",
             )
 
 
-def _counts(table: pl.DataFrame) -> npt.NDArray[np.int32]:
+def _counts(table: pl.DataFrame, where: Callable[[int], str]) -> npt.NDArray[np.int32]:
     """The observations that each row stands for: its count, or one when there is no such column."""
     import polars as pl
 
@@ -88,7 +99,7 @@ def _counts(table: pl.DataFrame) -> npt.NDArray[np.int32]:
         column = column.str.strip_chars().cast(pl.Float64, strict=False)
         if column.null_count():
             raise InvalidPopulation(
-                f"the count in {_row(int(column.is_null().arg_max() or 0))} is not a number",
+                f"the count in {where(int(column.is_null().arg_max() or 0))} is not a number",
                 allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
                 advice="correct or remove the row",
             )
@@ -101,11 +112,7 @@ def _counts(table: pl.DataFrame) -> npt.NDArray[np.int32]:
     elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
         # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
         column = column.cast(pl.Float64)
-    return whole_counts(column.to_numpy(), _row)
-
-
-def _row(index: int) -> str:
-    return f"row {index + 1} of the table (the first below the header is row 1)"
+    return whole_counts(column.to_numpy(), where)
 
 
 def _numbered(column: pl.Series) -> tuple[Integers, Integers]:
@@ -145,13 +152,15 @@ def _first_rows(column: pl.Series) -> npt.NDArray[np.integer]:
     return rows.select(pl.col("row").first().over("value")).to_series().to_numpy()
 
 
-def _check_user_totals(users: Integers, first_rows: Integers, counts: npt.NDArray[np.int32]) -> None:
+def _check_user_totals(
+    users: Integers, first_rows: Integers, counts: npt.NDArray[np.int32], where: Callable[[int], str]
+) -> None:
     if counts.sum(dtype=np.int64) <= MAX_USER_TOTAL:
         return
     too_large = _sums(users, counts, len(first_rows)) > MAX_USER_TOTAL
     if too_large.any():
         raise InvalidPopulation(
-            f"the counts of the user in {_row(int(first_rows[np.argmax(too_large)]))} add up to too much",
+            f"the counts of the user in {where(int(first_rows[np.argmax(too_large)]))} add up to too much",
             allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
             advice="count in larger units",
         )
