@@ -303,13 +303,14 @@ def run_on_grid(
         observe=observe,
         directory=directory,
     )
-    return run_rounds(
+    release = run_rounds(
         plan,
         transport,
         ledger=Ledger() if ledger is None else ledger,
         source=SystemSource() if source is None else source,
         on_state=tell_states(observe, simulated=False),
     )
+    return release.named(labels)
 
 
 def run_settings(grid: Grid, settings: GridSettings) -> Release:

@@ -111,6 +111,10 @@ class Result:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
 
+    def to_frame(self) -> Any:
+        """Every released item's name, value, estimate and interval, see `Release.to_frame`."""
+        return self.release.to_frame()
+
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth or depend on it."""
         known = self.diagnostics
@@ -189,6 +193,7 @@ def simulate(
         clock.begin("engine")
     with engine(population, seed=seed, observe=observe) as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
+        release = release.named(labels_of(population))
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
         if starts_nodes:
