@@ -37,7 +37,7 @@ class Grid:
 
     Args:
         selectors: names of SELECTORS; None for all that fit, without fixed.
-        varied: lists of values by field of Plan, or by total_epsilon and total_delta; None in a list leaves a field out.
+        varied: lists of values by field of Plan, or by total_epsilon and total_delta; None leaves a field out.
         fixed: values that all combinations share.
         participants: of masked rounds; None for DEFAULT_PARTICIPANTS, or all users if they are fewer.
     """
@@ -97,7 +97,7 @@ class Combinations:
 
 
 def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinations:
-    """Every combination whose plan can run, each checked before anything runs; equal plans for equal users are one.
+    """Every combination whose plan can run, each checked before anything runs.
 
     A selector that nobody named and that does not fit is no combination, unless none fits.
 
@@ -106,7 +106,7 @@ def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinati
     """
     if grid.size * len(sets) > MAX_CELLS:
         raise InvalidInput(f"there are {grid.size * len(sets):,} combinations", allowed=f"up to {MAX_CELLS:,}")
-    cells: dict[tuple[str, bytes], Cell] = {}
+    cells: dict[str, Cell] = {}
     plans: dict[str, Plan] = {}
     left_out: Counter[str] = Counter()
     refusals: dict[str, InvalidInput] = {}
@@ -121,9 +121,7 @@ def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinati
                 except InvalidInput as refusal:
                     refused.append(refusal)
                     continue
-                if (users.key, plan.digest) not in cells:
-                    cells[users.key, plan.digest] = cell
-                    plans[cell.key] = plan
+                cells[cell.key], plans[cell.key] = cell, plan
             if grid.selectors is None:
                 refused = refused[:1] if len(refused) == len(group) else []
             for refusal in refused:

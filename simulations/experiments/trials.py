@@ -78,10 +78,14 @@ class Cell:
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
+    def settings_for(self, users: int) -> dict[str, Any]:
+        """The settings, with numbers for deltas that depend on the number of users."""
+        deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
+        return {name: deltas.get(value, value) for name, value in self.settings.items()}
+
     def plan(self, users: int, items: int) -> Plan:
         """The plan for these numbers of users and items."""
-        deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
-        settings = {name: deltas.get(value, value) for name, value in self.settings.items()}
+        settings = self.settings_for(users)
         if self.exact is not None:
             settings |= {"selector": "fixed", "threshold": settings.get("max_threshold", 1500.0)}
         closed = settings.get("domain", "closed") == "closed"
@@ -119,7 +123,7 @@ class CellTrials:
     cells: tuple[Cell, ...]
 
 
-NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0, "failed": 1.0}
+NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0}
 """The values of a trial whose round failed, as one over an open domain may whose table has too little room."""
 
 RoundOnes = dict[object, tuple[Total, float]]

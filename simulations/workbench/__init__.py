@@ -1,0 +1,1 @@
+"""What people call from Python; the commands are thin over it."""
