@@ -28,7 +28,7 @@ SHOWN = {
 """Headings of the printed table. Of those that are settings, the ones that vary are shown."""
 
 _SETTINGS = ("total_epsilon", "total_delta", "epsilon", "delta", "epsilon_select", "delta_select")
-_ANSWERS_SHOWN = 12
+_ANSWERS_SHOWN, _COMMANDS_SHOWN = 12, 3
 
 
 def print_comparison(found: Comparison, out: Path | None) -> None:
@@ -47,7 +47,9 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
     printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in ordered]
     title = f"mean relative loss over {trials} trials with its 95 % interval"
     print_rows(title, printed, shown, text=("data", "method", "result"))
-    click.echo("loss is of the released values, estimate loss of the estimates; a row without total eps reads the exact data")
+    click.echo(
+        "loss is of the released values, estimate loss of the estimates; a row without total eps reads the exact data"
+    )
     answers = found.answers
     for answer in answers[:_ANSWERS_SHOWN]:
         echo(answer.words)
@@ -66,28 +68,22 @@ def _rank(loss: float | None) -> float:
 
 
 def _next_steps(found: Comparison, answers: list[Answer]) -> list[str]:
-    """How to run the best method; for one set of users and one budget, the last of several."""
-    if not answers:
-        return []
-    best = answers[-1].best
-    cell = found.cell_of(best)
-    wanted = found.loaded.wanted[cell.users.key]
-    settings = cell.settings_for(best["users"])
-    steps = [f"to run it{_which(answers)}: {shlex.join(run_command(wanted, settings))}"]
-    population = found.loaded.populations.get(cell.users)
-    if population is not None and origin_of(population).tells(str(best["domain"])):
+    """How to run the best methods, if they are few; else the first."""
+    shown = answers if len(answers) <= _COMMANDS_SHOWN else answers[:1]
+    steps, read_off = [], False
+    for answer in shown:
+        cell = found.cell_of(answer.best)
+        command = run_command(found.loaded.wanted[cell.users.key], cell.settings_for(answer.best["users"]))
+        where = f" on {answer.where}" if len(answers) > 1 else ""
+        steps.append(f"to run it{where}: {shlex.join(command)}")
+        population = found.loaded.populations.get(cell.users)
+        read_off |= population is not None and origin_of(population).tells(str(answer.best["domain"]))
+    if read_off:
         steps.append(
-            "its items are read off the data, which is not private: add --items-file with a public list, or compare with "
-            "--domain open"
+            "the items are read off the data, which is not private: add --items-file with a public list, or compare "
+            "with --domain open"
         )
     return steps
-
-
-def _which(answers: list[Answer]) -> str:
-    if len(answers) == 1:
-        return ""
-    last = answers[-1]
-    return f" on {last.data}, {last.setting}" if last.setting else f" on {last.data}"
 
 
 def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:

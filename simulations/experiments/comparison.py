@@ -115,7 +115,7 @@ def _gaps(
 ) -> dict[str, Row]:
     """How far each method is behind the best private one that has the same users and budget.
 
-    Trials share users and noise, so gaps are paired. All intervals of a group hold together in 95 % of cases.
+    Trials share users and noise, so gaps are paired.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -133,7 +133,7 @@ def _gaps(
         ]
         best = min(private, key=lambda cell: means[cell.key], default=None)
         for cell in group:
-            found[cell.key] = {"group": number} | _gap(cell, best, results, measured, len(private) - 1)
+            found[cell.key] = {"group": number} | _gap(cell, best, results, measured)
             if cell not in private:
                 found[cell.key]["result"] = None
     return found
@@ -144,7 +144,7 @@ def _budget(cell: Cell) -> tuple[object, ...]:
     return tuple(cell.settings.get(name) for name in names)
 
 
-def _gap(cell: Cell, best: Cell | None, results: Results, measured: str, others: int) -> Row:
+def _gap(cell: Cell, best: Cell | None, results: Results, measured: str) -> Row:
     nothing: Row = dict.fromkeys(("gap_mean", "gap_low", "gap_high", "result"))
     if best is None:
         return nothing
@@ -153,8 +153,5 @@ def _gap(cell: Cell, best: Cell | None, results: Results, measured: str, others:
     if cell is best or not all(map(math.isfinite, gaps)):
         return nothing | ({"gap_mean": 0.0, "result": BEST} if cell is best else {})
     gap = summarise(gaps)
-    interval = gap.among(max(others, 1))
-    if interval is None:
-        return nothing | {"gap_mean": gap.mean}
-    low, high = interval
-    return {"gap_mean": gap.mean, "gap_low": low, "gap_high": high, "result": WORSE if low > 0 else SAME}
+    row = {"gap_mean": gap.mean, "gap_low": gap.low, "gap_high": gap.high}
+    return nothing | row | ({} if gap.low is None else {"result": WORSE if gap.low > 0 else SAME})

@@ -105,7 +105,9 @@ def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinati
         InvalidInput: none can run, with the reasons, or there are too many.
     """
     if grid.size * len(sets) > MAX_CELLS:
-        raise InvalidInput(f"there are {grid.size * len(sets):,} combinations", allowed=f"up to {MAX_CELLS:,}")
+        raise InvalidInput(
+            f"there are {grid.size * len(sets):,} combinations", allowed=f"up to {MAX_CELLS:,}"
+        )
     cells: dict[str, Cell] = {}
     plans: dict[str, Plan] = {}
     left_out: Counter[str] = Counter()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
 from fedhist.simulations.simulation import check_not_empty
 
+_Name = TypeVar("_Name", str, Path)
 _TAG = b"fedhist/1/experiment/drawn-once/"
 
 
@@ -212,9 +213,9 @@ def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
     return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 
-def check_different(contents: Mapping[str, str]) -> None:
+def check_different(contents: Mapping[_Name, str]) -> None:
     """Refuse two populations with the same content: they would share one row, under one of their names."""
-    seen: dict[str, str] = {}
+    seen: dict[str, _Name] = {}
     for name, content in contents.items():
         if content in seen:
             raise InvalidInput(

@@ -8,11 +8,11 @@ from typing import Any
 
 from fedhist.simulations.report.charts import Bar, BarChart, Line, LineChart
 from fedhist.simulations.report.marks import SERIES
-from fedhist.simulations.report.methods import AXES, Row, method_names, varied_numbers
+from fedhist.simulations.report.methods import AXES, Row, measure_of, method_names, varied_numbers
 
 MAX_CHARTS = 12
 _LOG_RATIO = 8
-_WITH_NONE = ("threshold", "delta", "delta_select", "upper_limits")
+_WITH_NONE = ("threshold", "delta", "delta_select", "total_delta")
 """Numbers that some methods do not have: their rows belong to all values."""
 
 # A selector has the same look in every comparison, of its domain or of both.
@@ -37,11 +37,17 @@ def comparison_charts(rows: Sequence[Row]) -> list[LineChart | BarChart]:
     Where no number varies, every method is a dot in a row of its own. A row without a number, such as the threshold
     that only the selector fixed is given, belongs to all values of it. A row without a loss is not drawn.
     """
-    drawn = [row for row in rows if row["loss_mean"] is not None]
+    drawn = [row for row in map(_ranked, rows) if row["mean"] is not None]
     charts: list[LineChart | BarChart] = []
     for name in dict.fromkeys(row["data"] for row in drawn):
         charts += _of_data([row for row in drawn if row["data"] == name], len(charts))
     return charts
+
+
+def _ranked(row: Row) -> dict[str, Any]:
+    """The row with the mean and the interval of the loss that methods are ranked by."""
+    stem = measure_of(row)
+    return {**row, **{end: row.get(f"{stem}_{end}") for end in ("mean", "low", "high")}}
 
 
 def _of_data(rows: Sequence[Row], before: int) -> list[LineChart | BarChart]:
@@ -53,7 +59,10 @@ def _of_data(rows: Sequence[Row], before: int) -> list[LineChart | BarChart]:
     charts = []
     for place, (values, group) in enumerate(groups.items(), before + 1):
         named = [f"{AXES[one]} {value:,g}" for one, value in zip(others, values, strict=True)]
-        title = f"Mean relative loss, {', '.join([str(rows[0]['data']), *named])}"
+        what = (
+            "Mean relative loss" if measure_of(rows[0]) == "loss" else "Mean relative loss of the estimates"
+        )
+        title = f"{what}, {', '.join([str(rows[0]['data']), *named])}"
         names = dict(zip(map(id, rows), method_names(rows, without=(along, *others)), strict=True))
         called = [names[id(row)] for row in group]
         draw = _lines if along else _bars
@@ -82,7 +91,7 @@ def _lines(name: str, title: str, rows: Sequence[Row], called: Sequence[str], al
         found = methods[method]
         xs = sorted(found)
         mine = [found[x] for x in xs]
-        ys = [row["loss_mean"] for row in mine]
+        ys = [row["mean"] for row in mine]
         lines.append(Line(method, looks[method], xs, ys, _intervals(mine)))
     drawn = [row for line in lines for row in methods[line.name].values()]
     xs = sorted({x for line in lines for x in line.xs})
@@ -113,7 +122,7 @@ def _looks(kept: Sequence[str], methods: dict[str, dict[float, Row]]) -> dict[st
 
 
 def _bars(name: str, title: str, rows: Sequence[Row], called: Sequence[str], along: str) -> BarChart:
-    ordered = sorted(zip(rows, called, strict=True), key=lambda pair: float(pair[0]["loss_mean"]))
+    ordered = sorted(zip(rows, called, strict=True), key=lambda pair: float(pair[0]["mean"]))
     return BarChart(
         name=name,
         title=title,
@@ -121,7 +130,7 @@ def _bars(name: str, title: str, rows: Sequence[Row], called: Sequence[str], alo
         y_label="method",
         truth=True,
         bars=tuple(
-            Bar(method, row["loss_mean"], row["loss_low"], row["loss_high"], best=row.get("result") == "best")
+            Bar(method, row["mean"], row["low"], row["high"], best=row.get("result") == "best")
             for row, method in ordered
         ),
         value_name="mean relative loss",
@@ -133,21 +142,16 @@ def _bars(name: str, title: str, rows: Sequence[Row], called: Sequence[str], alo
 
 def _intervals(rows: Sequence[Row]) -> list[tuple[float, float]]:
     """The ends of the intervals; a row of a single trial has none, and its ends are its mean."""
-    if all(row["loss_low"] is None for row in rows):
+    if all(row["low"] is None for row in rows):
         return []
-    return [
-        (row["loss_mean"], row["loss_mean"])
-        if row["loss_low"] is None
-        else (row["loss_low"], row["loss_high"])
-        for row in rows
-    ]
+    return [(row["mean"], row["mean"]) if row["low"] is None else (row["low"], row["high"]) for row in rows]
 
 
 def _mean(rows: Sequence[Row]) -> float:
-    return sum(float(row["loss_mean"]) for row in rows) / len(rows)
+    return sum(float(row["mean"]) for row in rows) / len(rows)
 
 
 def _spread_out(rows: Sequence[Row]) -> bool:
     """Whether the losses need a logarithmic axis."""
-    losses = [row["loss_mean"] for row in rows]
+    losses = [row["mean"] for row in rows]
     return bool(min(losses) > 0 and max(losses) > _LOG_RATIO * min(losses))

@@ -27,7 +27,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 40
 _ROW = 17
 # How far down a logarithmic axis goes, as a share of its top.
 _DEPTH = 1e-4
-_LABEL_LETTERS, _LONG_LETTERS = 24, 64
+_LABEL_LETTERS, _LONG_LETTERS = 24, 74
 _SHIFT = 5
 # An interval is drawn up to this multiple of the largest value.
 _WIDEST = 2.5
@@ -79,7 +79,7 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
     inset = _SHIFT * len(chart.lines) / 2 if chart.side_by_side else 0
     across = (logarithmic if chart.log_x else linear)(xs[0], xs[-1], _LEFT + inset, WIDTH - _RIGHT - inset)
     up = _upwards(chart)
-    yield from _frame(chart, across, up)
+    yield from _frame(chart, across, up, inset=inset)
     for x in chart.ticks:
         yield _vertical("tick-mark", across.place(x), up.start, up.start + 4)
     yield from _rules(chart.rules, across, up)
@@ -231,18 +231,21 @@ def _stack_chart(chart: StackChart) -> Iterator[Mark]:
     yield from hits
 
 
-def _frame(chart: AnyChart, across: Axis, up: Axis) -> Iterator[Mark]:
-    """Both axes with their ticks and names."""
-    yield from _axis_below(chart, across, up.start)
+def _frame(chart: AnyChart, across: Axis, up: Axis, *, inset: float = 0.0) -> Iterator[Mark]:
+    """Both axes with their ticks and names; lines reach beyond the axis by the inset."""
+    left, right = across.start - inset, across.stop + inset
+    yield from _axis_below(chart, across, up.start, beyond=inset)
     for tick in up.ticks():
         y = up.place(tick)
-        yield _horizontal("gridline", across.start, across.stop, y)
-        yield Words("tick", across.start - 5, y + 3.5, tick_text(tick), "end")
+        yield _horizontal("gridline", left, right, y)
+        yield Words("tick", left - 5, y + 3.5, tick_text(tick), "end")
     yield Words("axis-name", 4, _TOP - 8, chart.y_label)
 
 
-def _axis_below(chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None) -> Iterator[Mark]:
-    yield _horizontal("axis", across.start, across.stop, y)
+def _axis_below(
+    chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None, beyond: float = 0.0
+) -> Iterator[Mark]:
+    yield _horizontal("axis", across.start - beyond, across.stop + beyond, y)
     for tick in across.ticks():
         x = across.place(tick)
         if grid_from is not None:

@@ -18,7 +18,6 @@ AXES = {
     "delta": "delta of the histogram",
     "delta_select": "delta of the choice",
     "threshold": "threshold C",
-    "upper_limits": "norm of the upper limits",
 }
 """The numbers that a comparison may vary, and what an axis calls them."""
 
@@ -26,10 +25,10 @@ BUDGETS = ("total_epsilon", "total_delta", "epsilon", "delta", "epsilon_select",
 _SHORT = {
     "items": "d", "total_epsilon": "total epsilon", "total_delta": "total delta", "epsilon": "epsilon",
     "delta": "delta", "epsilon_select": "epsilon'", "delta_select": "delta'", "max_threshold": "C_m",
-    "threshold": "C", "upper_limits": "limits up to",
+    "threshold": "C",
 }  # fmt: skip
-_KINDS = ("selector", "mechanism", "release", "debias", "rescale", "masking", "noise_from")
-"""What is not a number."""
+_KINDS = ("selector", "mechanism", "release", "debias", "rescale", "upper_limits", "masking", "noise_from")
+"""What a method has, or has not."""
 
 _WORDS = {
     "debias": {"poisson": "debiased"},
@@ -38,6 +37,12 @@ _WORDS = {
     "noise_from": {"server": "", "devices": "noise by devices"},
 }
 NOT_PRIVATE = "not private"
+_NAMED = 4
+
+
+def measure_of(row: Row) -> str:
+    """What methods are ranked by, as the beginning of its columns: loss, or estimate_loss."""
+    return str(row.get("ranked_by") or "loss").replace("-", "_")
 
 
 def varied_numbers(rows: Sequence[Row]) -> list[str]:
@@ -69,10 +74,6 @@ def method_names(rows: Sequence[Row], *, without: Collection[str] = ()) -> list[
     budgets = BUDGETS if all(row.get("total_epsilon") is None for row in rows) else BUDGETS[:2]
     apart = {"items", *budgets, *without}
     numbers = [name for name in varied_numbers(rows) if name not in apart]
-    if "threshold" in apart:
-        numbers = [name for name in numbers if name != "threshold"]
-    elif any(row.get("threshold") is not None for row in rows) and "threshold" not in numbers:
-        numbers.append("threshold")
     return [_named(row, kinds, numbers) for row in rows]
 
 
@@ -80,7 +81,7 @@ def _named(row: Row, kinds: Sequence[str], numbers: Sequence[str]) -> str:
     words = [row["selector"]]
     for name in kinds:
         value = row.get(name)
-        words.append("" if value is None else _WORDS.get(name, {}).get(value, str(value)))
+        words.append("" if value is None else _word(name, value))
     words += [f"{_SHORT[name]} {row[name]:,g}" for name in numbers if row.get(name) is not None]
     called = ", ".join(word for word in words if word)
     return called if row["private"] else f"{called} ({NOT_PRIVATE})"
@@ -90,7 +91,15 @@ def setting_of(group: Sequence[Row], numbers: Collection[str]) -> str:
     """The items and the budget that the methods of a group share, where they vary: "d 100, epsilon 1"."""
     # Some methods spend no delta, whatever was offered.
     shared = {name: max((row.get(name) or 0 for row in group), default=0) for name in ("items", *BUDGETS)}
-    return ", ".join(f"{_SHORT[name]} {value:,g}" for name, value in shared.items() if name in numbers and value)
+    return ", ".join(
+        f"{_SHORT[name]} {value:,g}" for name, value in shared.items() if name in numbers and value
+    )
+
+
+def _word(name: str, value: Any) -> str:
+    return (
+        f"limits up to {value:,g}" if name == "upper_limits" else _WORDS.get(name, {}).get(value, str(value))
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Answer:
         data: the name of the users.
         setting: the items and the budget, where they vary; else empty.
         best: its row.
-        same: the rows of methods that are not different.
+        same: the rows of methods that are not different, the best of them first.
         unclear: True after a single trial, which tells nothing apart.
     """
 
@@ -112,17 +121,28 @@ class Answer:
     unclear: bool
 
     @property
+    def where(self) -> str:
+        """The users and the budget."""
+        return f"{self.data}, {self.setting}" if self.setting else self.data
+
+    @property
     def words(self) -> str:
         """The answer as a sentence."""
-        where = f"{self.data}, {self.setting}" if self.setting else self.data
-        by = str(self.best["ranked_by"])
-        column = f"{by.replace('-', '_')}_mean"
-        said = f"best on {where}: {self.best['method']}, with a mean {by.replace('-', ' ')} of {self.best[column]:.4g}"
+        measure = measure_of(self.best)
+        mean = f"a mean {measure.replace('_', ' ')} of {self.best[f'{measure}_mean']:.4g}"
+        said = f"best on {self.where}: {self.best['method']}, with {mean}"
         if self.unclear:
             return f"{said}, by a single trial that proves nothing: use more --trials"
         if not self.same:
             return said
-        return f"{said}; not different from it: {'; '.join(str(row['method']) for row in self.same)}"
+        return f"{said}; not different from it: {self.same_words}"
+
+    @property
+    def same_words(self) -> str:
+        """The methods that are not different, the first few by name."""
+        more = len(self.same) - _NAMED
+        named = [str(row["method"]) for row in self.same[:_NAMED]]
+        return "; ".join([*named, *([f"and {more} more"] if more > 0 else [])])
 
 
 def answers_of(rows: Sequence[Row]) -> list[Answer]:
@@ -137,7 +157,8 @@ def answers_of(rows: Sequence[Row]) -> list[Answer]:
         if best is None:
             continue
         rivals = [row for row in group if row is not best and row["private"]]
-        same = tuple(row for row in rivals if row.get("result") == "not different")
+        alike = [row for row in rivals if row.get("result") == "not different"]
+        same = tuple(sorted(alike, key=lambda row: float(row["gap_mean"])))
         unclear = bool(rivals) and best.get("trials") in (1, 1.0)
         answers.append(Answer(best["data"], setting_of(group, numbers), best, same, unclear))
     return answers

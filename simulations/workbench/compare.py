@@ -200,7 +200,11 @@ def grid_of(
             raise InvalidInput(
                 f"{name} has {len(values)} values", allowed=f"one; several of {', '.join(SEVERAL)}"
             )
-    if "mechanism" not in varied and fixed.get("domain", "closed") == "closed" and varied.get("delta") == (0.0,):
+    if (
+        "mechanism" not in varied
+        and fixed.get("domain", "closed") == "closed"
+        and varied.get("delta") == (0.0,)
+    ):
         # The one that needs no delta, as in a run.
         fixed["mechanism"] = "laplace"
     return Grid(

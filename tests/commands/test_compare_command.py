@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.experiments.comparison import drawn_once, names_of
+from fedhist.simulations.experiments.sources import drawn_once, names_of
 from tests.builders import files_in, rows_of
 
 SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
