@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target
+from fedhist.simulations.prediction.ahead import FLATNESS, OutOfReach, Split, Target
 from fedhist.simulations.prediction.prediction import Prediction
 from fedhist.simulations.report.charts import Line, LineChart, Rule
 
@@ -14,7 +14,7 @@ def draw_plan_ahead(
     rows: Sequence[Prediction],
     *,
     totals: bool,
-    target: Target | None = None,
+    target: Target | OutOfReach | None = None,
     split: Split | None = None,
 ) -> list[LineChart]:
     """Error and its parts over epsilon, the thresholds, and the split if one was asked for.
@@ -23,7 +23,7 @@ def draw_plan_ahead(
         epsilons: of the histogram, or with `totals` of both rounds.
         rows: a prediction for each.
         totals: what the epsilons are.
-        target: the error that was asked for, marked.
+        target: the error that was asked for, marked, or the least one where that is out of reach.
         split: of one total between the rounds.
     """
     along = "total epsilon, best split" if totals else "epsilon of the histogram"
@@ -32,13 +32,16 @@ def draw_plan_ahead(
 
 
 def _error(
-    epsilons: Sequence[float], rows: Sequence[Prediction], target: Target | None, along: str
+    epsilons: Sequence[float], rows: Sequence[Prediction], target: Target | OutOfReach | None, along: str
 ) -> LineChart:
     noise = "noise alone" if rows[0].recall is None else "noise and withheld keys"
     reached: tuple[Line, ...] = ()
     if target is not None:
-        name = f"{target.error:g} at epsilon {target.epsilon:.3g}"
-        reached = (Line(name, "chosen", [target.epsilon], [target.prediction.relative_loss]),)
+        least = target.prediction.relative_loss
+        missed = isinstance(target, OutOfReach)
+        name = f"{target.error:g} is out of reach; least is {least:.3g}" if missed else f"{target.error:g}"
+        named = f"{name} at epsilon {target.epsilon:.3g}"
+        reached = (Line(named, "chosen", [target.epsilon], [least]),)
     return LineChart(
         name="error",
         title="Predicted error by epsilon",

@@ -21,8 +21,8 @@ from fedhist.simulations.report.methods import (
 from fedhist.simulations.report.pieces import Tile, figure, section, table, tiles
 
 _NUMBERS = (
-    *AXES, "users", "trials", "group", "gap_mean", "upper_limits", "loss_mean", "loss_low", "loss_high", "estimate_loss_mean",
-    "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "epsilon_total",
+    *AXES, "users", "trials", "group", "gap_mean", "upper_limits", "loss_mean", "loss_low", "loss_high",
+    "estimate_loss_mean", "estimate_loss_low", "estimate_loss_high", "threshold_mean", "released_mean", "epsilon_total",
 )  # fmt: skip
 _ROWS_SHOWN = 200
 

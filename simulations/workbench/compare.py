@@ -105,15 +105,26 @@ def compare(
     Args:
         data: a data frame, a scipy matrix, a path, `synthetic:NAME?...` or a population; several as a list, or as a
             dict with their names. None for synthetic users, drawn anew for each trial.
-        user, item, count, separator, bins: the columns of a table, as in `fedhist.histogram`.
+        user: the column of users.
+        item: the column of items.
+        count: the column of counts, if there is one.
+        separator: between the fields of a text file.
+        bins: rising edges, to make items of numbers.
         items: the public list of items, or its file; for synthetic users the number of items, or several.
         users: the number of synthetic users.
         top_items: keep this number of the most frequent items, or several numbers.
         normalise: nfc or casefold, to unify the spelling of names.
         selectors: names of selectors; None for all that fit, without fixed.
-        mechanism, release, debias, rescale, masking, noise_from: fields of a plan; "none" in a list of debias or
-            rescale is the method without.
-        epsilon, delta, total_epsilon, total_delta: the budget of the histogram, or of all rounds together.
+        mechanism: gaussian, laplace or auto.
+        release: release rules.
+        debias: poisson; "none" in a list is the method without.
+        rescale: proportional; "none" in a list is the method without.
+        masking: none, secagg or secagg-signed. Sums are those of masked rounds without drop-outs.
+        noise_from: server, or devices, which needs masking.
+        epsilon: the budget of the histogram.
+        delta: of the histogram; "1/2n" is one over twice the users.
+        total_epsilon: the budget of all rounds together, in the place of epsilon.
+        total_delta: of all rounds together.
         best_by: loss, of the released values, or estimate-loss, of the estimates. None for loss, and for estimate-loss
             where rescale is compared, which changes the estimates alone.
         trials: of each combination.
