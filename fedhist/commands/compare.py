@@ -16,6 +16,7 @@ from fedhist.client.files.new_files import why_refused
 from fedhist.commands.checks import check_count, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.compare_summary import print_comparison
+from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
@@ -85,6 +86,7 @@ _SEVERAL = {
     metavar="FILE",
     help="Population as for 'fedhist run', the same in every trial; may be given several times.",
 )
+@column_options
 @click.option(
     "--items-file",
     type=PATH,
@@ -176,9 +178,9 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     grid = grid_of(selectors=flags.pop("selectors"), settings=flags, participants=nodes)
     with resumable(out), progress_on(sys.stderr) as progress:
         progress.phase("trials")
-        found = run_comparison(sources, grid, out=out, counting=progress, **own)
-    for note in (*found.loaded.notes, *found.warnings):
-        echo(f"note: {note}", err=True)
+        found = run_comparison(
+            sources, grid, out=out, counting=progress, tell=lambda note: progress.say(f"note: {note}"), **own
+        )
     if as_json:
         click.echo(json.dumps(found.rows, allow_nan=False))
     else:
@@ -203,6 +205,7 @@ def _sources(flags: dict[str, Any]) -> Sources:
         items=items,
         top_items=top_items,
         reading=Wanted(
+            columns=columns_of(flags),
             items_file=flags.pop("items_file"),
             normalise=flags.pop("normalise"),
             open_domain=flags["domain"] == "open",

@@ -94,6 +94,12 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     for name in ("items_file", "users", "items", "top_items", "normalise"):
         if getattr(wanted, name) is not None:
             words += _flag(name, getattr(wanted, name))
+    for name in wanted.columns.given:
+        value = getattr(wanted.columns, name)
+        if name == "bins":
+            words += _flag(name, ",".join(f"{edge:.17g}" for edge in value))
+        else:
+            words += _flag(name if name == "separator" else f"{name}_column", value)
     for name, value in settings.items():
         if name == "participants":
             words += _flag("nodes", value)

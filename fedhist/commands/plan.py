@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.checks import check_population
+from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import print_answer, print_curve
 from fedhist.commands.progress import progress_on
@@ -48,7 +49,7 @@ from fedhist.simulations.workbench.predict import (
 _ASKED = ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
 
 _FROM_RUN = (
-    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
+    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
     "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
@@ -133,7 +134,7 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     must be public, or a past release.
     """
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
-    options = Options(open_domain=flags["domain"] == "open", **own)
+    options = Options(columns=columns_of(flags), open_domain=flags["domain"] == "open", **own)
     epsilons = _epsilons(options.epsilon)
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     _check(options, given)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from fedhist.commands.checks import check_count, check_population, check_trials
+from fedhist.commands.data_options import columns_of
 from fedhist.commands.plan_options import mechanism_for
 from fedhist.commands.progress import Progress, progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
@@ -63,6 +64,7 @@ def run_here(flags: dict[str, Any]) -> None:
     """Check everything, run both rounds, write and print."""
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
     options = Options(
+        columns=columns_of(flags),
         truth=not flags.pop("no_truth"),
         report=not flags.pop("no_report"),
         open_domain=flags["domain"] == "open",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -45,13 +45,12 @@ MAX_TRIALS = 100_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finished comparison: a row for each combination, and what has to be said of it.
+    """A finished comparison: a row for each combination.
 
     `cells` and `plans` are what the rows are of, in their order; `loaded` has the users.
     """
 
     rows: list[Row]
-    warnings: tuple[str, ...]
     cells: tuple[Cell, ...]
     plans: Mapping[str, Plan]
     loaded: LoadedSets
@@ -172,16 +171,18 @@ def compare(
             "total_delta": total_delta,
         },
     )  # fmt: skip
+    told: list[str] = []
     found = run_comparison(
         sources,
         grid,
+        tell=told.append,
         trials=trials,
         seed=seed,
         workers=workers,
         out=None if out is None else Path(out),
         best_by=best_by,
     )
-    for note in found.warnings:
+    for note in told:
         warnings.warn(note, stacklevel=2)
     columns_of = {name: [row[name] for row in found.rows] for name in found.rows[0]}
     return data_frame(columns_of, found.loaded.frame_kind)
@@ -236,8 +237,12 @@ def run_comparison(
     out: Path | None,
     best_by: str | None = None,
     counting: Counting | None = None,
+    tell: Callable[[str], None],
 ) -> Comparison:
-    """Check every plan, run all trials that the folder does not have yet, and write its table and figure."""
+    """Check every plan, run all trials that the folder does not have yet, and write its table and figure.
+
+    `tell` is called with what the user has to know: of the data and of what is left out before anything runs.
+    """
     processes = check_workers(workers)
     if not 1 <= trials <= MAX_TRIALS:
         raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
@@ -245,6 +250,8 @@ def run_comparison(
         raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
     loaded = load_sets(sources, seed)
     found = combinations(grid, loaded.sets, loaded.sizes)
+    for note in (*loaded.notes, *([found.note] if found.note else [])):
+        tell(note)
     experiment = Experiment(seed=seed, groups=(Group(found.cells, trials),))
     with working_folder(out) as folder:
         results = run_experiment(
@@ -258,8 +265,9 @@ def run_comparison(
             write_csv(folder / "table.csv", rows)
             write_parquet(folder / "table.parquet", rows)
             draw_comparison(rows, folder / "figure")
-    said = (*([found.note] if found.note else []), *_failures(rows))
-    return Comparison(rows, said, found.cells, found.plans, loaded)
+    for note in _failures(rows):
+        tell(note)
+    return Comparison(rows, found.cells, found.plans, loaded)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
