@@ -123,9 +123,15 @@ def load_sets(sources: Sources, seed: int) -> LoadedSets:
 def _add_data(loaded: LoadedSets, sources: Sources, name: str, content: str | None) -> str:
     """Read data and add its sets; returns the digest of its content."""
     wanted = sources.wanted(name)
-    read = load(wanted, 0)
-    population = materialise(read.population)
-    check_not_empty(population)
+    try:
+        read = load(wanted, 0)
+        population = materialise(read.population)
+        check_not_empty(population)
+    except InvalidInput as refusal:
+        if len(sources.data) == 1:
+            raise
+        which = f"{name}: {refusal.problem}"
+        raise type(refusal)(which, allowed=refusal.allowed, advice=refusal.advice) from None
     content = content or _population_digest(population)
     loaded.frame_kind = loaded.frame_kind or read.frame_kind
     for note in read.notes:

@@ -15,7 +15,7 @@ from warnings import catch_warnings, filterwarnings
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
-from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart
+from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
 from fedhist.simulations.report.comparison_charts import MAX_CHARTS, Row, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
 from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Look, Mark, Point, Stroke, Words
@@ -60,7 +60,7 @@ def write_figure(
     with rc_context(RC), catch_warnings():
         # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
         filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _painted(charts, max(1, min(len(charts), columns)), heading)
+        figure = painted(charts, columns=columns, heading=heading)
         figure.savefig(file, format=kind, metadata=about)
 
 
@@ -82,12 +82,22 @@ def save_figure(
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     """The charts of a comparison beside each other, as stem.svg and stem.png."""
+    charts, heading = charts_of(rows)
+    return save_figure(charts, stem, heading=heading)
+
+
+def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str]]:
+    """The charts of a comparison that a figure has room for, and what its heading says of the others."""
     charts = comparison_charts(rows)
     left_out = [f"the first {MAX_CHARTS} of {len(charts)} charts"] if len(charts) > MAX_CHARTS else []
-    return save_figure(charts[:MAX_CHARTS], stem, heading=left_out)
+    return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
-def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:
+def painted(
+    charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()
+) -> Figure:
+    """The charts in rows, under the lines of a heading, as a figure of matplotlib that no window shows."""
+    columns = max(1, min(len(charts), columns))
     drawn: list[Placed] = [
         (_title(words), (_GAP, _GAP + place * _TITLE_ROW)) for place, words in enumerate(heading)
     ]
@@ -159,6 +169,7 @@ def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
             place = {"start": "left", "middle": "center", "end": "right"}[anchor]
             size, colour = look.size * _POINTS_A_UNIT, _light_colours()[look.fill]
             how: dict[str, Any] = {"ha": place, "fontsize": size, "color": colour, "parse_math": False}
+            how["family"] = RC["font.family"]
             axes.text(x, y, visible(text), transform=transform, **how)
 
 

@@ -93,8 +93,8 @@ def target_words(target: Target | OutOfReach, *, totals: bool) -> str:
     if isinstance(target, OutOfReach):
         least = round_digits(target.prediction.relative_loss, 4, up=True)
         return (
-            f"none of this range is predicted to. The least error is {least:g}, at {'a total ' if totals else ''}epsilon "
-            f"{target.epsilon:.4g}; {target.advice}."
+            f"none of this range is predicted to reach it. The least error is {least:g}, at "
+            f"{'a total ' if totals else ''}epsilon {target.epsilon:.4g}; {target.advice}."
         )
     flags = _budget_flags(target.prediction, target.epsilon if totals else None)
     what = "a total epsilon of" if totals else "epsilon"

@@ -183,7 +183,8 @@ def compare(
         best_by=best_by,
     )
     for note in told:
-        warnings.warn(note, stacklevel=2)
+        if note not in found.loaded.notes:
+            warnings.warn(note, stacklevel=2)
     columns_of = {name: [row[name] for row in found.rows] for name in found.rows[0]}
     return data_frame(columns_of, found.loaded.frame_kind)
 
