@@ -21,9 +21,9 @@ if not (_here / "protocol").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
-    from fedhist.extending import load_plugin, register
     from fedhist.client.files.records import read_population
     from fedhist.client.populations import SparsePopulation
+    from fedhist.extending import load_plugin, register
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
     from fedhist.protocol.histograms import Histograms, Population
     from fedhist.protocol.plan import Plan

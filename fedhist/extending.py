@@ -40,9 +40,7 @@ def register(thing: T, *, name: str | None = None, kind: str | None = None) -> T
 
 
 @overload
-def register(
-    thing: None = None, *, name: str | None = None, kind: str | None = None
-) -> Callable[[T], T]: ...
+def register(thing: None = None, *, name: str | None = None, kind: str | None = None) -> Callable[[T], T]: ...
 
 
 def register(thing: Any = None, *, name: str | None = None, kind: str | None = None) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.identity import Kind, Plugin
 from fedhist.protocol.plugins.registry import plugin_named
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Cost
@@ -33,7 +33,7 @@ def selector_charges(selector: Selector, plan: Plan) -> tuple[Charge, ...]:
     if selector.reads and not (declared and selector.private):
         return (not_private(plan, "select", selector.name),)
     budget = Cost(plan.epsilon_select, plan.delta_select)
-    return _checked(Kind.SELECTOR, selector.name, declared, plan, "select", budget)
+    return _checked(plugin, declared, plan, budget)
 
 
 def rule_charges(rule: ReleaseRule, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
@@ -45,7 +45,7 @@ def rule_charges(rule: ReleaseRule, plan: Plan, threshold: Threshold | None) -> 
     if not declared:
         return (not_private(plan, "release", rule.name),)
     budget = Cost(plan.epsilon, plan.delta)
-    return _checked(Kind.RELEASE, rule.name, declared, plan, "release", budget)
+    return _checked(plugin, declared, plan, budget)
 
 
 def is_private(selector: Selector, plan: Plan) -> bool:
@@ -69,10 +69,10 @@ def not_private(plan: Plan, round_: str, name: str) -> Charge:
     )
 
 
-def _checked(
-    kind: Kind, name: str, charges: Sequence[Charge], plan: Plan, round_: str, budget: Cost
-) -> tuple[Charge, ...]:
+def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost) -> tuple[Charge, ...]:
     """The charges of a method from outside, if they are of its round and no more than the round may cost."""
+    kind, name = plugin.identity.kind, plugin.identity.name
+    round_ = "select" if kind is Kind.SELECTOR else "release"
     for charge in charges:
         if not isinstance(charge, Charge) or (charge.round, charge.neighbours) != (round_, plan.neighbours):
             raise InvalidPlan(

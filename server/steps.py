@@ -137,7 +137,10 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
     """What each round of the plan asks devices for; also of plans whose selector is not known here."""
     fitting = {
-        kind.round: kind for of in {plan, plan.releasing} for kind in MEASUREMENTS.values() if kind.admitted(of)
+        kind.round: kind
+        for of in {plan, plan.releasing}
+        for kind in MEASUREMENTS.values()
+        if kind.admitted(of)
     }
     if plan.threshold is not None:
         fitting.pop(Round.SELECT)

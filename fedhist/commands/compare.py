@@ -19,6 +19,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
+from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput, NotWritten
@@ -47,7 +48,7 @@ from fedhist.simulations.experiments.running import (
 )
 from fedhist.simulations.experiments.tables import Row, interval_text, print_rows, write_csv, write_parquet
 from fedhist.simulations.experiments.trials import PAPER_DELTA
-from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
+from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest, has_sizes
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.simulation import check_not_empty
 
@@ -110,7 +111,7 @@ _SEVERAL = {
 @click.option(
     "--synthetic",
     multiple=True,
-    type=click.Choice(list(SYNTHETIC)),
+    type=NameOf(SYNTHETIC, has_sizes, "synthetic population"),
     help="Population made from the seed, anew for each trial; may be given several times. "
     "[default: heavy-tailed, without --data]",
 )
@@ -145,6 +146,7 @@ _SEVERAL = {
 @total_options(total_epsilon=NUMBERS, total_delta=DELTAS)
 @click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
 @click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
+@plugin_option
 @click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
 @click.option(
     "--out",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,7 +39,7 @@ def _load(context: click.Context, parameter: click.Parameter, paths: Sequence[Pa
             load_plugin(path)
 
 
-class NameOf(click.ParamType):
+class NameOf(click.ParamType[str] if TYPE_CHECKING else click.ParamType):  # type: ignore[misc] # generic for mypy only
     """One of the names of a registry, with those of plugins; only the project's own are in help texts.
 
     Args:

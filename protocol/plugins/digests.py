@@ -14,7 +14,7 @@ from typing import Any
 _TAG = b"fedhist/1/plugin/"
 _CODE_OF_RESULTS = ("protocol", "client", "server", "simulations")
 """The packages that a measured number depends on."""
-_NOT_OF_RESULTS = ("report", "figures", "deployment", "audit", "importing")
+_NOT_OF_RESULTS = ("__pycache__", "report", "figures", "deployment", "audit", "importing")
 """Folders of them that show results, or have no part in them."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _MADE_BY_PYTHON = {
@@ -37,21 +37,24 @@ def package_digest(name: str, version: str, files: Iterable[tuple[str, str]]) ->
 @cache
 def own_digest() -> str:
     """Of fedhist's own sources, as far as measured numbers depend on them. Empty where they can't be read."""
-    files = []
+    files: list[tuple[str, str]] = []
     for package in _CODE_OF_RESULTS:
         try:
             (place, *_) = import_module(f"fedhist.{package}").__path__
         except ModuleNotFoundError:
             continue
-        for folder, folders, names in os.walk(place):
-            folders[:] = sorted(set(folders) - {"__pycache__", *_NOT_OF_RESULTS})
-            start = os.path.dirname(place)
-            files += [
-                (os.path.relpath(path, start), path)
-                for name in names
-                if name.endswith(".py") and (path := os.path.join(folder, name))
-            ]
+        files += [(f"{package}/{name}", f"{place}/{name}") for name in _sources_in(place)]
     return _hashed("fedhist", sorted(files)) if files else ""
+
+
+def _sources_in(place: str, within: str = "") -> Iterator[str]:
+    """The Python files of a folder and the folders in it, named from there."""
+    for entry in os.scandir(f"{place}/{within}"):
+        name = f"{within}{entry.name}"
+        if entry.name.endswith(".py"):
+            yield name
+        elif entry.is_dir() and entry.name not in _NOT_OF_RESULTS:
+            yield from _sources_in(place, f"{name}/")
 
 
 def session_digest(thing: object) -> str:
@@ -138,7 +141,7 @@ def _of_function(value: FunctionType, module: str, seen: set[int]) -> Iterator[b
     for name in sorted(_names_in(value.__code__)):
         named = value.__globals__.get(name)
         own = isinstance(named, FunctionType | type) and named.__module__ == module
-        if own or (isinstance(named, _PLAIN + (tuple,)) and name in value.__globals__):
+        if own or (isinstance(named, (*_PLAIN, tuple)) and name in value.__globals__):
             yield name.encode()
             yield from _parts(named, module, seen)
 

@@ -37,6 +37,10 @@ class Kind(StrEnum):
         return "release rule" if self is Kind.RELEASE else self.value
 
 
+IN_PLANS = (Kind.SELECTOR, Kind.MEASUREMENT, Kind.RELEASE)
+"""What a plan names, and every side of a run needs."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """A plugin's name and code.

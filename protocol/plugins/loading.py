@@ -42,6 +42,12 @@ def load_file(path: str) -> tuple[Plugin, ...]:
     return _run_file(path, code)
 
 
+def load_file_once(path: str) -> None:
+    """The same unless it was loaded already: for a node, which is asked many times."""
+    if not any(plugin.origin.how == "file" and plugin.origin.place == path for plugin in registered()):
+        load_file(path)
+
+
 def _run_file(path: str, code: bytes) -> tuple[Plugin, ...]:
     """Run these very bytes, so that the digest is that of the code that runs."""
     origin = Origin("file", path, text_digest(code), code=code)
@@ -129,7 +135,9 @@ def _installed(distribution: Distribution | None, thing: Any) -> Origin:
     files = [(str(file), str(distribution.locate_file(file))) for file in listed]
     if not files:
         # Installed in place: its own list has no code, so the module stands for the package.
-        place = sys.modules[thing.__module__ if hasattr(thing, "__module__") else type(thing).__module__].__file__
+        place = sys.modules[
+            thing.__module__ if hasattr(thing, "__module__") else type(thing).__module__
+        ].__file__
         files = [("", place)] if place else []
     digest = package_digest(distribution.name, distribution.version, files)
     return Origin("installed", distribution.name, digest, version=distribution.version)
@@ -154,7 +162,9 @@ class Parcel:
 def parcels(plugins: Iterable[Plugin]) -> tuple[Parcel, ...]:
     """What a worker process needs to have the same plugins."""
     return tuple(
-        Parcel(one.identity, one.origin, one.origin.code, _pickled(one) if one.origin.how == "session" else b"")
+        Parcel(
+            one.identity, one.origin, one.origin.code, _pickled(one) if one.origin.how == "session" else b""
+        )
         for one in plugins
     )
 
@@ -174,7 +184,11 @@ def receive(sent: Collection[Parcel]) -> None:
             import cloudpickle
 
             enter(
-                identity.kind, cloudpickle.loads(parcel.pickled), identity.name, origin=origin, identity=identity
+                identity.kind,
+                cloudpickle.loads(parcel.pickled),
+                identity.name,
+                origin=origin,
+                identity=identity,
             )
         known = plugin_named(identity.kind, identity.name)
         if known is None or known.identity != identity:
@@ -217,4 +231,3 @@ def blamed(error: BaseException) -> str:
     if not frames:
         return ""
     return f"the plugin {frames[-1].filename} failed in line {frames[-1].lineno} ({type(error).__name__})"
-

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import RELEASE_NAMES, SELECTOR_NAMES
@@ -84,18 +84,19 @@ def kind_of(thing: object) -> Kind | None:
     return next(kinds, None)
 
 
-def instance_of(kind: Kind, base: type[T], thing: Any) -> T:
+def instance_of(kind: Kind, base: Callable[..., T], thing: Any) -> T:
     """The thing itself, or an instance of the class; an InvalidInput unless it derives from the base."""
-    if isinstance(thing, base):
-        return thing
-    if not (isinstance(thing, type) and issubclass(thing, base)):
+    if isinstance(thing, base):  # type: ignore[arg-type] # mypy takes an abstract class for a function only
+        made: T = thing
+        return made
+    if not (isinstance(thing, type) and issubclass(thing, base)):  # type: ignore[arg-type] # the same
         raise InvalidInput(
             f"{_called(thing)} is no {kind.words}",
             allowed=f"a class that derives from {base.__module__}.{base.__qualname__}, or an instance of one",
         )
     check_whole(kind, thing)
     try:
-        return thing()
+        return cast(T, thing())
     except Exception as error:
         raise InvalidInput(
             f"no instance of {thing.__qualname__} can be made without arguments ({type(error).__name__})",
@@ -120,7 +121,12 @@ def _called(thing: Any) -> str:
 
 
 def enter(
-    kind: Kind, thing: Any, name: str | None, *, origin: Origin | None = None, identity: Identity | None = None
+    kind: Kind,
+    thing: Any,
+    name: str | None,
+    *,
+    origin: Origin | None = None,
+    identity: Identity | None = None,
 ) -> Plugin:
     """Add something from outside to the registry of its kind.
 
@@ -212,7 +218,10 @@ def unregistered(kind: Kind, name: str) -> Iterator[None]:
 
 def identities_used(selector: str, release: str | None) -> tuple[str, ...]:
     """The same as texts, for a plan; a name that is not known is looked for in installed packages."""
-    for kind, name, own in ((Kind.SELECTOR, selector, SELECTOR_NAMES), (Kind.RELEASE, release, RELEASE_NAMES)):
+    for kind, name, own in (
+        (Kind.SELECTOR, selector, SELECTOR_NAMES),
+        (Kind.RELEASE, release, RELEASE_NAMES),
+    ):
         if name is not None and name not in own and (kind, name) not in _PLUGINS and name not in _unknown:
             from fedhist.protocol.plugins.loading import look_for
 

@@ -8,10 +8,10 @@ from typing import Any
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.given import Column
-from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.identity import Kind
 from fedhist.protocol.plugins.registry import Registry, instance_of, plugin_named
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.selection.contract import NoisySelector, Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
 from fedhist.server.selection.exponential_sharp import ExponentialSharp

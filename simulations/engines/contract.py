@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fedhist.server.collection import RoundReport
 
 
-
 def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
     """A function from outside that opens an engine."""
     parameters = inspect.signature(thing).parameters if callable(thing) else {}

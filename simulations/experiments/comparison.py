@@ -13,12 +13,14 @@ from typing import Any
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import plugin_named
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.releases import rule_for
 from fedhist.server.selection import SELECTORS, column_of, fitting
 from fedhist.server.steps import check_runnable, planned_charges
-from fedhist.simulations.datasets.registry import PREFIX, is_synthetic, make_population
+from fedhist.simulations.datasets.registry import PREFIX, dataset_name, is_synthetic, make_population
 from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
 from fedhist.simulations.experiments.tables import Row
@@ -74,7 +76,11 @@ def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
 
 def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
     """The digest of `drawn_once`, whose users are a function of these arguments alone."""
-    content = json.dumps([text, seed, {name: size for name, size in sizes.items() if size is not None}])
+    plugin = plugin_named(Kind.POPULATION, dataset_name(text))
+    code = [] if plugin is None else [str(plugin.identity)]
+    content = json.dumps(
+        [text, seed, {name: size for name, size in sizes.items() if size is not None}, *code]
+    )
     return hashlib.sha256(_TAG + content.encode()).hexdigest()
 
 
@@ -93,7 +99,7 @@ def check_selectors(names: Sequence[str], kinds: Sequence[Plan]) -> None:
     """Refuse an unknown selector, or one that goes with none of these kinds of plan, before any data is read."""
     allowed = fitting_any(kinds)
     for name in names:
-        if name not in SELECTORS:
+        if SELECTORS.find(name) is None:
             raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(allowed))
         if name not in allowed:
             column_of(kinds[0].releasing, SELECTORS[name])
@@ -180,7 +186,7 @@ def rows_of(
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int], cost: Row) -> Row:
     row: Row = {"data": cell.users.name, "users": size[0], "items": size[1]}
-    row |= {"selector": plan.selector, "private": SELECTORS[plan.selector].private}
+    row |= {"selector": plan.selector, "private": all(charge.private for charge in planned_charges(plan))}
     row |= {name: getattr(plan, name) for name in PLAN_COLUMNS} | {"neighbours": plan.neighbours.value}
     row["trials"] = len(results.values(cell, "loss"))
     for name in ("loss", "threshold", "released", "seconds"):
