@@ -93,6 +93,10 @@ class Origin:
     version: str = ""
     code: bytes = field(default=b"", repr=False, compare=False)
 
+    def is_same(self, other: Origin) -> bool:
+        """Whether both are the same file, package or session, in whatever version."""
+        return self.how == other.how and (self.place == other.place or self.how == "session")
+
     @property
     def words(self) -> str:
         """For sentences."""
@@ -101,11 +105,19 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """A registered thing with its identity."""
+    """A registered thing with its identity.
+
+    Args:
+        identity: its name and code.
+        thing: what its registry keeps.
+        origin: where it comes from.
+        given: what was registered, which is what worker processes get.
+    """
 
     identity: Identity
     thing: Any
     origin: Origin
+    given: Any = field(repr=False)
 
 
 def is_identity(text: object) -> bool:

@@ -208,7 +208,7 @@ def _pickled(plugin: Plugin) -> bytes:
     try:
         if by_value:
             cloudpickle.register_pickle_by_value(module)
-        return bytes(cloudpickle.dumps(plugin.thing))
+        return bytes(cloudpickle.dumps(plugin.given))
     except Exception as error:
         raise InvalidInput(
             f"the {plugin.identity.kind.words} {plugin.identity.name} can't be sent to a worker process "

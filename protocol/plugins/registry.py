@@ -151,13 +151,13 @@ def enter(
             advice="choose another name",
         )
     before = _PLUGINS.get((kind, name))
-    if before is not None and (before.origin.how, before.origin.place) != (origin.how, origin.place):
+    if before is not None and not before.origin.is_same(origin):
         raise InvalidInput(
             f"a {kind.words} {name} is registered already, from {before.origin.words}",
             allowed="one of each name",
             advice="choose another name",
         )
-    plugin = Plugin(made, kept, origin)
+    plugin = Plugin(made, kept, origin, thing)
     _PLUGINS[kind, name] = plugin
     registry[name] = kept
     return plugin
@@ -184,7 +184,7 @@ def coming_from(origin: Origin) -> Iterator[None]:
     """What is registered inside comes from here. Things of an earlier version go; after an error they are back."""
     before = dict(_PLUGINS)
     for (kind, name), plugin in before.items():
-        if (plugin.origin.how, plugin.origin.place) == (origin.how, origin.place):
+        if plugin.origin.is_same(origin):
             forget(kind, name)
     token = _origin.set(origin)
     try:
