@@ -23,6 +23,7 @@ if not (_here / "protocol").is_dir():
 if TYPE_CHECKING:
     from fedhist.client.files.records import read_population
     from fedhist.client.populations import SparsePopulation
+    from fedhist.extending import load_plugin, register
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
     from fedhist.protocol.histograms import Histograms, Population
     from fedhist.protocol.plan import Plan
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "extending": ("load_plugin", "register"),
     "protocol.errors": ("BudgetExceeded", "FedhistError", "InvalidInput", "RoundFailed"),
     "protocol.histograms": ("Histograms", "Population"),
     "protocol.plan.plan": ("Plan",),
@@ -82,9 +84,11 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "load_plugin",
     "plan_for_total",
     "plan_warnings",
     "read_population",
+    "register",
     "run_rounds",
     "simulate",
     "true_histogram",

@@ -125,7 +125,11 @@ def _report(error: BaseException) -> int | None:
             what, where = error.strerror or "input/output error", error.filename or "standard output"
             code, text = 1, f"error: {what}: {where}"
         case _:
-            return None
+            from fedhist.protocol.plugins.loading import blamed
+
+            if not (blame := blamed(error)):
+                return None
+            code, text = 1, f"error: {blame}; run it in Python to see more"
     from fedhist.commands.terminal import block, line
 
     click.echo(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)

@@ -18,6 +18,7 @@ from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.compare_summary import print_comparison
 from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
+from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import NotWritten
@@ -29,7 +30,7 @@ from fedhist.simulations.experiments.comparison import RANKINGS
 from fedhist.simulations.experiments.grid import DEFAULT_PARTICIPANTS, NONE
 from fedhist.simulations.experiments.sources import Sources, names_of
 from fedhist.simulations.experiments.trials import PAPER_DELTA
-from fedhist.simulations.experiments.user_sets import SYNTHETIC
+from fedhist.simulations.experiments.user_sets import SYNTHETIC, has_sizes
 from fedhist.simulations.workbench.compare import SINGLE, grid_of, run_comparison
 
 
@@ -96,7 +97,7 @@ _SEVERAL = {
 @click.option(
     "--synthetic",
     multiple=True,
-    type=click.Choice(list(SYNTHETIC)),
+    type=NameOf(SYNTHETIC, has_sizes, "synthetic population"),
     help="Population made from the seed, anew for each trial; may be given several times. "
     "[default: heavy-tailed, without --data]",
 )
@@ -148,6 +149,7 @@ _SEVERAL = {
 )
 @click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
 @click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
+@plugin_option
 @click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
 @click.option(
     "--out",

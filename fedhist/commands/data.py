@@ -15,6 +15,7 @@ from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.description_view import print_description
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
@@ -127,6 +128,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
 @data.command()
 @click.argument("file", type=PATH)
 @column_options
+@plugin_option
 @click.option(
     "--head",
     type=int,
@@ -168,15 +170,17 @@ def describe(
 
 
 @data.command("list")
+@plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""
     if as_json:
         document = {
-            name: {"line": one.line, "parameters": dict(one.defaults)} for name, one in DATASETS.items()
+            name: {"line": one.line, "parameters": dict(one.defaults)}
+            for name, one in DATASETS.with_installed().items()
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
-    for name, one in DATASETS.items():
+    for name, one in DATASETS.with_installed().items():
         query = "&".join(f"{key}={value}" for key, value in one.defaults.items())
         click.echo(f"{PREFIX}{name}?{query}\n    {one.line}")

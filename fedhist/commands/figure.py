@@ -8,6 +8,7 @@ import click
 
 from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
 
@@ -19,6 +20,7 @@ _WITHHELD = {
 
 @click.command()
 @click.argument("folder", type=PATH)
+@plugin_option
 @click.argument("name")
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="A new .svg or .png file.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")

@@ -52,7 +52,7 @@ _FROM_RUN = (
     "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
     "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
-    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
+    "min_threshold", "max_threshold", "candidates", "sparsity", "calibration", "plugin",
 )  # fmt: skip
 
 

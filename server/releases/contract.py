@@ -255,6 +255,9 @@ class ReleaseRule(ABC):
     name: ClassVar[str]
     """In documents and errors."""
 
+    version: ClassVar[str] = ""
+    """Of one from outside, as its author counts."""
+
     measures: ClassVar[str]
     """The measurement that it releases."""
 
@@ -263,7 +266,8 @@ class ReleaseRule(ABC):
 
     def fits(self, plan: Plan) -> bool:
         """Whether it can release what this plan measures."""
-        return MEASUREMENTS[self.measures].fits(plan)
+        measured = MEASUREMENTS.get(self.measures)
+        return measured is not None and measured.admitted(plan)
 
     @abstractmethod
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
-from fedhist.server.selection import SELECTORS
 from fedhist.server.steps import planned_charges
 from fedhist.simulations.experiments.grid import Sizes
 from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
@@ -86,7 +85,7 @@ def _ordered(row: Row) -> Row:
 
 def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int]) -> Row:
     row: Row = {"data": cell.users.name, "users": size[0], "items": size[1]}
-    row |= {"selector": plan.selector, "private": SELECTORS[plan.selector].private}
+    row |= {"selector": plan.selector, "private": _is_private(plan)}
     row |= {name: getattr(plan, name) for name in PLAN_COLUMNS} | {"neighbours": plan.neighbours.value}
     row |= {name: cell.settings_for(size[0]).get(name) for name in TOTALS}
     thresholds = results.values(cell, "threshold")
@@ -98,6 +97,10 @@ def _row(cell: Cell, plan: Plan, results: Results, size: tuple[int, int]) -> Row
             values = [value for value in values if not math.isnan(value)]
         row |= _columns(column, values)
     return row
+
+
+def _is_private(plan: Plan) -> bool:
+    return all(charge.private for charge in planned_charges(plan))
 
 
 def _columns(name: str, values: Sequence[float]) -> Row:
@@ -129,7 +132,7 @@ def _gaps(
         private = [
             cell
             for cell in group
-            if SELECTORS[plans[cell.key].selector].private and math.isfinite(means[cell.key])
+            if _is_private(plans[cell.key]) and math.isfinite(means[cell.key])
         ]
         best = min(private, key=lambda cell: means[cell.key], default=None)
         for cell in group:

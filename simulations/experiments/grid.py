@@ -49,7 +49,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name in self.selectors or ():
-            if name not in SELECTORS:
+            if SELECTORS.find(name) is None:
                 raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(SELECTORS))
         thresholds = self.varied.get("threshold") or ()
         if "fixed" in (self.selectors or ()) and not thresholds:

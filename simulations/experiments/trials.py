@@ -24,6 +24,7 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.declared import is_private
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import SELECTORS, selector_for
 from fedhist.server.selection.exponential_v import capped_error, choice_by_range, score_range
@@ -98,8 +99,9 @@ class Cell:
 
 def _plan_for_total(settings: dict[str, Any]) -> Plan:
     """The plan for a total. The choice of a selector that is not private is free: the histogram has it all."""
-    selector = SELECTORS.get(settings.get("selector", ""))
-    if selector is None or selector.private:
+    selector = SELECTORS.find(settings.get("selector", ""))
+    named = {name: value for name, value in settings.items() if not name.startswith("total_")}
+    if selector is None or is_private(selector, Plan(**named).releasing):
         return plan_for_total(**settings)
     total = {"epsilon": settings.pop("total_epsilon"), "delta": settings.pop("total_delta", None)}
     return Plan(**settings, **{name: value for name, value in total.items() if value is not None})

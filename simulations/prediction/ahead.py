@@ -15,6 +15,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
+from fedhist.server.declared import is_private
 from fedhist.server.selection import selector_for
 from fedhist.server.totals import plan_for_total
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
@@ -71,8 +72,9 @@ class Outlook:
         """The plan for a total epsilon that spends this share of it on round 1; None is the split of a run."""
         choice = self.choice if share is None else round_digits(total * share, 3)
         fields = {name: value for name, value in self.settings.items() if name != "epsilon_select"}
-        selector = selector_for(Plan(**fields).releasing)
-        if not selector.reads or not selector.private:
+        after = Plan(**fields).releasing
+        selector = selector_for(after)
+        if not selector.reads or not is_private(selector, after):
             raise InvalidInput(
                 f"a budget can't be split with the selector {selector.name}, which spends none on round 1",
                 allowed="selectors that choose the threshold privately",

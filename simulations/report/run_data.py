@@ -102,7 +102,7 @@ def read_run(folder: Path) -> RunData:
     if document is None:
         raise damaged(folder / RESULT_FILE)
     try:
-        plan = Plan.from_json(document["plan"])
+        plan = Plan.recorded(document["plan"])
         numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
         if not all(number is None or isinstance(number, int | float) for number in numbers):
             raise TypeError
