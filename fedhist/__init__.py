@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.compare import compare
+    from fedhist.simulations.workbench.predict import predict
 
 __version__ = "0.1.0"
 
@@ -59,6 +61,8 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.compare": ("compare",),
+    "simulations.workbench.predict": ("predict",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -84,9 +88,11 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "compare",
     "load_plugin",
     "plan_for_total",
     "plan_warnings",
+    "predict",
     "read_population",
     "register",
     "run_rounds",

@@ -194,9 +194,9 @@ def _sources(flags: dict[str, Any]) -> Sources:
     paths = list(dict.fromkeys(flags.pop("data")))
     kinds = list(dict.fromkeys(flags.pop("synthetic"))) or ([] if paths else ["heavy-tailed"])
     users, items, top_items = (flags.pop(name) for name in ("users", "items", "top_items"))
-    if (users is not None or items is not None) and not kinds:
-        if not any(is_synthetic(str(path)) for path in paths):
-            raise shaped_file()
+    drawn = bool(kinds) or any(is_synthetic(str(path)) for path in paths)
+    if (users is not None or items is not None) and not drawn:
+        raise shaped_file()
     for flag, values in (("--users", (users,)), ("--items", items), ("--top-items", top_items)):
         for value in values or ():
             check_count(flag, value)

@@ -126,9 +126,9 @@ def combinations(grid: Grid, sets: Sequence[UserSet], sizes: Sizes) -> Combinati
                 cells[cell.key], plans[cell.key] = cell, plan
             if grid.selectors is None:
                 refused = refused[:1] if len(refused) == len(group) else []
-            for refusal in refused:
-                left_out[refusal.problem] += 1
-                refusals.setdefault(refusal.problem, refusal)
+            for reason in refused:
+                left_out[reason.problem] += 1
+                refusals.setdefault(reason.problem, reason)
     if not cells:
         raise _nothing(refusals, left_out)
     return Combinations(tuple(cells.values()), plans, left_out)

@@ -16,9 +16,10 @@ from warnings import catch_warnings, filterwarnings
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
-from fedhist.simulations.report.comparison_charts import MAX_CHARTS, Row, comparison_charts
+from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
 from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Look, Mark, Point, Stroke, Words
+from fedhist.simulations.report.methods import Row
 from fedhist.simulations.report.page import style_sheet
 
 if TYPE_CHECKING:
