@@ -157,7 +157,11 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         if options.figure is not None:
             progress.phase("write")
             drawn = draw_plan_ahead(
-                epsilons, document["rows"], totals=options.best_split, target=answers.target, split=answers.split
+                epsilons,
+                document["rows"],
+                totals=options.best_split,
+                target=answers.target,
+                split=answers.split,
             )
             write_figure_file(drawn, options.figure, force=True)
     if options.as_json:

@@ -129,11 +129,7 @@ def _gaps(
             cell.key: math.fsum(results.values(cell, measured)) / len(results.values(cell, measured))
             for cell in group
         }
-        private = [
-            cell
-            for cell in group
-            if _is_private(plans[cell.key]) and math.isfinite(means[cell.key])
-        ]
+        private = [cell for cell in group if _is_private(plans[cell.key]) and math.isfinite(means[cell.key])]
         best = min(private, key=lambda cell: means[cell.key], default=None)
         for cell in group:
             found[cell.key] = {"group": number} | _gap(cell, best, results, measured)

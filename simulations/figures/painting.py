@@ -94,9 +94,7 @@ def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str
     return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
-def painted(
-    charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()
-) -> Figure:
+def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
     """The charts in rows, under the lines of a heading, as a figure of matplotlib that no window shows."""
     columns = max(1, min(len(charts), columns))
     drawn: list[Placed] = [

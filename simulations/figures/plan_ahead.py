@@ -32,7 +32,10 @@ def draw_plan_ahead(
 
 
 def _error(
-    epsilons: Sequence[float], rows: Sequence[Mapping[str, Any]], target: Target | OutOfReach | None, along: str
+    epsilons: Sequence[float],
+    rows: Sequence[Mapping[str, Any]],
+    target: Target | OutOfReach | None,
+    along: str,
 ) -> LineChart:
     noise = "noise alone" if rows[0]["recall"] is None else "noise and withheld keys"
     reached: tuple[Line, ...] = ()

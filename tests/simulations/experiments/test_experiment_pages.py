@@ -83,17 +83,26 @@ def test_each_data_set_has_its_own_axis_and_its_own_best_method(fedhist: Fedhist
     """Data sets of different sizes: the number of items is no axis, and losses of different data are not compared."""
     best = {"words": "dpsgd", EVIL: "m-quantile"}
     rows = [
-        compared(name, loss, data=data, items=items, group=group, result="best" if name == best[data] else "worse")
+        compared(
+            name, loss, data=data, items=items, group=group, result="best" if name == best[data] else "worse"
+        )
         for group, (data, items) in enumerate((("words", 20), (EVIL, 500)), 1)
         for name, loss in (("dpsgd", 0.01 * group), ("m-quantile", 0.3 / group))
     ]
     page, charts = page_of(fedhist, folder_of(tmp_path, rows))
-    assert [[bar["label"] for bar in chart["bars"]] for chart in charts.values()] == [["dpsgd", "m-quantile"]] * 2
+    assert [[bar["label"] for bar in chart["bars"]] for chart in charts.values()] == [
+        ["dpsgd", "m-quantile"]
+    ] * 2
     assert all(bar["low"] < bar["value"] < bar["high"] for chart in charts.values() for bar in chart["bars"])
     found = re.search(r'<section id="best">.*?</section>', page, re.DOTALL)
     assert found is not None
     cells = re.findall(r"<td[^>]*><bdi>(.*?)</bdi>", found[0])
-    assert [cells[0], cells[1], cells[5], cells[6]] == ["words", "dpsgd", "&lt;script&gt;alert(1)&lt;/script&gt;", "m-quantile"]
+    assert [cells[0], cells[1], cells[5], cells[6]] == [
+        "words",
+        "dpsgd",
+        "&lt;script&gt;alert(1)&lt;/script&gt;",
+        "m-quantile",
+    ]
     # All columns are there for those who open them.
     assert "<details" in page and "loss_mean" in page
 

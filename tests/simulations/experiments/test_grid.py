@@ -16,9 +16,7 @@ USERS = UserSet(kind="poisson", name="poisson", users=500, items=20)
 
 def found(selectors: str | None = None, users: int = 500, **settings: Any) -> Combinations:
     listed = None if selectors is None else selectors.split(",")
-    return combinations(
-        grid_of(selectors=listed, settings=settings), [USERS], {USERS.key: (users, 20)}
-    )
+    return combinations(grid_of(selectors=listed, settings=settings), [USERS], {USERS.key: (users, 20)})
 
 
 def kinds(of: Combinations) -> list[tuple[str, str]]:
@@ -44,7 +42,9 @@ def test_named_ones_that_do_not_go_together_are_left_out_and_counted() -> None:
 
 
 def test_an_epsilon_that_one_mechanism_refuses_stays_with_the_other() -> None:
-    grid = found("weighted-quantile", mechanism=["gaussian", "laplace"], epsilon=[0.5, 2], calibration="classic")
+    grid = found(
+        "weighted-quantile", mechanism=["gaussian", "laplace"], epsilon=[0.5, 2], calibration="classic"
+    )
     assert [(plan.mechanism, plan.epsilon) for plan in grid.plans.values()] == [
         ("gaussian", 0.5), ("laplace", 0.5), ("laplace", 2.0),
     ]  # fmt: skip
