@@ -51,6 +51,12 @@ class Grid:
         for name in self.selectors or ():
             if SELECTORS.find(name) is None:
                 raise InvalidInput(f"unknown selector {name!r}", allowed=", ".join(SELECTORS))
+        if self.varied.get("total_delta") and not self.varied.get("total_epsilon"):
+            raise InvalidInput(
+                "total-delta without total-epsilon",
+                allowed="both of them, or the budgets of single rounds",
+                advice="add --total-epsilon, or use --delta",
+            )
         thresholds = self.varied.get("threshold") or ()
         if "fixed" in (self.selectors or ()) and not thresholds:
             raise InvalidInput("the selector fixed has no threshold", allowed="--threshold with numbers")

@@ -38,6 +38,8 @@ _WORDS = {
 }
 NOT_PRIVATE = "not private"
 _NAMED = 4
+# A loss from here on is no better than that of releasing nothing.
+_NOTHING = 0.999
 
 
 def measure_of(row: Row) -> str:
@@ -131,6 +133,8 @@ class Answer:
         measure = measure_of(self.best)
         mean = f"a mean {measure.replace('_', ' ')} of {self.best[f'{measure}_mean']:.4g}"
         said = f"best on {self.where}: {self.best['method']}, with {mean}"
+        if self.best[f"{measure}_mean"] >= _NOTHING:
+            said += ", where a histogram of zeros loses 1"
         if self.unclear:
             return f"{said}, by a single trial that proves nothing: use more --trials"
         if not self.same:

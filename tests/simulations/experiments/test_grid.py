@@ -71,6 +71,7 @@ def test_masked_ones_have_participants_and_noise_from_devices_needs_masks() -> N
         ("oracle", {"epsilons": 1.0}, "no setting 'epsilons'"),
         ("oracle", {"candidates": [3, 4]}, "candidates has 2 values"),
         ("fixed", {}, "has no threshold"),
+        ("oracle", {"total_delta": 1e-6}, "total-delta without total-epsilon"),
         ("oracle", {"epsilon": [1 + n / 1e5 for n in range(10_001)]}, "10,001 combinations"),
     ],
 )  # fmt: skip
