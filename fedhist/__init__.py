@@ -21,6 +21,7 @@ if not (_here / "protocol").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from fedhist.auditing import audit
     from fedhist.client.files.records import read_population
     from fedhist.client.populations import SparsePopulation
     from fedhist.extending import load_plugin, register
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "auditing": ("audit",),
     "extending": ("load_plugin", "register"),
     "protocol.errors": ("BudgetExceeded", "FedhistError", "InvalidInput", "RoundFailed"),
     "protocol.histograms": ("Histograms", "Population"),
@@ -84,6 +86,7 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "audit",
     "load_plugin",
     "plan_for_total",
     "plan_warnings",
