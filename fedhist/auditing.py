@@ -58,7 +58,9 @@ def audited(
 
     Args:
         identities: the plugins to audit alone; None for the project's own mechanisms and all plugins.
-        only, effort, seed: as `audit` has them.
+        only: the checks whose names contain this text.
+        effort: how much each check draws.
+        seed: makes it repeatable.
         on_finding: called with each finding as it comes.
     """
     plugins = [one for one in registered() if identities is None or str(one.identity) in identities]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo, line
 from fedhist.protocol.errors import InvalidInput
 
@@ -26,6 +27,7 @@ def trace() -> None:
 
 @trace.command()
 @click.argument("run", type=click.Path(path_type=Path))
+@plugin_option
 @click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
 def show(run: Path, round_: str | None, participant: str | None) -> None:

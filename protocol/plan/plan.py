@@ -35,8 +35,8 @@ from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
-from fedhist.protocol.plugins.identity import first_difference, is_identity
-from fedhist.protocol.plugins.registry import identities_used
+from fedhist.protocol.plugins.identity import first_difference, is_identity, not_here
+from fedhist.protocol.plugins.registry import identities_used, registered
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -393,9 +393,19 @@ class Plan(PlanFields):
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan of a run that is over, to read about it: its plugins may be missing here, or have changed."""
+        """The plan of a run that is over, to read about it: its plugins may have changed, and its selector be missing.
+
+        What it released is described by its release rule and measurement, so those are needed: else OtherPlugin.
+        """
         plan, plugins = cls._read(document)
         if plugins is not None:
+            here = tuple(str(plugin.identity) for plugin in registered())
+            if missing := not_here(plugins, here):
+                raise OtherPlugin(
+                    f"this run used the {missing}, which is missing here",
+                    allowed="runs whose release rules and measurements are loaded",
+                    advice="add --plugin FILE",
+                )
             plan._set("plugins", plugins)
         return plan
 

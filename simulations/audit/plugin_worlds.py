@@ -109,7 +109,7 @@ def _closed(mechanism: str, own: int, name: str, below: int, between: int) -> Wo
     """The user is far above both candidates in cells of their own."""
     sparsity = min(own, _SPARSITY)
     plan = closed_plan(mechanism, name, below + between, items=own + 1, sparsity=sparsity)
-    others: list[User] = [[(own, BETWEEN)]] * between + [[(own, _BELOW)]] * below
+    others: list[User] = [*[[(own, BETWEEN)]] * between, *[[(own, _BELOW)]] * below]
     return closed_worlds(plan, [(item, HUGE) for item in range(own)], others)
 
 
@@ -125,7 +125,7 @@ def _items_alone(name: str, below: int, between: int) -> Worlds:
 
 def _released(name: str, mechanism: str, items: int, budget: dict[str, float]) -> Worlds:
     """No choice: the release alone, of a user who alone holds these items."""
-    plan = fixed_plan(mechanism, items=items + 1, release=name, **budget)
+    plan = fixed_plan(mechanism, items=items + 1, threshold=1.0, release=name, **budget)
     worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], [[]])
     return replace(worlds, evidence=partial(_sum_of_first, items))
 
