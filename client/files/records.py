@@ -16,18 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedhist.client.files.bins import binned
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where, bin_labels
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.record_tables import json_table, parquet_table, text_table
 from fedhist.client.files.tabulation import tabulated, usable_rows
+from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
 from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 if TYPE_CHECKING:
@@ -41,12 +46,17 @@ _LOOK_BYTES = 4096
 
 
 def read_population(
-    path: Path, *, top_items: int | None = None, items: Sequence[Label] | None = None
+    path: Path,
+    *,
+    columns: Columns = USUAL_COLUMNS,
+    top_items: int | None = None,
+    items: Sequence[Label] | None = None,
 ) -> SparsePopulation:
     """The population in a file.
 
     Args:
         path: a .npz, .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file.
+        columns: the names of the columns of a table, and the bins for its values.
         top_items: keep this many of the most frequent items, numbered by falling total. It looks at the data,
             so the choice itself is not private: for simulations.
         items: the public list of the closed domain. Exactly these items are kept, in this order; one that the
@@ -56,14 +66,45 @@ def read_population(
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
     say how much was left out, and `item_origin` whether the list of items was read off the data.
     """
-    wanted = _check_choice(top_items, items)
+    wanted = _check_choice(top_items, items, columns)
     path = Path(path)
     suffix = _suffix(path)
+    _check_columns(path, suffix, columns)
     _check_content(path, suffix)
-    population = read_matrix(path) if suffix == ".npz" else tabulated(_table(path, suffix))
-    if wanted is not None:
-        return _over(population, wanted, labels=items)
-    return population if top_items is None else population.keep_top_items(top_items)
+    if suffix == ".npz":
+        population = read_matrix(path)
+    else:
+        table = _table(path, suffix, columns)
+        population = _populated(table, columns, _places(path, suffix, columns))
+    return _over(population, wanted, labels=items, top_items=top_items)
+
+
+def read_frame(
+    frame: Any,
+    *,
+    columns: Columns = USUAL_COLUMNS,
+    top_items: int | None = None,
+    items: Sequence[Label] | None = None,
+) -> SparsePopulation:
+    """The population in a data frame of pandas, polars, pyarrow or anything that narwhals reads.
+
+    The arguments are those of `read_population`, and so is the result for a file with the same rows.
+    """
+    from fedhist.client.files.frames import frame_row, frame_table
+
+    wanted = _check_choice(top_items, items, columns)
+    if columns.separator is not None:
+        raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
+    population = _populated(frame_table(frame, columns), columns, partial(frame_row, columns))
+    return _over(population, wanted, labels=items, top_items=top_items)
+
+
+def over_items(
+    population: SparsePopulation, *, top_items: int | None = None, items: Sequence[Label] | None = None
+) -> SparsePopulation:
+    """A population in memory over its top items, or over a public list as `read_population` takes it."""
+    wanted = _check_choice(top_items, items, USUAL_COLUMNS)
+    return _over(population, wanted, labels=items, top_items=top_items)
 
 
 def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
@@ -86,27 +127,50 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     suffix = _suffix(path)
     if suffix == ".npz":
         return read_population(path, items=items), 0
-    wanted = _check_choice(None, items)
+    wanted = _check_choice(None, items, USUAL_COLUMNS)
     _check_content(path, suffix)
-    table = _table(path, suffix)
+    table = _table(path, suffix, USUAL_COLUMNS, tell=False)
     usable = usable_rows(table)
     if usable.height == 0:
         nothing, labels = np.zeros(0, dtype=np.int32), list(items or ())
         rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
         population = SparsePopulation(rows, labels=labels)
     else:
-        population = tabulated(usable)
-        population = population if wanted is None else _over(population, wanted, labels=items)
+        population = _over(tabulated(usable), wanted, labels=items)
     users = table["user"].drop_nulls().n_unique()
     return _with_empty_users(population, users), table.height - usable.height
 
 
-def _table(path: Path, suffix: str) -> pl.DataFrame:
+def _table(path: Path, suffix: str, columns: Columns, *, tell: bool = True) -> pl.DataFrame:
+    """The table in a file. An error names the line that was refused if it may `tell`."""
     if suffix == ".parquet":
-        return parquet_table(path)
+        return parquet_table(path, columns)
     if suffix.startswith(".jsonl"):
-        return json_table(path)
-    return text_table(path, separator="\t" if suffix.startswith(".tsv") else ",")
+        return json_table(path, columns, tell=tell)
+    return text_table(path, columns, separator=_separator(suffix, columns), tell=tell)
+
+
+def _separator(suffix: str, columns: Columns) -> str:
+    return columns.separator or ("\t" if suffix.startswith(".tsv") else ",")
+
+
+def _places(path: Path, suffix: str, columns: Columns) -> Where:
+    """How rows of the file are named in errors."""
+    if suffix == ".parquet":
+        return lambda row, role: f"row {row + 1:,}, column {columns.name_of(role)!r}, of {path}"
+    if suffix.startswith(".jsonl"):
+        return JsonPlaces(path, columns)
+    return TextPlaces(path, columns, _separator(suffix, columns))
+
+
+def _populated(table: pl.DataFrame, columns: Columns, where: Where) -> SparsePopulation:
+    """The population of a table, over its own items or over all bins."""
+    if columns.bins is None:
+        return tabulated(table, where)
+    population = tabulated(binned(table, columns.bins, where), where)
+    labels = bin_labels(columns.bins)
+    numbers = {place: number for number, place in enumerate(population.labels or ())}
+    return population.select_items([numbers.get(place, -1) for place in range(len(labels))], labels=labels)
 
 
 def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:
@@ -116,8 +180,14 @@ def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulat
     return replace(population, histograms=replace(rows, offsets=offsets))
 
 
-def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[str] | None:
+def _check_choice(top_items: int | None, items: Sequence[Label] | None, columns: Columns) -> list[str] | None:
     """The wanted items as text."""
+    if columns.bins is not None and (top_items is not None or items is not None):
+        raise InvalidInput(
+            "bins together with another choice of items",
+            allowed="bins alone",
+            advice="the bins are the list of items, so leave the other out",
+        )
     if top_items is not None and items is not None:
         raise InvalidInput(
             "both top_items and items were given", allowed="one of the two", advice="leave one out"
@@ -129,10 +199,14 @@ def _check_choice(top_items: int | None, items: Sequence[Label] | None) -> list[
     if items is None:
         return None
     wanted = [str(label) for label in items]
-    if isinstance(items, str) or not wanted or len(set(wanted)) < len(wanted):
+    if isinstance(items, str) or not wanted:
+        problem = "is empty" if not wanted else "is a single text"
+        raise InvalidInput(f"the list of items {problem}", allowed="a list of one or more different labels")
+    again = first_repeat(wanted)
+    if again is not None:
         raise InvalidInput(
-            "the list of items is empty, names an item twice or is a single text",
-            allowed="a list of one or more different labels",
+            f"item {again[1]:,} of the list of items repeats item {again[0]:,} (the first is item 0)",
+            allowed="different labels, as text: 7 and '7' are the same item",
             advice="pass each item of the domain once",
         )
     return wanted
@@ -149,6 +223,20 @@ def _suffix(path: Path) -> str:
             advice="convert the file, with fedhist data import if it can, or correct its name",
         )
     return max(matches, key=len)
+
+
+def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
+    """Refuse names of columns and a separator for a file that has none."""
+    if suffix == ".npz" and columns.given:
+        raise InvalidInput(
+            f"{path} is a matrix, whose columns are the items, and {columns.in_words()} was given",
+            allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
+            advice="leave them out",
+        )
+    if columns.separator is not None and not suffix.startswith((".csv", ".tsv")):
+        raise InvalidInput(
+            f"{path} has no separator", allowed="a separator for .csv and .tsv files", advice="leave it out"
+        )
 
 
 def _check_content(path: Path, suffix: str) -> None:
@@ -179,9 +267,15 @@ def _check_content(path: Path, suffix: str) -> None:
 
 
 def _over(
-    population: SparsePopulation, wanted: list[str], *, labels: Sequence[Label] | None
+    population: SparsePopulation,
+    wanted: list[str] | None,
+    *,
+    labels: Sequence[Label] | None,
+    top_items: int | None = None,
 ) -> SparsePopulation:
-    """The population over the wanted items, in their order."""
+    """The population over the wanted items in their order, over the top items, or as it is."""
+    if wanted is None:
+        return population if top_items is None else population.keep_top_items(top_items)
     if population.labels is None:
         # A list of names for a file without names is a mistake that would otherwise drop everything.
         if not all(label.isascii() and label.isdigit() for label in wanted):

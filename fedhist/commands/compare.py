@@ -13,11 +13,13 @@ from typing import Any
 
 import click
 
+from fedhist.client.files.columns import Columns
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
+from fedhist.commands.data_options import column_options, columns_of
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.commands.progress import progress_on
@@ -51,6 +53,7 @@ from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest, has_sizes
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
@@ -99,7 +102,16 @@ _SEVERAL = {
 """The fields of a plan that may have several values."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# all selectors at three budgets, over synthetic users",
+        "fedhist compare --epsilon 0.1,0.5,1 --trials 10 --out compared",
+        "# two of them on a data set of yours",
+        "fedhist compare --data visits.parquet --selectors weighted-quantile,dpsgd",
+    ),
+)
 @click.option(
     "--data",
     "data",
@@ -108,6 +120,7 @@ _SEVERAL = {
     metavar="FILE",
     help="Population as for 'fedhist run', the same in every trial; may be given several times.",
 )
+@column_options
 @click.option(
     "--synthetic",
     multiple=True,
@@ -116,22 +129,26 @@ _SEVERAL = {
     "[default: heavy-tailed, without --data]",
 )
 @click.option(
-    "--users", type=int, metavar="N", help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]"
+    "--users", type=int, metavar="N", help=f"The number of synthetic users. [default: {DEFAULT_USERS}]"
 )
 @click.option(
-    "--items", type=WHOLE, metavar="D,...", help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]"
+    "--items",
+    type=WHOLE,
+    metavar="D,...",
+    help=f"The numbers of items of synthetic users. [default: {DEFAULT_ITEMS}]",
 )
 @click.option(
     "--top-items",
     type=WHOLE,
     metavar="D,...",
-    help="Keep the D most frequent items of each population, or all if it has no more. [default: all]",
+    help="Count the D most frequent items of each population only, or all if it has no more. [default: all]",
 )
 @click.option(
     "--selectors",
     type=NAMES,
     metavar="NAME,...",
-    help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
+    help="The ways to choose the threshold, as --selector of 'fedhist run'. "
+    "[default: all of the domain and mechanism but fixed]",
 )
 @plan_options(
     "domain",
@@ -144,10 +161,12 @@ _SEVERAL = {
     statistic={"default": "plain", "show_default": True},
 )
 @total_options(total_epsilon=NUMBERS, total_delta=DELTAS)
-@click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
-@click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
 @plugin_option
-@click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
+@click.option("--trials", type=int, default=20, metavar="T", help="The number of runs of each combination.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed that all trials follow from.")
+@click.option(
+    "--workers", type=int, metavar="N", help="The number of processes. [default: one for each core]"
+)
 @click.option(
     "--out",
     type=PATH,
@@ -172,9 +191,10 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     out: Path | None = flags.pop("out")
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
+    columns = columns_of(flags)
     sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
     varied, fixed = _varied_and_fixed(flags)
-    loaded = _load(sources, seed)
+    loaded = _load(sources, seed, columns)
     cells = cells_of(varied, fixed, loaded.sets)
     plans = checked_plans(cells, loaded.sizes)
     experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
@@ -268,18 +288,20 @@ def _varied_and_fixed(flags: dict[str, Any]) -> tuple[dict[str, tuple[Any, ...]]
     return {"selector": selectors} | varied, fixed | ({} if named is None else {"mechanism": named})
 
 
-def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
+def _load(sources: Mapping[str, Any], seed: int, columns: Columns) -> _Loaded:
     """All sets; a file is read once, also where several numbers of its items are kept."""
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
+    if columns.given and not files:
+        raise InvalidInput(f"{columns.in_words()} without a file", allowed="--data with a table")
     given = sources["users"] is not None or sources["items"] is not None
     if given and not kinds and len(files) == len(paths):
         raise shaped_file()
     for flag in ("items", "top_items"):
         for value in sources[flag] or ():
             check_count(f"--{flag.replace('_', '-')}", value)
-    digests = {path: file_digest(path) for path in files}
+    digests = {path: file_digest(path, columns) for path in files}
     check_different(digests)
     names = names_of(paths, taken=kinds)
     loaded = _Loaded()
@@ -287,7 +309,7 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     for path, name in names.items():
         for items in (None,) if path in digests else sizes:
             if path in digests:
-                population, content, called = read_population(path), digests[path], name
+                population, content, called = read_population(path, columns=columns), digests[path], name
             else:
                 size = {"users": sources["users"], "items": items}
                 population = drawn_once(str(path), seed, **size)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from fedhist.client.files.records import item_origin, read_population
-from fedhist.client.populations import SparsePopulation
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
+from fedhist.client.files.records import item_origin, over_items, read_frame, read_population
+from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.datasets.registry import (
     DEFAULT_NAME,
     PREFIX,
@@ -36,16 +41,21 @@ class Wanted:
     """The population that the user asks for.
 
     Args:
-        data: a file, or `synthetic:NAME?key=value` (see `datasets.registry`); None for the default synthetic one.
-        items_file: the public domain of a data file.
+        data: a file, `synthetic:NAME?key=value` (see `datasets.registry`), a data frame, a scipy matrix of users by
+            items or a population; None for the default synthetic one.
+        columns: the columns of a table or data frame, and the bins for its values.
+        items_file: the file of the public domain of a data file or frame.
+        item_names: the public domain itself. For a matrix, which has no names: those of its columns, in their order.
         users, items: the size of the synthetic population.
         top_items: how many of the most frequent items to keep.
         open_domain: True when the items need no list.
         normalise: a name of NORMALISATIONS, to unify the spelling of item names; None leaves them as they are.
     """
 
-    data: Path | None = None
+    data: Any = None
+    columns: Columns = USUAL_COLUMNS
     items_file: Path | None = None
+    item_names: Sequence[Label] | None = None
     users: int | None = None
     items: int | None = None
     top_items: int | None = None
@@ -54,46 +64,103 @@ class Wanted:
 
     @property
     def synthetic(self) -> str | None:
-        """The synthetic population as `synthetic:NAME?key=value`; None for a file."""
+        """The synthetic population as `synthetic:NAME?key=value`; None for data."""
         if self.data is None:
             return PREFIX + DEFAULT_NAME
-        return str(self.data) if is_synthetic(str(self.data)) else None
+        return str(self.data) if _is_path(self.data) and is_synthetic(str(self.data)) else None
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the data; None if it is in memory or synthetic."""
+        return Path(self.data) if _is_path(self.data) and self.synthetic is None else None
 
     @property
     def label(self) -> str:
         """The name of the data in a ledger, without parameters or folders."""
         if self.data is None:
             return "synthetic"
-        return self.data.name if self.synthetic is None else PREFIX + dataset_name(self.synthetic)
+        if self.synthetic is not None:
+            return PREFIX + dataset_name(self.synthetic)
+        if self.path is not None:
+            return self.path.name
+        return f"{type(self.data).__module__.partition('.')[0]} {type(self.data).__name__}"
 
     @property
     def item_origin(self) -> ItemOrigin:
         """What decides the list of items, found without reading all of the data."""
-        if self.items_file is not None or self.synthetic is not None or self.data is None:
+        listed = self.items_file is not None or self.item_names is not None or self.columns.bins is not None
+        if listed or self.synthetic is not None:
             return ItemOrigin.PUBLIC
-        return item_origin(self.data, top_items=self.top_items)
+        if self.path is not None:
+            return item_origin(self.path, top_items=self.top_items)
+        if self.top_items is not None:
+            return ItemOrigin.TOP
+        if _is_matrix(self.data):
+            return ItemOrigin.PUBLIC
+        return origin_of(self.data) if _is_population(self.data) else ItemOrigin.DATA
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A population, its name, and notes for the user about its origin."""
+    """A population, its name, and notes for the user about its origin.
+
+    `frame_kind` is the library of the data frame that it came from: pandas, polars or pyarrow.
+    """
 
     population: Population
     name: str
     labels: Sequence[str | int] | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    frame_kind: str | None = None
 
 
 def load(wanted: Wanted, seed: int) -> Loaded:
     """Read or make the population; a synthetic one is drawn from the seed."""
     start = perf_counter()
+    _check_wanted(wanted)
     if wanted.synthetic is not None:
         loaded = _synthetic(wanted, wanted.synthetic, seed)
+    elif wanted.path is not None:
+        read = partial(read_population, wanted.path, columns=wanted.columns)
+        loaded = _from_data(wanted, read, wanted.path.name)
+    elif _is_matrix(wanted.data) or _is_population(wanted.data):
+        loaded = _from_memory(wanted)
     else:
-        assert wanted.data is not None  # noqa: S101 - without data the population is synthetic
-        loaded = _from_file(wanted, wanted.data)
+        from fedhist.client.files.frames import frame_kind, in_memory
+
+        frame = in_memory(wanted.data)
+        kind = frame_kind(frame)
+        read = partial(read_frame, frame, columns=wanted.columns)
+        loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
     return replace(loaded, seconds=perf_counter() - start)
+
+
+def _is_path(data: object) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(data, str | os.PathLike)
+
+
+def _is_matrix(data: object) -> bool:
+    # What made a matrix has imported scipy's module. Nobody else waits for it.
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(data))
+
+
+def _is_population(data: object) -> TypeGuard[Population]:
+    return all(hasattr(data, name) for name in ("users", "domain_size", "shards"))
+
+
+def _check_wanted(wanted: Wanted) -> None:
+    """Refuse settings that the data has no use for."""
+    if wanted.items_file is not None and wanted.item_names is not None:
+        raise InvalidInput("two lists of items", allowed="one list, in a file or in memory")
+    whole = wanted.synthetic is not None or _is_matrix(wanted.data) or _is_population(wanted.data)
+    if whole and wanted.columns.given:
+        raise InvalidInput(
+            f"{wanted.columns.in_words()} for data without columns of users and items",
+            allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl, .parquet and data frames",
+            advice="leave them out",
+        )
 
 
 def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
@@ -106,24 +173,50 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
-def _from_file(wanted: Wanted, data: Path) -> Loaded:
-    items = None if wanted.items_file is None else read_items(wanted.items_file)
+class _Read(Protocol):
+    def __call__(
+        self, *, top_items: int | None = None, items: Sequence[Label] | None = None
+    ) -> SparsePopulation: ...
+
+
+def _from_data(wanted: Wanted, read: _Read, name: str) -> Loaded:
+    """The population of a file or data frame, over the wanted items, with notes."""
+    items = wanted.item_names if wanted.items_file is None else read_items(wanted.items_file)
     if wanted.normalise is None:
-        population = read_population(data, top_items=wanted.top_items, items=items)
+        population = read(top_items=wanted.top_items, items=items)
     else:
-        population = _normalised(
-            read_population(data), items, wanted.top_items, NORMALISATIONS[wanted.normalise]
-        )
+        population = _normalised(read(), items, wanted.top_items, NORMALISATIONS[wanted.normalise])
     notes = []
     if population.item_origin.tells("open" if wanted.open_domain else "closed"):
         notes.append(population.item_origin.note)
     if items is not None:
         notes.append("counts of items outside the --items-file, if there are any, are left out")
-    return Loaded(population, data.name, population.labels, tuple(notes))
+    if wanted.columns.bins is not None:
+        notes.append("values outside the bins, if there are any, are left out")
+    return Loaded(population, name, population.labels, tuple(notes))
+
+
+def _from_memory(wanted: Wanted) -> Loaded:
+    """A matrix or population as it is, or over the wanted items."""
+    if _is_matrix(wanted.data):
+        population: Population = SparsePopulation.from_scipy(wanted.data, labels=wanted.item_names)
+        wanted, name = replace(wanted, item_names=None), "matrix"
+    else:
+        population, name = wanted.data, "population"
+    chosen = (wanted.items_file, wanted.item_names, wanted.top_items, wanted.normalise)
+    if any(choice is not None for choice in chosen):
+        whole = replace(materialise(population), item_origin=origin_of(population))
+        return _from_data(wanted, partial(over_items, whole), name)
+    origin = origin_of(population)
+    notes = (origin.note,) if origin.tells("open" if wanted.open_domain else "closed") else ()
+    return Loaded(population, name, labels_of(population), notes)
 
 
 def _normalised(
-    population: SparsePopulation, items: list[str] | None, top_items: int | None, rename: Callable[[str], str]
+    population: SparsePopulation,
+    items: Sequence[Label] | None,
+    top_items: int | None,
+    rename: Callable[[str], str],
 ) -> SparsePopulation:
     """Merge the items whose names are equal after renaming, then choose from the merged ones."""
     if population.labels is None:
@@ -144,5 +237,5 @@ def _normalised(
         return merged.keep_top_items(top_items)
     if items is None:
         return merged
-    wanted = list(dict.fromkeys(map(rename, items)))
+    wanted = list(dict.fromkeys(rename(str(item)) for item in items))
     return merged.select_items([numbers.get(item, -1) for item in wanted], labels=wanted)

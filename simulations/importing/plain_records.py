@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fedhist.client.files.columns import USUAL_COLUMNS
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed, counted
@@ -67,7 +68,7 @@ def parse_json(lines: pl.Series) -> Parsed:
 
 def parse_parquet(path: Path) -> Parsed:
     """The records of a Parquet file; its rows count as lines."""
-    table = parquet_table(path)
+    table = parquet_table(path, USUAL_COLUMNS)
     # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
     return counted(table.select(pl.col("user", "item").cast(pl.String), count.alias("count")))

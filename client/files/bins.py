@@ -1,0 +1,43 @@
+"""Numbers into bins with public edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.client.files.columns import Where
+from fedhist.protocol.errors import InvalidPopulation
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def binned(table: pl.DataFrame, edges: Sequence[float], where: Where) -> pl.DataFrame:
+    """The table with the number of its bin, from 0, in place of each item; -1 for a value outside the edges.
+
+    Args:
+        table: with a column item of numbers, or of text that reads as numbers.
+        edges: rising.
+        where: names a row, for errors.
+    """
+    import polars as pl
+
+    items = table["item"]
+    if items.null_count():
+        return table  # refused by `tabulated`, which has the words
+    if not items.dtype.is_numeric():
+        items = items.cast(pl.String).str.strip_chars()
+    numbers = items.cast(pl.Float64, strict=False)
+    values = numbers.fill_null(float("nan")).to_numpy()
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        raise InvalidPopulation(
+            f"the item in {where(int(np.argmax(wrong)), 'item')} is no finite number",
+            allowed="numbers in the column of the items when there are bins",
+            advice="correct or remove the row",
+        )
+    places = np.searchsorted(np.asarray(edges, dtype=np.float64), values, side="right") - 1
+    places[places == len(edges) - 1] = -1
+    return table.with_columns(pl.Series("item", places.astype(np.int32)))
