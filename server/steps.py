@@ -209,13 +209,18 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
             raise InvalidPlan(
                 f"the {method_of(charge)} is not private",
                 allowed="private methods outside simulations",
-                advice="use weighted-quantile" if charge.round == Round.SELECT else "leave --release out",
+                advice=private_instead(charge),
             )
 
 
 def method_of(charge: Charge) -> str:
     """The method whose charge this is, in words; of a charge that says that it is not private."""
     return f"{'selector' if charge.round == Round.SELECT else 'release rule'} {charge.name}"
+
+
+def private_instead(charge: Charge) -> str:
+    """What to use in the place of a method that is not private."""
+    return "use --selector weighted-quantile" if charge.round == Round.SELECT else "leave --release out"
 
 
 def _on_grid(plan: Plan, selection: Selection) -> Selection:

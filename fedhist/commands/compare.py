@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from fedhist.client.files.new_files import why_refused
-from fedhist.commands.checks import check_count, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.compare_summary import print_comparison
 from fedhist.commands.data_options import column_options, columns_of
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.commands.progress import progress_on
@@ -31,6 +31,7 @@ from fedhist.simulations.experiments.grid import DEFAULT_PARTICIPANTS, NONE
 from fedhist.simulations.experiments.sources import Sources, names_of
 from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import SYNTHETIC, has_sizes
+from fedhist.simulations.workbench.checks import check_count, shaped_file
 from fedhist.simulations.workbench.compare import SINGLE, grid_of, run_comparison
 
 
@@ -78,7 +79,16 @@ _SEVERAL = {
 """The fields of a plan that may have several values, and how they are read."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# all selectors at three budgets, over synthetic users",
+        "fedhist compare --epsilon 0.1,0.5,1 --trials 10 --out compared",
+        "# two of them on a data set of yours",
+        "fedhist compare --data visits.parquet --selectors weighted-quantile,dpsgd",
+    ),
+)
 @click.option(
     "--data",
     "data",
@@ -102,16 +112,19 @@ _SEVERAL = {
     "[default: heavy-tailed, without --data]",
 )
 @click.option(
-    "--users", type=int, metavar="N", help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]"
+    "--users", type=int, metavar="N", help=f"The number of synthetic users. [default: {DEFAULT_USERS}]"
 )
 @click.option(
-    "--items", type=WHOLE, metavar="D,...", help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]"
+    "--items",
+    type=WHOLE,
+    metavar="D,...",
+    help=f"The numbers of items of synthetic users. [default: {DEFAULT_ITEMS}]",
 )
 @click.option(
     "--top-items",
     type=WHOLE,
     metavar="D,...",
-    help="Keep the D most frequent items of each population, or all if it has no more. [default: all]",
+    help="Count the D most frequent items of each population only, or all if it has no more. [default: all]",
 )
 @click.option(
     "--normalise",
@@ -123,7 +136,8 @@ _SEVERAL = {
     "--selectors",
     type=NAMES,
     metavar="NAME,...",
-    help="Selectors, as in 'fedhist run'. [default: all that fit but fixed]",
+    help="The ways to choose the threshold, as --selector of 'fedhist run'. "
+    "[default: all that fit but fixed]",
 )
 @plan_options(
     *_SEVERAL,
@@ -147,10 +161,12 @@ _SEVERAL = {
     help="What the best method has least of: the loss of the released values, or that of the estimates. "
     "[default: loss; estimate-loss with --rescale]",
 )
-@click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
-@click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
 @plugin_option
-@click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
+@click.option("--trials", type=int, default=20, metavar="T", help="The number of runs of each combination.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed that all trials follow from.")
+@click.option(
+    "--workers", type=int, metavar="N", help="The number of processes. [default: one for each core]"
+)
 @click.option(
     "--out",
     type=PATH,

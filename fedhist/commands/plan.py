@@ -13,8 +13,8 @@ import click
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
-from fedhist.commands.checks import check_population
 from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import print_answer, print_curve
 from fedhist.commands.progress import progress_on
@@ -36,6 +36,7 @@ from fedhist.simulations.prediction.words import (
     target_document,
     target_words,
 )
+from fedhist.simulations.workbench.checks import check_population
 from fedhist.simulations.workbench.predict import (
     DEFAULT_POINTS,
     GUESSES,
@@ -74,7 +75,16 @@ class Options(Wanted):
     as_json: bool
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# which epsilon brings the relative error down to 5 %?",
+        "fedhist plan --users 20000 --items 500 --mean-total 30 --target-error 0.05",
+        "# the same from a public data set like yours, with a chart",
+        "fedhist plan --data public.parquet --epsilon 0.1:10 --figure plan.svg",
+    ),
+)
 @click.option(
     "--epsilon",
     metavar="RANGE",
@@ -88,13 +98,16 @@ class Options(Wanted):
     help="Take each epsilon as a total and split it between the rounds at its best.",
 )
 @click.option(
-    "--target-error", type=float, metavar="E", help="Which epsilon gives this relative error, e.g. 0.05?"
+    "--target-error",
+    type=float,
+    metavar="E",
+    help="Find the epsilon that gives this relative error; 0.05 is 5 percent.",
 )
 @click.option(
     "--total-epsilon",
     type=float,
     metavar="E",
-    help="How should this budget, as 'fedhist run' takes it, be split between the rounds?",
+    help="Find the best split of this budget, as 'fedhist run' takes it, between the rounds.",
 )
 @click.option(
     "--total-delta",
@@ -106,13 +119,13 @@ class Options(Wanted):
     "--mean-total",
     type=float,
     metavar="M",
-    help=f"A guess, for a model population: the mean of users' totals. [default: {DEFAULT_MEAN_TOTAL:g}]",
+    help=f"A guess, for a model population: the mean number of counts of a user. [default: {DEFAULT_MEAN_TOTAL:g}]",
 )
 @click.option(
     "--distinct-items",
     type=float,
     metavar="K",
-    help="A guess: how many different items a user has on average. [default: mean total to the power of 0.6]",
+    help="A guess: the mean number of different items of a user. [default: mean total to the power of 0.6]",
 )
 @click.option(
     "--tail-index",
@@ -121,7 +134,7 @@ class Options(Wanted):
     help="A guess: the share of users with a total above x falls like x^-A. 1.2 is very uneven, 3 tame. "
     f"[default: {DEFAULT_TAIL_INDEX:g}]",
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Of synthetic and model populations.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed of synthetic and model populations.")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw the curves as .svg or .png.")
 @click.option("--csv", type=PATH, metavar="FILE", help="Write the rows as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")

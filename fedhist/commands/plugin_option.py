@@ -12,8 +12,8 @@ from fedhist.commands.plan_options import PATH, Command
 from fedhist.protocol.errors import InvalidInput
 
 HELP = (
-    "A Python file that registers methods or populations of your own, which then go by their names; may be given several "
-    "times. See docs/extending.md."
+    "A Python file that registers methods or populations of your own, which then go by their names; may be given "
+    "several times. See docs/extending.md."
 )
 
 

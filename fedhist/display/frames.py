@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
-DEFAULT_KIND = "polars"
+FrameKind = Literal["pandas", "polars", "pyarrow"]
+DEFAULT_KIND: FrameKind = "polars"
 """The kind of frame where no frame came in."""
 
 
@@ -26,7 +27,7 @@ def data_frame(
     frame = narwhals.from_dict(
         {name: _of_one_type(values) for name, values in columns.items()},
         schema=types if empty else None,
-        backend=kind or DEFAULT_KIND,
+        backend=cast(FrameKind, kind or DEFAULT_KIND),
     )
     return frame.to_native()
 

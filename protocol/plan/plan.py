@@ -35,8 +35,8 @@ from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
-from fedhist.protocol.plugins.identity import first_difference, is_identity
-from fedhist.protocol.plugins.registry import identities_used
+from fedhist.protocol.plugins.identity import first_difference, is_identity, not_here
+from fedhist.protocol.plugins.registry import identities_used, registered
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -211,8 +211,8 @@ class Plan(PlanFields):
 
     @property
     def minimum_survivors(self) -> int:
-        """With fewer participants at the end of a round, masking releases nothing."""
-        return self.masks.minimum_survivors
+        """With fewer participants at the end of a round, masking releases nothing; one is enough without."""
+        return self.masks.minimum_survivors if self.is_masked else 1
 
     @property
     def noise_shares(self) -> int:
@@ -264,6 +264,10 @@ class Plan(PlanFields):
 
         return on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
+    def way(self, mechanism: str | None) -> Plan:
+        """The plan of the release with the mechanism that was chosen; None where the plan names it."""
+        return self if mechanism is None else self.ways[mechanism]
+
     @property
     def one_way(self) -> Plan:
         """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""
@@ -314,6 +318,14 @@ class Plan(PlanFields):
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
+
+    @property
+    def unit_error(self) -> float:
+        """The standard deviation of the noise for a threshold of one count, with all shares where devices add it."""
+        error = self.unit_noise * (1.0 if self.mechanism == "gaussian" else math.sqrt(2))
+        return (
+            error * math.sqrt(self.masks.participants / self.noise_shares) if self.noise_by_devices else error
+        )
 
     @cached_property
     def grid_bits(self) -> int:
@@ -393,9 +405,19 @@ class Plan(PlanFields):
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan of a run that is over, to read about it: its plugins may be missing here, or have changed."""
+        """The plan of a run that is over, to read about it: its plugins may have changed, and its selector be missing.
+
+        What it released is described by its release rule and measurement, so those are needed: else OtherPlugin.
+        """
         plan, plugins = cls._read(document)
         if plugins is not None:
+            here = tuple(str(plugin.identity) for plugin in registered())
+            if missing := not_here(plugins, here):
+                raise OtherPlugin(
+                    f"this run used the {missing}, which is missing here",
+                    allowed="runs whose release rules and measurements are loaded",
+                    advice="add --plugin FILE",
+                )
             plan._set("plugins", plugins)
         return plan
 

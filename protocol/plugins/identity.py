@@ -138,6 +138,13 @@ def first_difference(claimed: tuple[str, ...], here: tuple[str, ...]) -> tuple[s
     return "this plan does not say that it needs any plugin", f"here its {_shown(extra)} is one"
 
 
+def not_here(claimed: tuple[str, ...], here: tuple[str, ...]) -> str:
+    """The first release rule or measurement that is not here by its name, whatever its code; empty for none."""
+    names = {_called(text) for text in here}
+    missing = (text for text in claimed if not text.startswith(Kind.SELECTOR) and _called(text) not in names)
+    return next(map(_shown, missing), "")
+
+
 def _called(text: str) -> str:
     """Kind and name."""
     kind, name, *_ = text.split(" ")

@@ -206,14 +206,15 @@ def restore(plugins: Mapping[tuple[Kind, str], Plugin]) -> None:
 
 
 @contextmanager
-def unregistered(kind: Kind, name: str) -> Iterator[None]:
-    """For tests of one thing alone: inside, it is treated like a built-in one, and plans do not name it."""
-    plugin = _PLUGINS.pop((kind, name), None)
+def alone() -> Iterator[None]:
+    """For the contracts: inside, plugins are treated like built-in things, and plans do not name them."""
+    before = dict(_PLUGINS)
+    _PLUGINS.clear()
     try:
         yield
     finally:
-        if plugin is not None:
-            _PLUGINS[kind, name] = plugin
+        _PLUGINS.clear()
+        _PLUGINS.update(before)
 
 
 def identities_used(selector: str, release: str | None) -> tuple[str, ...]:

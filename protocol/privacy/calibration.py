@@ -55,7 +55,7 @@ def noise_multiplier(epsilon: float, delta: float, *, calibration: Calibration =
                 raise InvalidPlan(
                     f"the classic calibration was asked for epsilon = {epsilon!r}",
                     allowed="epsilon of at most 1, where its proof holds",
-                    advice='use the calibration "analytic", which holds for every epsilon',
+                    advice="use --calibration analytic, which holds for every epsilon",
                 )
             return _classic_multiplier(epsilon, delta)
         case _:

@@ -13,7 +13,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.result_folder import undisturbed
-from fedhist.server.steps import method_of, planned_charges
+from fedhist.server.steps import method_of, planned_charges, private_instead
 
 
 @contextmanager
@@ -37,6 +37,7 @@ def charged(
             raise InvalidInput(
                 f"the {method_of(charge)} is not private and can't be charged",
                 allowed="private methods with --ledger",
+                advice=f"{private_instead(charge)}, or leave --ledger out",
             )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
     """A function from outside that opens an engine."""
     parameters = inspect.signature(thing).parameters if callable(thing) else {}
-    anything = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    if len(parameters) < 2 or not (anything or {"seed", "observe"} <= set(parameters)):
+    required = {
+        key for key, one in parameters.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    }
+    if len(required) != 2 or not {"seed", "observe"} <= set(parameters) or "observe" in required:
         raise InvalidInput(
             f"the engine {name} can't be opened over a population",
-            allowed="a function of (population, *, seed, observe) that returns a context with a SimulatedTransport",
+            allowed="a function of (population, *, seed, observe=ignore) that opens a SimulatedTransport",
         )
     return str(name), thing
 

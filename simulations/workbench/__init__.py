@@ -1,1 +1,1 @@
-"""What people call from Python; the commands are thin over it."""
+"""What the commands do, as functions: a histogram, a report, a figure, and a session under one budget."""

@@ -22,6 +22,8 @@ from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_se
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.report.methods import Answer, answers_of
+from fedhist.simulations.workbench.checks import check_trials
+from fedhist.simulations.workbench.spelling import in_python, python_words
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
@@ -39,8 +41,6 @@ SINGLE = (
     "table_capacity", "label_bytes",
 )  # fmt: skip
 """The settings that all combinations share."""
-
-MAX_TRIALS = 100_000
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,7 @@ def run_comparison(
     `tell` is called with what the user has to know: of the data and of what is left out before anything runs.
     """
     processes = check_workers(workers)
-    if not 1 <= trials <= MAX_TRIALS:
-        raise InvalidInput(f"--trials is {trials}", allowed=f"a whole number from 1 to {MAX_TRIALS}")
+    check_trials(trials)
     if best_by not in (None, *RANKINGS):
         raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
     loaded = load_sets(sources, seed)
