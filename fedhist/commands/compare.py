@@ -85,8 +85,8 @@ _SEVERAL = {
     examples=(
         "# all selectors at three budgets, over synthetic users",
         "fedhist compare --epsilon 0.1,0.5,1 --trials 10 --out compared",
-        "# two of them on a data set of yours",
-        "fedhist compare --data visits.parquet --selectors weighted-quantile,dpsgd",
+        "# which method is the best for your data?",
+        "fedhist compare --data visits.parquet --mechanism gaussian,laplace,auto --epsilon 1",
     ),
 )
 @click.option(
@@ -179,7 +179,7 @@ _SEVERAL = {
 )
 @click.pass_context
 def compare(context: click.Context, /, **flags: Any) -> None:
-    """Compare methods over data sets, budgets and trials: which is the best for your data?
+    """Compare methods over data sets, budgets and trials, and name the best for each.
 
     An experiment on data that you may look at: it reads the truth, charges no ledger, and is NOT private. Every
     combination of the lists is a row; what does not go together is left out. Trial i of a row depends on --seed, the

@@ -150,7 +150,7 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     options = Options(columns=columns_of(flags), open_domain=flags["domain"] == "open", **own)
     epsilons = _epsilons(options.epsilon)
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    _check(options, given)
+    _check(options)
     flags["mechanism"] = mechanism_for(
         flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0
     )
@@ -159,7 +159,7 @@ def plan(context: click.Context, /, **flags: Any) -> None:
         guesses={name: value for name in GUESSES if (value := getattr(options, name)) is not None},
         settings=flags,
         epsilons=epsilons,
-        choice_given="epsilon_select" in given,
+        given=given,
         **{name: getattr(options, name) for name in _ASKED},
     )
     with progress_on(sys.stderr) as progress:
@@ -215,12 +215,8 @@ def _epsilons(text: str) -> list[float]:
     return values
 
 
-def _check(options: Options, given: set[str]) -> None:
+def _check(options: Options) -> None:
     check_population(options)
-    if options.total_delta is not None and given & {"delta", "delta_select"}:
-        raise InvalidInput(
-            "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
-        )
     # Before anything is computed: files that can't be written, or that would take the place of the data.
     for flag, path, suffixes in (("--figure", options.figure, FORMATS), ("--csv", options.csv, ())):
         if path is None:

@@ -9,11 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.client.files.columns import Columns
 from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
-from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.comparison import RANKINGS, default_ranking, rows_of
 from fedhist.simulations.experiments.grid import NONE, OPTIONAL, Grid, combinations
@@ -23,6 +21,7 @@ from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.report.methods import Answer, answers_of
 from fedhist.simulations.workbench.checks import check_trials
+from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def compare(
         count: the column of counts, if there is one.
         separator: between the fields of a text file.
         bins: rising edges, to make items of numbers.
-        items: the public list of items, or its file; for synthetic users the number of items, or several.
+        items: the public list of items; without data the number of items of synthetic users, or several.
         users: the number of synthetic users.
         top_items: keep this number of the most frequent items, or several numbers.
         normalise: nfc or casefold, to unify the spelling of names.
@@ -141,52 +140,48 @@ def compare(
         `released`, the cost, and `result`: best, not different or worse among the private methods with the same users
         and budget. `gap_mean` is how far a method is behind the best, trial by trial.
     """
-    sizes = (items,) if isinstance(items, int) else items
-    numbers = isinstance(sizes, list | tuple) and all(isinstance(one, int) for one in sizes) and data is None
-    columns = Columns(user=user, item=item, count=count, separator=separator, bins=bins)
-    as_file = isinstance(items, str | PathLike)
-    named = _named(data)
-    reading = Wanted(
-        columns=columns,
-        items_file=Path(items) if as_file else None,
-        item_names=None if items is None or as_file or numbers else list(items),
-        open_domain=settings.get("domain") == "open",
-        normalise=normalise,
-    )
-    sources = Sources(
-        data=named,
-        kinds=() if named else ("heavy-tailed",),
-        users=users,
-        items=tuple(sizes) if numbers else None,
-        top_items=None if top_items is None else _listed(top_items),
-        reading=reading,
-    )
-    grid = grid_of(
-        selectors=selectors,
-        participants=nodes,
-        settings=settings
-        | {
+    with python_words():
+        named = _named(data)
+        # Without data, numbers are sizes.
+        sizes = _listed(items) if items is not None and (not named or isinstance(items, int)) else None
+        sources = Sources(
+            data=named,
+            kinds=() if named else ("heavy-tailed",),
+            users=users,
+            items=sizes,
+            top_items=None if top_items is None else _listed(top_items),
+            reading=reading_of(
+                user=user,
+                item=item,
+                count=count,
+                separator=separator,
+                bins=bins,
+                items=None if sizes else items,
+                normalise=normalise,
+                domain=settings.get("domain"),
+            ),
+        )
+        named_settings = {
             "mechanism": mechanism, "release": release, "debias": debias, "rescale": rescale, "masking": masking,
             "noise_from": noise_from, "epsilon": epsilon, "delta": delta, "total_epsilon": total_epsilon,
             "total_delta": total_delta,
-        },
-    )  # fmt: skip
-    told: list[str] = []
-    found = run_comparison(
-        sources,
-        grid,
-        tell=told.append,
-        trials=trials,
-        seed=seed,
-        workers=workers,
-        out=None if out is None else Path(out),
-        best_by=best_by,
-    )
+        }  # fmt: skip
+        told: list[str] = []
+        found = run_comparison(
+            sources,
+            grid_of(selectors=selectors, participants=nodes, settings=settings | named_settings),
+            tell=told.append,
+            trials=trials,
+            seed=seed,
+            workers=workers,
+            out=None if out is None else Path(out),
+            best_by=best_by,
+        )
     for note in told:
         if note not in found.loaded.notes:
-            warnings.warn(note, stacklevel=2)
-    columns_of = {name: [row[name] for row in found.rows] for name in found.rows[0]}
-    return data_frame(columns_of, found.loaded.frame_kind)
+            warnings.warn(in_python(note), stacklevel=2)
+    columns = {name: [row[name] for row in found.rows] for name in found.rows[0]}
+    return data_frame(columns, found.loaded.frame_kind)
 
 
 def grid_of(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fedhist.client.files.columns import Columns
 from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -35,6 +32,9 @@ from fedhist.simulations.prediction.ahead import (
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
 from fedhist.simulations.prediction.words import default_split_words, row_of, target_words, warnings_of_rows
 from fedhist.simulations.simulation import check_labels, check_not_empty
+from fedhist.simulations.workbench.checks import check_population
+from fedhist.simulations.workbench.reading import reading_of
+from fedhist.simulations.workbench.spelling import in_python, python_words
 
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
@@ -56,7 +56,7 @@ class Question:
         target_error: the error that an epsilon is looked for.
         total_epsilon: a total that is split between the rounds.
         total_delta: of all rounds together.
-        choice_given: whether the settings' epsilon_select is the user's own, in a plan for a total.
+        given: the names of settings that are the user's own, and not defaults.
         seed: of synthetic and model populations.
     """
 
@@ -68,8 +68,13 @@ class Question:
     target_error: float | None = None
     total_epsilon: float | None = None
     total_delta: float | None = None
-    choice_given: bool = False
+    given: Collection[str] = ()
     seed: int = 0
+
+    @property
+    def choice_given(self) -> bool:
+        """Whether the settings' epsilon_select is the user's own, in a plan for a total."""
+        return "epsilon_select" in self.given
 
     def __post_init__(self) -> None:
         if self.guesses and (self.wanted.data is not None or self.wanted.top_items is not None):
@@ -80,6 +85,10 @@ class Question:
         for flag, number in (("--target-error", self.target_error), ("--total-epsilon", self.total_epsilon)):
             if number is not None and not 0 < number < math.inf:
                 raise InvalidInput(f"{flag} is {number:g}", allowed="a finite number above 0")
+        if self.total_delta is not None and {"delta", "delta_select"} & set(self.given):
+            raise InvalidInput(
+                "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
+            )
         if self.best_split and self.choice_given:
             raise InvalidInput(
                 "--best-split with --epsilon-select",
@@ -157,7 +166,7 @@ def predict(
         count: the column of counts, if there is one.
         separator: between the fields of a text file.
         bins: rising edges, to make items of numbers.
-        items: the public list of items, or its file; for synthetic users and models the number of items.
+        items: the public list of items; for synthetic users and models the number of items.
         users: the number of users of a synthetic population or a model.
         top_items: keep this number of the most frequent items.
         normalise: nfc or casefold, to unify the spelling of names.
@@ -176,38 +185,41 @@ def predict(
         A data frame of the kind that came in, else of polars, with a row for each epsilon: `relative_loss`, its parts
         `clipping_error` and `noise_error`, the mean `threshold` and 9 of 10 of its choices, and the cost of all rounds.
     """
-    unknown = [name for name in settings if name not in FIELDS or name in ("users", "items", "epsilon")]
-    if unknown:
-        allowed = ", ".join(name for name in FIELDS if name not in ("users", "items", "epsilon"))
-        raise InvalidInput(f"there is no setting {unknown[0]!r}", allowed=allowed)
-    as_file, sized = isinstance(items, str | PathLike), isinstance(items, int)
-    wanted = Wanted(
-        data=data,
-        columns=Columns(user=user, item=item, count=count, separator=separator, bins=bins),
-        items_file=Path(items) if as_file else None,
-        item_names=None if items is None or as_file or sized else list(items),
-        users=users,
-        items=items if sized else None,
-        top_items=top_items,
-        open_domain=settings.get("domain") == "open",
-        normalise=normalise,
-    )
     guesses = {"mean_total": mean_total, "distinct_items": distinct_items, "tail_index": tail_index}
-    question = Question(
-        wanted=wanted,
-        guesses={name: value for name, value in guesses.items() if value is not None},
-        settings={name: value for name, value in settings.items() if value is not None},
-        epsilons=checked_epsilons(epsilon),
-        best_split=best_split,
-        target_error=target_error,
-        total_delta=total_delta,
-        choice_given="epsilon_select" in settings,
-        seed=seed,
-    )
-    answers = answer(question)
+    with python_words():
+        apart = ("users", "items", "epsilon")
+        unknown = [name for name in settings if name not in FIELDS or name in apart]
+        if unknown:
+            allowed = ", ".join(name for name in FIELDS if name not in apart)
+            raise InvalidInput(f"there is no setting {unknown[0]!r}", allowed=allowed)
+        reading = reading_of(
+            user=user,
+            item=item,
+            count=count,
+            separator=separator,
+            bins=bins,
+            items=items,
+            normalise=normalise,
+            domain=settings.get("domain"),
+        )
+        wanted = replace(reading, data=data, users=users, top_items=top_items)
+        check_population(wanted)
+        answers = answer(
+            Question(
+                wanted=wanted,
+                guesses={name: value for name, value in guesses.items() if value is not None},
+                settings={name: value for name, value in settings.items() if value is not None},
+                epsilons=checked_epsilons(epsilon),
+                best_split=best_split,
+                target_error=target_error,
+                total_delta=total_delta,
+                given=[name for name, value in settings.items() if value is not None],
+                seed=seed,
+            )
+        )
     if isinstance(answers.target, OutOfReach):
         words = target_words(answers.target, totals=best_split)
-        warnings.warn(f"which epsilon gives an error of {target_error:g}: {words}", stacklevel=2)
+        warnings.warn(in_python(f"which epsilon gives an error of {target_error:g}: {words}"), stacklevel=2)
     rows = frame_rows(answers)
     return data_frame({name: [row[name] for row in rows] for name in rows[0]}, answers.loaded.frame_kind)
 

@@ -78,7 +78,8 @@ class TestGrids:
     def test_methods_of_every_kind_stand_in_one_grid_and_the_rest_is_counted(self, fedhist, data):
         shown = fedhist(
             "compare", "--data", data, "--selectors", "weighted-quantile,quantile", "--mechanism", "gaussian,laplace",
-            "--debias", "none,poisson", "--masking", "none,secagg", "--nodes", 5, "--trials", 2, "--workers", 1, "--json",
+            "--debias", "none,poisson", "--masking", "none,secagg", "--nodes", 5, "--trials", 2, "--workers", 1,
+            "--json",
         )  # fmt: skip
         rows = shown.document()
         assert "combinations do not go together and are left out" in shown.err
