@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
     from fedhist.simulations.workbench.histogram import histogram
+    from fedhist.simulations.workbench.session import Session
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ _HOMES = {
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
     "simulations.workbench.histogram": ("histogram",),
+    "simulations.workbench.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -81,6 +83,7 @@ __all__ = [
     "Result",
     "RoundFailed",
     "SeededSource",
+    "Session",
     "SparsePopulation",
     "SystemSource",
     "Transport",
