@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
+    from fedhist.simulations.workbench.reporting import report
     from fedhist.simulations.workbench.session import Session
 
 __version__ = "0.1.0"
@@ -59,7 +61,9 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
+    "simulations.workbench.reporting": ("report",),
     "simulations.workbench.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -87,10 +91,12 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "figure",
     "histogram",
     "plan_for_total",
     "plan_warnings",
     "read_population",
+    "report",
     "run_rounds",
     "simulate",
     "true_histogram",

@@ -54,13 +54,25 @@ def write_figure(
     heading: Sequence[str] = (),
 ) -> None:
     """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
+    save(painted(charts, columns=columns, heading=heading), file, kind)
+
+
+def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
+    """The charts in rows, under the lines of a heading, as a figure that belongs to no window and to no pyplot."""
+    from matplotlib import rc_context
+
+    with rc_context(RC):
+        return _painted(charts, max(1, min(len(charts), columns)), heading)
+
+
+def save(figure: Figure, file: BinaryIO, kind: str) -> None:
+    """The figure as "svg" or "png"; the same figure gives the same bytes."""
     from matplotlib import rc_context
 
     about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
     with rc_context(RC), catch_warnings():
         # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
         filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _painted(charts, max(1, min(len(charts), columns)), heading)
         figure.savefig(file, format=kind, metadata=about)
 
 
@@ -126,10 +138,11 @@ def _title(words: str) -> Drawing:
 
 
 def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D
 
-    figure = Figure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
+    from fedhist.simulations.figures.shown_figure import ShownFigure
+
+    figure = ShownFigure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, width)
