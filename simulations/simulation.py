@@ -27,6 +27,7 @@ from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
+from fedhist.server.words import method, sender
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose
 from fedhist.simulations.engines.contract import Engine
@@ -104,13 +105,20 @@ class Result:
     def _repr_html_(self) -> str:
         """How a notebook shows it: the summary, then the release."""
         warning = " (not private, simulation only)" if "bytes_per_user" in self.sizes_tell else ""
+        plan, cost = self.release.plan, self.tight
+        epsilon = (
+            "none" if math.isinf(cost.epsilon) else f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}"
+        )
         rows = [
             ("users that answered", ", ".join(f"{name} {users:,}" for name, users in self.users.items())),
-            ("threshold", f"{self.threshold:,.4g}"),
-            ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
-            (f"sent by a user{warning}", ", ".join(self.sent)),
+            ("method", f"{method(plan, self.release.mechanism)}, neighbours {plan.neighbours.value}"),
+            ("privacy", epsilon),
+            (f"sent by {sender(plan)}{warning}", ", ".join(self.sent)),
         ]
+        if not self.release.found_nothing:
+            rows.insert(1, ("threshold", f"{self.threshold:,.4g}"))
         rows += [("not private", reason) for reason in why_not_private(self.release)]
+        rows += [("note", note) for note in self.notes if not note.startswith("not private")]
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()

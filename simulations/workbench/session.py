@@ -132,7 +132,7 @@ class Session:
         """How a notebook shows it: what is spent and left, then the questions."""
         spent, limit, left = self.spent, self.limit, self.left
         rows = [
-            (name, f"{used:.4g}", f"{rest:.4g}", BarLength(used / most if most else 0.0))
+            (name, f"{used:.4g}", f"{rest:.4g}", BarLength(used / most if most else 0.0, whole=True))
             for name, used, rest, most in (
                 ("epsilon", spent.epsilon, left.epsilon, limit.epsilon),
                 ("delta", spent.delta, left.delta, limit.delta),
