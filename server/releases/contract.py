@@ -224,7 +224,7 @@ class Release:
         headings: tuple[str, ...] = ("item", "estimate", "value")
         shown: list[tuple[object, ...]] = [
             (
-                visible(self.names[row], _LETTERS_SHOWN),
+                visible(names[row], _LETTERS_SHOWN),
                 f"{self.estimate[row]:,.1f}",
                 f"{self.histogram[row]:,.1f}",
             )

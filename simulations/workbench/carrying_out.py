@@ -112,6 +112,7 @@ def carry_out(
     plan = _plan(asked, settings, loaded.population)
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
     _check_ready(asked, loaded, plan)
+    engine = _engine(asked, plan)
     observe_too = on_plan(plan)
     written: list[str] = []
     with recorded_run(
@@ -129,7 +130,9 @@ def carry_out(
     ) as recorded:
         recorder = recorded.recorder
         observe = to_all(recorder, watcher.observe, observe_too)
-        results = list(_trials(asked, plan, loaded, recorded.journal, watcher, observe=observe))
+        results = list(
+            _trials(asked, plan, loaded, watcher, engine=engine, journal=recorded.journal, observe=observe)
+        )
         first = results[0]
         if asked.truth:
             story = partial(
@@ -195,9 +198,10 @@ def _trials(
     asked: Asked,
     plan: Plan,
     loaded: Loaded,
-    journal: Callable[[Charge], None] | None,
     watcher: Watcher,
     *,
+    engine: Engine,
+    journal: Callable[[Charge], None] | None,
     observe: Observer,
 ) -> Iterator[Result]:
     """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
@@ -208,7 +212,6 @@ def _trials(
     if asked.trials is not None and first is None:
         first = 0
     trials = asked.trials or 1
-    engine = _engine(asked, plan)
     for number in range(trials):
         watcher.trial(number + 1, trials)
         seed = None if first is None else first + number
