@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhist.client.files.columns import Where
 from fedhist.protocol.errors import InvalidPopulation
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def binned(table: pl.DataFrame, edges: Sequence[float], where: Callable[[int], str]) -> pl.DataFrame:
+def binned(table: pl.DataFrame, edges: Sequence[float], where: Where) -> pl.DataFrame:
     """The table with the number of its bin, from 0, in place of each item; -1 for a value outside the edges.
 
     Args:
@@ -26,14 +27,14 @@ def binned(table: pl.DataFrame, edges: Sequence[float], where: Callable[[int], s
     items = table["item"]
     if items.null_count():
         return table  # refused by `tabulated`, which has the words
-    if items.dtype == pl.String:
-        items = items.str.strip_chars()
+    if not items.dtype.is_numeric():
+        items = items.cast(pl.String).str.strip_chars()
     numbers = items.cast(pl.Float64, strict=False)
     values = numbers.fill_null(float("nan")).to_numpy()
     wrong = ~np.isfinite(values)
     if wrong.any():
         raise InvalidPopulation(
-            f"the item in {where(int(np.argmax(wrong)))} is no finite number",
+            f"the item in {where(int(np.argmax(wrong)), 'item')} is no finite number",
             allowed="numbers in the column of the items when there are bins",
             advice="correct or remove the row",
         )

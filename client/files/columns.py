@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
 from fedhist.protocol.errors import InvalidInput
 
 ROLES = ("user", "item", "count")
+
+Where = Callable[[int, str], str]
+"""Words for the value of a role in a row of a table, by the row's index from 0."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class Columns:
     def names(self) -> tuple[str, str, str]:
         """The names of the columns of the user, the item and the count."""
         return self.user, self.item, self.count or "count"
+
+    def name_of(self, role: str) -> str:
+        """The name of the column of the user, item or count."""
+        return self.names[ROLES.index(role)]
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -126,7 +133,7 @@ def checked_edges(edges: Sequence[float]) -> tuple[float, ...]:
 
 def bin_labels(edges: Sequence[float]) -> list[str]:
     """What the bins are called: [0, 10), [10, 20)."""
-    texts = [_edge_text(edge) for edge in edges]
+    texts = [_edge_text(float(edge)) for edge in edges]
     opening = ["(" if edge == -math.inf else "[" for edge in edges]
     return [f"{bracket}{low}, {high})" for bracket, low, high in zip(opening, texts, texts[1:], strict=False)]
 

@@ -1,6 +1,6 @@
 """Data frames of pandas, polars, pyarrow and others, as the tables that files give.
 
-narwhals knows the kinds. What it does not know, and hands its rows out as an Arrow stream, polars reads.
+narwhals knows the kinds. What it does not know and hands its rows out as an Arrow stream, polars reads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.record_tables import with_plain_types
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -24,20 +24,18 @@ def in_memory(data: Any) -> nw.DataFrame[Any]:
     import narwhals as nw
     import polars as pl
 
-    frame = nw.from_native(data, pass_through=True, allow_series=False)
+    frame = nw.from_native(data, pass_through=True, allow_series=True)
     if isinstance(frame, nw.DataFrame):
         return frame
-    # A stream needs no package of its own, where narwhals may ask for pyarrow to collect.
-    if hasattr(data, "__arrow_c_stream__"):
-        return nw.from_native(pl.DataFrame(data), eager_only=True)
+    # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
+        try:
+            return nw.from_native(pl.DataFrame(data), eager_only=True)
+        except (pl.exceptions.PolarsError, TypeError, ValueError):
+            raise _no_frame(data) from None
     if isinstance(frame, nw.LazyFrame):
         return frame.collect("polars")
-    raise InvalidInput(
-        f"the data is a {type(data).__module__}.{type(data).__name__}",
-        allowed="a pandas, polars or pyarrow data frame, anything with an Arrow stream, a scipy sparse matrix, a path "
-        "or a population",
-        advice="make a data frame of it with the columns user and item, or scipy.sparse.csr_array(your_array)",
-    )
+    raise _no_frame(data)
 
 
 def frame_kind(frame: nw.DataFrame[Any]) -> str:
@@ -48,31 +46,85 @@ def frame_kind(frame: nw.DataFrame[Any]) -> str:
 
 def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
     """The columns user, item and maybe count of a data frame. The index of a pandas frame is not data."""
+    import polars as pl
+
     frame = in_memory(data)
-    names = columns.named_in(frame.columns)
+    native = frame.to_native()
+    found = list(native.columns) if frame.implementation.is_pandas() else frame.columns
+    names = columns.named_in(found)
     if names is None:
-        raise _wrong_columns(frame.columns, columns)
-    table = _to_polars(frame.select(*names)).rename(names)
-    return with_plain_types(table, "the data frame", columns)
+        raise _wrong_columns(native, found, columns)
+    if frame.implementation.is_pandas():
+        table = pl.DataFrame({role: _from_pandas(native[name], name) for name, role in names.items()})
+    else:
+        table = frame.select(*names).to_polars().rename(names)
+    return with_plain_types(table, "the data frame", columns, InvalidPopulation)
 
 
-def frame_row(index: int) -> str:
-    """The words for a row in errors."""
-    return f"row {index} of the data frame (the first is row 0)"
+def frame_row(columns: Columns, index: int, role: str) -> str:
+    """The words for a row in errors, counted as `iloc` does."""
+    return f"row {index:,}, column {columns.name_of(role)!r}, of the data frame (the first is row 0)"
 
 
-def _to_polars(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    return frame.to_polars()
+def _from_pandas(column: Any, name: str) -> pl.Series:
+    """A column of a pandas frame. pyarrow makes some types faster, and is needed for none."""
+    import polars as pl
+
+    try:
+        if column.dtype == object or getattr(column.dtype, "storage", "") == "python":
+            return _from_objects(column)
+        try:
+            read: Any = pl.from_pandas(column)
+            return pl.Series(read)
+        except ImportError:
+            if column.dtype.name == "category":
+                return _from_pandas(column.astype(column.cat.categories.dtype), name)
+            return pl.Series(column.to_numpy(dtype=object, na_value=None).tolist())
+    except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError):
+        # The errors of others may quote a value.
+        raise InvalidPopulation(
+            f"column {name!r} of the data frame, of the type {column.dtype}, can't be read: its values are of several "
+            "kinds, or of one without a meaning here",
+            allowed="text, integers, categories, truth values or dates, one kind in all rows",
+            advice=f'convert the column, for example with .astype({{"{name}": "str"}})',
+        ) from None
 
 
-def _wrong_columns(found: list[str], columns: Columns) -> InvalidInput:
+def _from_objects(column: Any) -> pl.Series:
+    """A column of Python objects: text, as a rule."""
+    import polars as pl
+
+    values = column.to_numpy(dtype=object)
+    if len(values) and isinstance(values[0], str):
+        try:
+            return pl.Series(values)
+        except TypeError:  # missing values, or a mixture
+            pass
+    values = values.copy()
+    values[column.isna().to_numpy()] = None
+    return pl.Series(values.tolist())
+
+
+def _no_frame(data: object) -> InvalidInput:
+    return InvalidInput(
+        f"the data is a {type(data).__module__}.{type(data).__name__}",
+        allowed="a pandas, polars or pyarrow data frame, anything with an Arrow stream of columns, a scipy sparse "
+        "matrix, a path or a population",
+        advice="make a data frame of it with the columns user and item, or scipy.sparse.csr_array(your_array)",
+    )
+
+
+def _wrong_columns(native: Any, found: list[Any], columns: Columns) -> InvalidInput:
     # The names of a frame's columns are the caller's own. In a file they may be data.
     shown = ", ".join(map(repr, found[:_SHOWN_NAMES])) + (", ..." if len(found) > _SHOWN_NAMES else "")
     missing = columns.missing_in(found)
-    names = f"{columns.user!r}, {columns.item!r}" + (f", {columns.count!r}" if columns.count else "")
-    problem = f"has no column {missing[0]!r}" if missing else f"has more than one column for one of {names}"
+    names = ", ".join(map(repr, columns.names))
+    problem = f"has no column {missing[0]!r}" if missing else f"has two columns for one of {names}"
+    in_index = set(missing) & set(getattr(getattr(native, "index", None), "names", ()))
     return InvalidInput(
         f"the data frame {problem}",
-        allowed=f"its columns: {shown or 'it has none'}",
-        advice="name the columns with user=, item= and count=",
+        allowed=f"one of its columns: {shown}" if shown else "a data frame with columns",
+        advice="an index is not data: make columns of it with reset_index()"
+        if in_index
+        else "name the columns with user=, item= and count=",
     )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.client.files.columns import ROLES, Columns
 from fedhist.client.files.native_errors import silent_native_errors
+from fedhist.client.files.text_lines import refused_json, refused_table
 from fedhist.client.files.unpacked import check_parquet, text_source
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def text_table(path: Path, columns: Columns, *, separator: str) -> pl.DataFrame:
+def text_table(path: Path, columns: Columns, *, separator: str, tell: bool) -> pl.DataFrame:
     """The columns user, item and maybe count of a text file; users and items are text.
 
     Types are never guessed: a guess from the first rows would turn 007 into 7 in one file and not in another.
@@ -29,9 +31,8 @@ def text_table(path: Path, columns: Columns, *, separator: str) -> pl.DataFrame:
     def read(**options: Any) -> pl.DataFrame:
         return pl.read_csv(source, separator=separator, infer_schema_length=0, glob=False, **options)
 
-    with _refusing_damage(
-        path, advice="write labels that hold a quote or a separator in double quotes, as UTF-8"
-    ):
+    advice = "write labels that hold a quote or a separator in double quotes, as UTF-8"
+    with _refusing_damage(path, advice=advice, why=partial(refused_table, path, separator) if tell else None):
         header = read(has_header=False, n_rows=1, truncate_ragged_lines=True).row(0)
         names = named_columns(path, [name or "" for name in header], columns)
         whole = {name: pl.Int64 for name, meaning in names.items() if meaning == "count"}
@@ -51,11 +52,13 @@ def parquet_table(path: Path, columns: Columns) -> pl.DataFrame:
     with _refusing_damage(path, advice="write it again"):
         names = named_columns(path, list(pl.read_parquet_schema(path.resolve())), columns)
         table = pl.read_parquet(path.resolve(), columns=list(names), glob=False).rename(names)
-    return with_plain_types(table, str(path), columns)
+    return with_plain_types(table, str(path), columns, InvalidFile)
 
 
-def with_plain_types(table: pl.DataFrame, source: str, columns: Columns) -> pl.DataFrame:
-    """The table with users and items as text or integers: categories, truth values and dates become text.
+def with_plain_types(
+    table: pl.DataFrame, source: str, columns: Columns, error: type[InvalidInput]
+) -> pl.DataFrame:
+    """The table with users and items as text, categories or integers: truth values and dates become text.
 
     With bins the items may be any numbers.
     """
@@ -63,13 +66,13 @@ def with_plain_types(table: pl.DataFrame, source: str, columns: Columns) -> pl.D
 
     for role in ("user", "item"):
         kind = table.schema[role]
-        if isinstance(kind, pl.Categorical | pl.Enum) or kind in (pl.Boolean, pl.Date):
+        if kind in (pl.Boolean, pl.Date):
             table = table.with_columns(pl.col(role).cast(pl.String))
-        elif kind.is_integer() or kind in (pl.String, pl.Null):
+        elif kind.is_integer() or isinstance(kind, pl.String | pl.Null | pl.Categorical | pl.Enum):
             continue
         elif not (role == "item" and columns.bins is not None and kind.is_numeric()):
-            raise InvalidFile(
-                f"column {getattr(columns, role)} of {source} has the type {kind}",
+            raise error(
+                f"column {columns.name_of(role)} of {source} has the type {kind}",
                 allowed="strings, integers, categories, truth values or dates"
                 + (", and any numbers with bins" if role == "item" else ""),
                 advice=_advice_for(kind, role),
@@ -87,7 +90,7 @@ def _advice_for(kind: pl.DataType, role: str) -> str:
     return "convert the column to text or integers"
 
 
-def json_table(path: Path, columns: Columns) -> pl.DataFrame:
+def json_table(path: Path, columns: Columns, *, tell: bool) -> pl.DataFrame:
     """The keys user, item and maybe count of a file with a JSON object a line; numbers become text as written.
 
     A line without a count is one observation. A count that is no number does not spoil the file: it is text here.
@@ -100,21 +103,31 @@ def json_table(path: Path, columns: Columns) -> pl.DataFrame:
     source = text_source(path)
     # Opened here, because a name with a star or bracket in it would be taken for a pattern.
     opened = BytesIO(source) if isinstance(source, bytes) else path.open("rb")
-    with _refusing_damage(path, advice=advice), opened as file:
+    why = partial(refused_json, path) if tell else None
+    with _refusing_damage(path, advice=advice, why=why), opened as file:
         table = pl.read_ndjson(file, schema=schema).rename(names)
     return table.with_columns(pl.col("count").fill_null("1"))
 
 
 @contextmanager
-def _refusing_damage(path: Path, *, advice: str) -> Iterator[None]:
-    """Turn the reader's errors into ours. Theirs quote the file, so they are neither passed on nor printed."""
+def _refusing_damage(
+    path: Path, *, advice: str, why: Callable[[], InvalidFile | None] | None = None
+) -> Iterator[None]:
+    """Turn the reader's errors into ours. Theirs quote the file, so they are neither passed on nor printed.
+
+    Args:
+        path: the file.
+        advice: what to do.
+        why: looks for the line that was refused.
+    """
     import polars as pl
 
     try:
         with silent_native_errors():
             yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError):
-        raise InvalidFile(
+        found = None if why is None else why()
+        raise found or InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice
         ) from None
 

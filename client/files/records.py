@@ -14,22 +14,25 @@ are refused when they would unpack to more than a limit (`unpacked`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhist.client.files.bins import binned
-from fedhist.client.files.columns import USUAL_COLUMNS, Columns, bin_labels
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where, bin_labels
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.record_tables import json_table, parquet_table, text_table
-from fedhist.client.files.tabulation import table_row, tabulated, usable_rows
+from fedhist.client.files.tabulation import tabulated, usable_rows
+from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
 from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 if TYPE_CHECKING:
@@ -71,7 +74,8 @@ def read_population(
     if suffix == ".npz":
         population = read_matrix(path)
     else:
-        population = _populated(_table(path, suffix, columns), columns, table_row)
+        table = _table(path, suffix, columns)
+        population = _populated(table, columns, _places(path, suffix, columns))
     return _over(population, wanted, labels=items, top_items=top_items)
 
 
@@ -91,7 +95,7 @@ def read_frame(
     wanted = _check_choice(top_items, items, columns)
     if columns.separator is not None:
         raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
-    population = _populated(frame_table(frame, columns), columns, frame_row)
+    population = _populated(frame_table(frame, columns), columns, partial(frame_row, columns))
     return _over(population, wanted, labels=items, top_items=top_items)
 
 
@@ -125,7 +129,7 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
         return read_population(path, items=items), 0
     wanted = _check_choice(None, items, USUAL_COLUMNS)
     _check_content(path, suffix)
-    table = _table(path, suffix, USUAL_COLUMNS)
+    table = _table(path, suffix, USUAL_COLUMNS, tell=False)
     usable = usable_rows(table)
     if usable.height == 0:
         nothing, labels = np.zeros(0, dtype=np.int32), list(items or ())
@@ -137,16 +141,29 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     return _with_empty_users(population, users), table.height - usable.height
 
 
-def _table(path: Path, suffix: str, columns: Columns) -> pl.DataFrame:
+def _table(path: Path, suffix: str, columns: Columns, *, tell: bool = True) -> pl.DataFrame:
+    """The table in a file. An error names the line that was refused if it may `tell`."""
     if suffix == ".parquet":
         return parquet_table(path, columns)
     if suffix.startswith(".jsonl"):
-        return json_table(path, columns)
-    separator = columns.separator or ("\t" if suffix.startswith(".tsv") else ",")
-    return text_table(path, columns, separator=separator)
+        return json_table(path, columns, tell=tell)
+    return text_table(path, columns, separator=_separator(suffix, columns), tell=tell)
 
 
-def _populated(table: pl.DataFrame, columns: Columns, where: Callable[[int], str]) -> SparsePopulation:
+def _separator(suffix: str, columns: Columns) -> str:
+    return columns.separator or ("\t" if suffix.startswith(".tsv") else ",")
+
+
+def _places(path: Path, suffix: str, columns: Columns) -> Where:
+    """How rows of the file are named in errors."""
+    if suffix == ".parquet":
+        return lambda row, role: f"row {row + 1:,}, column {columns.name_of(role)!r}, of {path}"
+    if suffix.startswith(".jsonl"):
+        return JsonPlaces(path, columns)
+    return TextPlaces(path, columns, _separator(suffix, columns))
+
+
+def _populated(table: pl.DataFrame, columns: Columns, where: Where) -> SparsePopulation:
     """The population of a table, over its own items or over all bins."""
     if columns.bins is None:
         return tabulated(table, where)
@@ -182,10 +199,14 @@ def _check_choice(top_items: int | None, items: Sequence[Label] | None, columns:
     if items is None:
         return None
     wanted = [str(label) for label in items]
-    if isinstance(items, str) or not wanted or len(set(wanted)) < len(wanted):
+    if isinstance(items, str) or not wanted:
+        problem = "is empty" if not wanted else "is a single text"
+        raise InvalidInput(f"the list of items {problem}", allowed="a list of one or more different labels")
+    again = first_repeat(wanted)
+    if again is not None:
         raise InvalidInput(
-            "the list of items is empty, names an item twice or is a single text",
-            allowed="a list of one or more different labels",
+            f"item {again[1]:,} of the list of items repeats item {again[0]:,} (the first is item 0)",
+            allowed="different labels, as text: 7 and '7' are the same item",
             advice="pass each item of the domain once",
         )
     return wanted

@@ -7,12 +7,12 @@ integers agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.files.columns import Where
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def table_row(index: int) -> str:
+def table_row(index: int, role: str) -> str:
     """The words for a row of a table in errors."""
     return f"row {index + 1} of the table (the first below the header is row 1)"
 
 
-def tabulated(table: pl.DataFrame, where: Callable[[int], str] = table_row) -> SparsePopulation:
+def tabulated(table: pl.DataFrame, where: Where = table_row) -> SparsePopulation:
     """The population of a table with a column for the user, one for the item and maybe one for the count.
 
     Args:
         table: the rows.
-        where: names a row by its index, for errors.
+        where: names a row, for errors.
     """
     from scipy.sparse import coo_array
 
@@ -46,7 +46,7 @@ def tabulated(table: pl.DataFrame, where: Callable[[int], str] = table_row) -> S
     user_numbers, user_rows = _numbered(table["user"])
     item_numbers, item_rows = _numbered(table["item"])
     _check_user_totals(user_numbers, user_rows, counts, where)
-    labels = table["item"][item_rows]
+    labels = _plain(table["item"][item_rows])
     order = _item_order(labels, _sums(item_numbers, counts, len(labels)))
     new_numbers = np.empty(len(order), dtype=np.int32)
     new_numbers[order] = np.arange(len(order), dtype=np.int32)
@@ -61,6 +61,13 @@ def tabulated(table: pl.DataFrame, where: Callable[[int], str] = table_row) -> S
         labels=labels[order].to_list(),
         item_origin=ItemOrigin.DATA,
     )
+
+
+def _plain(labels: pl.Series) -> pl.Series:
+    """Names of categories as text; other labels as they are."""
+    import polars as pl
+
+    return labels.cast(pl.String) if isinstance(labels.dtype, pl.Categorical | pl.Enum) else labels
 
 
 def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
@@ -78,17 +85,17 @@ def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
     return whole.filter(number.sum().over("user") <= MAX_USER_TOTAL)
 
 
-def _refuse_missing(table: pl.DataFrame, where: Callable[[int], str]) -> None:
+def _refuse_missing(table: pl.DataFrame, where: Where) -> None:
     for name in table.columns:
         if table[name].null_count():
             raise InvalidPopulation(
-                f"the {name} in {where(int(table[name].is_null().arg_max() or 0))} is missing",
+                f"the {name} in {where(int(table[name].is_null().arg_max() or 0), name)} is missing",
                 allowed="a value in every row",
-                advice="complete or remove the row; an empty text is written as two double quotes",
+                advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
             )
 
 
-def _counts(table: pl.DataFrame, where: Callable[[int], str]) -> npt.NDArray[np.int32]:
+def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32]:
     """The observations that each row stands for: its count, or one when there is no such column."""
     import polars as pl
 
@@ -98,8 +105,9 @@ def _counts(table: pl.DataFrame, where: Callable[[int], str]) -> npt.NDArray[np.
     if column.dtype == pl.String:
         column = column.str.strip_chars().cast(pl.Float64, strict=False)
         if column.null_count():
+            place = where(int(column.is_null().arg_max() or 0), "count")
             raise InvalidPopulation(
-                f"the count in {where(int(column.is_null().arg_max() or 0))} is not a number",
+                f"the count in {place} is not a number",
                 allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
                 advice="correct or remove the row",
             )
@@ -112,11 +120,15 @@ def _counts(table: pl.DataFrame, where: Callable[[int], str]) -> npt.NDArray[np.
     elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
         # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
         column = column.cast(pl.Float64)
-    return whole_counts(column.to_numpy(), where)
+    return whole_counts(column.to_numpy(), lambda row: where(row, "count"))
 
 
 def _numbered(column: pl.Series) -> tuple[Integers, Integers]:
     """Each row's value as a number, by first appearance; and the row where each value appears first."""
+    import polars as pl
+
+    if isinstance(column.dtype, pl.Categorical | pl.Enum):
+        column = column.to_physical()
     changes = (column != column.shift(1)).fill_null(value=True).to_numpy()
     run_starts = np.flatnonzero(changes)
     if 2 * len(run_starts) > len(column):
@@ -139,12 +151,12 @@ def _first_rows(column: pl.Series) -> npt.NDArray[np.integer]:
     """For each row the first row that has the same value."""
     import polars as pl
 
-    if column.dtype in (pl.Int32, pl.Int64):
+    if column.dtype in (pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32):
         values = column.to_numpy()
         low, high = int(values.min()), int(values.max())
         if high - low < 2 * len(values):
             # Integers that lie close together need no hash table.
-            places: Integers = (values - low).astype(np.int64, copy=False)
+            places: Integers = values.astype(np.int64, copy=False) - low
             first = np.full(high - low + 1, len(values), dtype=np.int64)
             np.minimum.at(first, places, np.arange(len(values)))
             return first[places]
@@ -153,14 +165,15 @@ def _first_rows(column: pl.Series) -> npt.NDArray[np.integer]:
 
 
 def _check_user_totals(
-    users: Integers, first_rows: Integers, counts: npt.NDArray[np.int32], where: Callable[[int], str]
+    users: Integers, first_rows: Integers, counts: npt.NDArray[np.int32], where: Where
 ) -> None:
     if counts.sum(dtype=np.int64) <= MAX_USER_TOTAL:
         return
     too_large = _sums(users, counts, len(first_rows)) > MAX_USER_TOTAL
     if too_large.any():
+        place = where(int(first_rows[np.argmax(too_large)]), "user")
         raise InvalidPopulation(
-            f"the counts of the user in {where(int(first_rows[np.argmax(too_large)]))} add up to too much",
+            f"the counts of the user in {place} add up to too much",
             allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
             advice="count in larger units",
         )

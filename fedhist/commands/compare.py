@@ -13,10 +13,12 @@ from typing import Any
 
 import click
 
+from fedhist.client.files.columns import Columns
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
 from fedhist.commands.cli import EXIT_INTERRUPTED
+from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
@@ -107,6 +109,7 @@ _SEVERAL = {
     metavar="FILE",
     help="Population as for 'fedhist run', the same in every trial; may be given several times.",
 )
+@column_options
 @click.option(
     "--synthetic",
     multiple=True,
@@ -170,9 +173,10 @@ def compare(context: click.Context, /, **flags: Any) -> None:
     out: Path | None = flags.pop("out")
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
+    columns = columns_of(flags)
     sources = {name: flags.pop(name) for name in ("data", "synthetic", "users", "items", "top_items")}
     varied, fixed = _varied_and_fixed(flags)
-    loaded = _load(sources, seed)
+    loaded = _load(sources, seed, columns)
     cells = cells_of(varied, fixed, loaded.sets)
     plans = checked_plans(cells, loaded.sizes)
     experiment = Experiment(seed=seed, groups=(Group(cells, trials),))
@@ -266,18 +270,20 @@ def _varied_and_fixed(flags: dict[str, Any]) -> tuple[dict[str, tuple[Any, ...]]
     return {"selector": selectors} | varied, fixed | ({} if named is None else {"mechanism": named})
 
 
-def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
+def _load(sources: Mapping[str, Any], seed: int, columns: Columns) -> _Loaded:
     """All sets; a file is read once, also where several numbers of its items are kept."""
     paths = list(dict.fromkeys(sources["data"]))
     files = [path for path in paths if not is_synthetic(str(path))]
     kinds: Sequence[str] = list(dict.fromkeys(sources["synthetic"])) or ([] if paths else ["heavy-tailed"])
+    if columns.given and not files:
+        raise InvalidInput(f"{columns.in_words()} without a file", allowed="--data with a table")
     given = sources["users"] is not None or sources["items"] is not None
     if given and not kinds and len(files) == len(paths):
         raise shaped_file()
     for flag in ("items", "top_items"):
         for value in sources[flag] or ():
             check_count(f"--{flag.replace('_', '-')}", value)
-    digests = {path: file_digest(path) for path in files}
+    digests = {path: file_digest(path, columns) for path in files}
     check_different(digests)
     names = names_of(paths, taken=kinds)
     loaded = _Loaded()
@@ -285,7 +291,7 @@ def _load(sources: Mapping[str, Any], seed: int) -> _Loaded:
     for path, name in names.items():
         for items in (None,) if path in digests else sizes:
             if path in digests:
-                population, content, called = read_population(path), digests[path], name
+                population, content, called = read_population(path, columns=columns), digests[path], name
             else:
                 size = {"users": sources["users"], "items": items}
                 population = drawn_once(str(path), seed, **size)

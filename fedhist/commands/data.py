@@ -12,6 +12,7 @@ import click
 
 from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
 from fedhist.client.files.new_files import check_new_file
+from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.description_view import print_description
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
@@ -125,6 +126,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
 
 @data.command()
 @click.argument("file", type=PATH)
+@column_options
 @click.option(
     "--head",
     type=int,
@@ -137,7 +139,9 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw a figure, as .svg or .png.")
 @click.option("--force", is_flag=True, help="Replace a figure that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bool, as_json: bool) -> None:
+def describe(
+    *, file: Path, head: int, seed: int, figure: Path | None, force: bool, as_json: bool, **flags: Any
+) -> None:
     """Describe a population.
 
     The statistics are exact, which is not private. FILE is anything that 'fedhist run --data' reads, or
@@ -149,7 +153,7 @@ def describe(*, file: Path, head: int, seed: int, figure: Path | None, force: bo
         check_new_file(figure, suffixes=FIGURE_SUFFIXES, force=force)
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        loaded = load(Wanted(data=file), seed)
+        loaded = load(Wanted(data=file, columns=columns_of(flags)), seed)
         found = describe_population(progress.watch(loaded.population), name=loaded.name, head=head)
         if figure is not None:
             progress.phase("write")

@@ -14,6 +14,11 @@ import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
+<<<<<<< HEAD
+=======
+from fedhist.commands.checks import check_population
+from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
+>>>>>>> w16-tables
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,
@@ -58,7 +63,7 @@ MAX_POINTS = 200
 DEFAULT_POINTS = 20
 
 _FROM_RUN = (
-    "data", "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
+    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
     "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration",
@@ -154,7 +159,7 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     must be public, or a past release.
     """
     own = {f.name: flags.pop(f.name) for f in fields(Options) if f.name in flags}
-    options = Options(open_domain=flags["domain"] == "open", **own)
+    options = Options(columns=columns_of(flags), open_domain=flags["domain"] == "open", **own)
     epsilons = _epsilons(options.epsilon)
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     _check(options, given)

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.data_options import columns_of
 from fedhist.commands.progress import Progress, progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
 from fedhist.commands.terminal import line
@@ -29,6 +30,7 @@ def run_here(flags: dict[str, Any]) -> None:
     shown = {name: flags.pop(name) for name in ("as_json", "quiet", "verbose", "out")}
     _check(shown, trace=flags["trace"])
     asked = Asked(
+        columns=columns_of(flags),
         truth=not flags.pop("no_truth"),
         report=not flags.pop("no_report"),
         open_domain=flags["domain"] == "open",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.data_options import column_options
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
@@ -24,6 +25,7 @@ FROM_POPULATION = ("users", "items", "participants")
     ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
     "Without it, a synthetic heavy-tailed population.",
 )
+@column_options
 @click.option(
     "--items-file",
     type=PATH,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO, Literal, Protocol
 
 from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.labels.encodings import first_not_utf8
 
 MAX_ITEMS_BYTES = 1 << 30
 """The largest file that is read as a list."""
@@ -49,12 +51,28 @@ def parse_items(data: bytes, *, name: str) -> list[str]:
         # Some editors write a byte order mark before the first line. It is not part of an item.
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        raise unreadable(name) from None
-    items = [line for line in text.split("\n") if line]
-    if not items or len(set(items)) != len(items):
-        problem = "has an item twice" if items else "has no items"
-        raise InvalidFile(f"{name} {problem}", allowed="one item a line, each once")
+        raise first_not_utf8(data, name) or unreadable(name) from None
+    lines = text.split("\n")
+    items = [line for line in lines if line]
+    if not items:
+        raise InvalidFile(f"{name} has no items", allowed="one item a line, each once")
+    if len(set(items)) != len(items):
+        first, again = first_repeat(lines, blank="") or (0, 0)
+        raise InvalidFile(
+            f"{name} has an item twice: line {again + 1:,} repeats line {first + 1:,}",
+            allowed="one item a line, each once",
+            advice="remove one of the lines",
+        )
     return items
+
+
+def first_repeat(labels: Sequence[str], *, blank: str | None = None) -> tuple[int, int] | None:
+    """The places, from 0, of the first label that stands there twice; `blank` may stand there often."""
+    places: dict[str, int] = {}
+    for place, label in enumerate(labels):
+        if label != blank and places.setdefault(label, place) != place:
+            return places[label], place
+    return None
 
 
 def unreadable(name: str) -> InvalidFile:

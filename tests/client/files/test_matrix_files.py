@@ -139,12 +139,12 @@ class TestJsonLines:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ('{"user": "secret", "item": "a"}\nsecret\n', "is damaged or does not follow its format"),
-            ('{"user": "secret"}\n', "the item in row 1"),
-            ('{"who": "secret", "item": "a"}\n', "the user in row 1"),
+            ('{"user": "secret", "item": "a"}\nsecret\n', "line 2 of"),
+            ('{"user": "secret"}\n', "the item in line 1, key 'item'"),
+            ('{"who": "secret", "item": "a"}\n', "the user in line 1, key 'user'"),
             ('{"user": "secret", "item": "a", "count": -2}\n', "is negative"),
             ('{"user": "secret", "item": "a", "count": 0.5}\n', "is not a whole number"),
-            ('{"user": "secret", "item": "a", "count": "two"}\n', "the count in row 1 of the table"),
+            ('{"user": "secret", "item": "a", "count": "two"}\n', "the count in line 1, key 'count'"),
             ("\n", "no rows"),
             ("\x00\x00", "does not hold what its suffix"),
         ],

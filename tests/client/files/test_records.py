@@ -201,22 +201,22 @@ class TestText:
             (str(MAX_USER_TOTAL + 1), "above"),
         ],
     )
-    def test_a_wrong_count_is_named_by_its_first_row(self, text: Write, wrong: str, words: str) -> None:
+    def test_a_wrong_count_is_named_by_its_line_and_column(self, text: Write, wrong: str, words: str) -> None:
         path = text(f"user,item,count\nann,tea,1\nbob,tea,{wrong}\ncid,tea,{wrong}\n")
-        with pytest.raises(InvalidPopulation, match=rf"count .*row 2 .*{words}") as caught:
+        with pytest.raises(InvalidPopulation, match=rf"count .* line 3, column 'count', .*{words}") as caught:
             read_population(path)
         assert "bob" not in str(caught.value)
 
     @pytest.mark.parametrize(
         ("row", "column"), [(",x,1", "user"), ("a,,1", "item"), ("", "user"), ("a", "item")]
     )
-    def test_a_missing_user_or_item_is_named_by_its_row(self, text: Write, row: str, column: str) -> None:
-        with pytest.raises(InvalidPopulation, match=f"the {column} in row 3 .*is missing"):
+    def test_a_missing_user_or_item_is_named_by_its_line(self, text: Write, row: str, column: str) -> None:
+        with pytest.raises(InvalidPopulation, match=f"the {column} in line 4, .*is missing"):
             read_population(text(f"user,item,count\na,x,1\nb,x,1\n{row}\nc,x,1\n"))
 
     def test_a_users_total_is_limited_over_all_rows(self, text: Write) -> None:
         path = text(f"user,item,count\na,x,1\nb,x,{MAX_USER_TOTAL}\na,y,1\nb,y,1\n")
-        with pytest.raises(InvalidPopulation, match=r"user in row 2 .*add up"):
+        with pytest.raises(InvalidPopulation, match=r"user in line 3, .*add up"):
             read_population(path)
 
     @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ class TestParquet:
         assert dense(read_population(parquet(user=["a", "b"], item=["x", "x"], count=counts))) == [[one], [0]]
 
     def test_a_column_of_nothing_but_nulls(self, parquet: Write) -> None:
-        with pytest.raises(InvalidPopulation, match=r"the user in row 1 .*missing"):
+        with pytest.raises(InvalidPopulation, match=r"the user in row 1, .*missing"):
             read_population(parquet(user=[None, None], item=["a", "b"]))
 
     def test_other_types_are_refused(self, parquet: Write) -> None:

@@ -1,0 +1,76 @@
+"""The options that say which columns of a table are read, and how."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+from fedhist.client.files.columns import Columns
+from fedhist.commands.plan_options import Command
+from fedhist.protocol.errors import InvalidInput
+
+MAX_BINS = 1_000_000
+
+_OPTIONS = {
+    "user_column": ("NAME", "The column of the user, spelled as in the file. [default: user, in any case]"),
+    "item_column": ("NAME", "The column of the item, spelled as in the file. [default: item, in any case]"),
+    "count_column": (
+        "NAME",
+        "The column that says how many observations a row stands for. [default: count, in any case; without such a "
+        "column a row is one]",
+    ),
+    "separator": (
+        "CHARACTER",
+        "What stands between the fields of a text file; tab or \\t for a tab. [default: a comma, a tab in .tsv files]",
+    ),
+    "bins": (
+        "EDGES",
+        "Count the values of the item column, numbers, in bins between these edges: 0,10,20 or 0:20:10 gives [0, 10) "
+        "and [10, 20). Values outside are left out; -inf and inf as end edges take them in. The edges are public: no "
+        "--items-file is needed.",
+    ),
+}
+COLUMN_OPTIONS = tuple(_OPTIONS)
+
+
+def column_options(command: Command) -> Command:
+    """Add the options of columns, the separator and bins to a command."""
+    for name, (metavar, text) in reversed(_OPTIONS.items()):
+        command = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)(command)
+    return command
+
+
+def columns_of(flags: dict[str, Any]) -> Columns:
+    """Take these options out of the flags."""
+    user, item, count, separator, bins = (flags.pop(name, None) for name in COLUMN_OPTIONS)
+    return Columns(
+        "user" if user is None else user,
+        "item" if item is None else item,
+        count,
+        separator,
+        None if bins is None else edges_of(bins),
+    )
+
+
+def edges_of(text: str) -> list[float]:
+    """The edges that a text stands for: numbers with commas between them, or START:STOP:STEP."""
+    wrong = InvalidInput(
+        f"--bins is {text!r}",
+        allowed="rising numbers with commas between them, or START:STOP:STEP with whole steps from START to STOP",
+        advice="for example 0,10,20,inf or 0:100:10",
+    )
+    try:
+        if ":" not in text:
+            return [float(Decimal(part.strip())) for part in text.split(",")]
+        start, stop, step = (Decimal(part.strip()) for part in text.split(":"))
+        if not (start.is_finite() and stop.is_finite() and step.is_finite() and step > 0 and stop > start):
+            raise wrong
+        number = (stop - start) / step
+        if number != number.to_integral_value() or number > MAX_BINS:
+            raise wrong
+        # Steps of a decimal number: three steps of 0.1 are 0.3, which floats miss.
+        return [float(start + step * place) for place in range(int(number) + 1)]
+    except (InvalidOperation, ValueError, OverflowError):
+        raise wrong from None

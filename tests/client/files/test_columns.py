@@ -1,0 +1,132 @@
+"""Columns with names of one's own, separators, and bins."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.client.files.columns import Columns, bin_labels
+from fedhist.client.files.records import read_frame, read_population
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
+from fedhist.protocol.labels.item_origin import ItemOrigin
+
+ROWS = pl.DataFrame(
+    {"who": ["a", "b", "a"], "user": ["x", "y", "z"], "what": ["p", "q", "p"], "n": [1, 2, 3]}
+)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_named_columns_are_read_whatever_else_is_there(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".parquet":
+        ROWS.write_parquet(path)
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_dicts()))
+    else:
+        ROWS.write_csv(path, separator="\t" if suffix == ".tsv" else ",")
+    found = read_population(path, columns=Columns("who", "what", "n"))
+    assert (found.users, found.labels, found.totals().tolist()) == (2, ("p", "q"), [4, 2])
+    # user stands for a user here unless another column is named, and roles may swap names.
+    swapped = read_population(path, columns=Columns(item="who"))
+    assert (swapped.users, swapped.labels) == (3, ("a", "b"))
+    assert read_population(path, columns=Columns("what", "user")).labels == ("x", "y", "z")
+
+
+@pytest.mark.parametrize(("separator", "character"), [(";", ";"), ("|", "|"), ("tab", "\t"), ("\\t", "\t")])
+def test_separators(tmp_path: Path, separator: str, character: str) -> None:
+    path = tmp_path / "rows.csv"
+    ROWS.write_csv(path, separator=character)
+    found = read_population(path, columns=Columns("who", "what", "n", separator=separator))
+    assert found.totals().tolist() == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"user": ""}, "empty or no text"),
+        ({"user": 0}, "empty or no text"),
+        ({"user": "a", "item": "a"}, "one column is named for two things"),
+        ({"item": "count"}, "one column is named for two things"),
+        ({"separator": ";;"}, "no single character"),
+        ({"separator": '"'}, "no single character"),
+        ({"separator": "é"}, "no single character"),
+        ({"bins": [1]}, "the bins have 1 edges"),
+        ({"bins": [0, 2, 1]}, "edge 3 of the bins is 1, after 2"),
+        ({"bins": [0, 0]}, "edge 2 of the bins is 0, after 0"),
+        ({"bins": [0, math.nan]}, "edge 2 of the bins is nan"),
+        ({"bins": ["a", "b"]}, "not a number"),
+        ({"bins": 10}, "no list of edges.*not private"),
+        ({"bins": "0,10"}, "no list of edges"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Columns(**settings)
+
+
+def test_a_matrix_has_no_columns_of_users_and_a_table_that_is_no_text_no_separator(tmp_path: Path) -> None:
+    for name, columns in {"a.npz": Columns(user="who"), "b.npz": Columns(bins=[0, 1])}.items():
+        with pytest.raises(InvalidInput, match="is a matrix, whose columns are the items"):
+            read_population(tmp_path / name, columns=columns)
+    with pytest.raises(InvalidInput, match="has no separator"):
+        read_population(tmp_path / "a.parquet", columns=Columns(separator=";"))
+
+
+class TestBins:
+    @pytest.mark.parametrize(
+        ("edges", "labels"),
+        [
+            ([0, 10, 20], ["[0, 10)", "[10, 20)"]),
+            ([-math.inf, 0.5, math.inf], ["(-inf, 0.5)", "[0.5, inf)"]),
+            ([1234567, 1234567.5, 1e300], ["[1234567, 1234567.5)", "[1234567.5, 1e+300)"]),
+        ],
+    )
+    def test_labels(self, edges: list[float], labels: list[str]) -> None:
+        assert bin_labels(edges) == labels
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(st.floats(-50, 50) | st.integers(-5, 25), min_size=1, max_size=30),
+        st.lists(st.integers(-5, 25), min_size=2, max_size=6, unique=True).map(sorted),
+    )
+    def test_counts_are_those_of_numpy(self, values: list[float], edges: list[int]) -> None:
+        frame = pl.DataFrame({"user": range(len(values)), "item": np.array(values, dtype=float)})
+        found = read_frame(frame, columns=Columns(bins=edges))
+        # The last bin of numpy has its right edge, which ours has not.
+        below = [value for value in values if value < edges[-1]]
+        assert found.totals().tolist() == np.histogram(below, edges)[0].tolist()
+        assert found.users == len(values)
+        assert found.dropped_count == len(values) - found.totals().sum()
+
+    def test_all_bins_are_there_and_public_in_every_kind_of_file(self, tmp_path: Path) -> None:
+        rows = pl.DataFrame({"user": ["a", "b", "a"], "item": [7.5, 30.0, -1.0], "count": [2, 1, 1]})
+        rows.write_csv(tmp_path / "rows.csv")
+        rows.write_parquet(tmp_path / "rows.parquet")
+        for name in ("rows.csv", "rows.parquet"):
+            found = read_population(tmp_path / name, columns=Columns(bins=[0, 5, 10]))
+            assert found.labels == ("[0, 5)", "[5, 10)")
+            assert found.totals().tolist() == [0, 2]
+            assert (found.users, found.item_origin) == (2, ItemOrigin.PUBLIC)
+
+    def test_a_value_that_is_no_number_is_named_by_its_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        for value in ("secret", "nan", "inf"):
+            path.write_text(f"user,item\na,1\nb,{value}\n")
+            with pytest.raises(
+                InvalidPopulation, match="the item in line 3, .* is no finite number"
+            ) as caught:
+                read_population(path, columns=Columns(bins=[0, 1]))
+            assert "secret" not in str(caught.value)
+
+    def test_another_choice_of_items_is_refused(self) -> None:
+        for choice in ({"items": ["[0, 1)"]}, {"top_items": 1}):
+            with pytest.raises(InvalidInput, match="bins together with another choice"):
+                read_frame(ROWS, columns=Columns(bins=[0, 1]), **choice)  # type: ignore[arg-type]
