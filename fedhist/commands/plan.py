@@ -14,11 +14,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
-<<<<<<< HEAD
-=======
-from fedhist.commands.checks import check_population
 from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
->>>>>>> w16-tables
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,

@@ -216,7 +216,11 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "an empty frame": (FRAME.head(0), {}, "users is 0|no rows|no users|empty"),
     "no such file": ("nowhere.csv", {}, "nowhere.csv"),
     "no such column": (FRAME, {"user": "who"}, "who"),
-    "two columns of a name": (pd.DataFrame([["a", "b", "c"]], columns=["user", "item", "item"]), {}, "item"),
+    "two columns of a name": (
+        pd.DataFrame([["a", "b", "c"]], columns=["user", "item", "item"]),
+        {},
+        "same name",
+    ),
     "items as a text": (FRAME, {"items": "tea"}, "items is a str"),
     "items as a number": (FRAME, {"items": 3}, "items is a int"),
     "items of other types": (FRAME, {"items": [1.5, None]}, "no text and no whole number"),
