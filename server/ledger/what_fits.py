@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import ROUND_DOWN, Context
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
@@ -10,8 +11,7 @@ from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import Cost
 from fedhist.server.steps import planned_charges
 
-# A suggestion is a little smaller than what fits, and short.
-_DOWN = 0.999
+_SHORT = Context(prec=3, rounding=ROUND_DOWN)
 
 
 def what_fits(plan: Plan, left: Cost, *, trials: int = 1) -> str:
@@ -22,7 +22,7 @@ def what_fits(plan: Plan, left: Cost, *, trials: int = 1) -> str:
     cost = basic_total(planned_charges(plan))
     room = Cost(left.epsilon / trials, left.delta / trials)
     smaller = {
-        name: _DOWN * (getattr(plan, name) - getattr(cost, name) + getattr(room, name))
+        name: getattr(plan, name) - getattr(cost, name) + getattr(room, name)
         for name in ("epsilon", "delta")
         if getattr(cost, name) > getattr(room, name)
     }
@@ -34,9 +34,9 @@ def what_fits(plan: Plan, left: Cost, *, trials: int = 1) -> str:
 
 def _fitting(plan: Plan, smaller: dict[str, float], room: Cost) -> dict[str, float]:
     """The numbers, shortened, if a plan with them fits; else none."""
-    short = {name: float(f"{value:.3g}") * _DOWN for name, value in smaller.items() if value > 0}
-    short = {name: float(f"{value:.3g}") for name, value in short.items()}
-    if len(short) < len(smaller):
+    # Ten digits first: a sum of floats may miss a short number by its last bit.
+    short = {name: float(_SHORT.create_decimal(f"{value:.10g}")) for name, value in smaller.items()}
+    if not all(value > 0 for value in short.values()):
         return {}
     try:
         cost = basic_total(planned_charges(replace(plan, **short)))  # type: ignore[arg-type] # two of its floats
