@@ -138,8 +138,9 @@ def _bars_on(stream: TextIO) -> Bars:
             speed = task.finished_speed or task.speed
             return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
 
+    console = Console(file=stream)
     return rich_progress.Progress(
-        rich_progress.SpinnerColumn(),
+        rich_progress.SpinnerColumn("dots" if console.encoding.startswith("utf") else "line"),
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(bar_width=24),
         rich_progress.MofNCompleteColumn(),
@@ -147,6 +148,6 @@ def _bars_on(stream: TextIO) -> Bars:
         Rate(),
         rich_progress.TimeElapsedColumn(),
         rich_progress.TimeRemainingColumn(compact=True),
-        console=Console(file=stream),
+        console=console,
         transient=True,
     )

@@ -15,7 +15,7 @@ import click
 from fedhist.commands.data_options import columns_of
 from fedhist.commands.progress import Progress, progress_on
 from fedhist.commands.summary import print_notes, print_result, print_trials, stdout_console
-from fedhist.commands.terminal import line
+from fedhist.commands.terminal import line, printing_what_is_in
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.plan import Plan
@@ -23,6 +23,7 @@ from fedhist.server.advice import plan_notes
 from fedhist.server.result_folder import default_folder
 from fedhist.simulations.report.narration import narrate
 from fedhist.simulations.workbench.carrying_out import Asked, Finished, carry_out
+from fedhist.simulations.workbench.checks import dropout_notes
 
 
 def run_here(flags: dict[str, Any]) -> None:
@@ -44,13 +45,14 @@ def run_here(flags: dict[str, Any]) -> None:
     with progress_on(sys.stderr, quiet=shown["quiet"]) as progress:
 
         def on_plan(plan: Plan) -> Observer:
-            return _announce(plan, progress, shown, simulated=asked.truth)
+            return _announce(plan, progress, shown, asked)
 
         finished = carry_out(asked, flags, target=target, watcher=progress, on_plan=on_plan)
-    if shown["as_json"]:
-        click.echo(json.dumps(finished.document, allow_nan=False))
-    elif not shown["quiet"]:
-        _print(finished, trials=asked.trials is not None)
+    with printing_what_is_in(finished.folder):
+        if shown["as_json"]:
+            click.echo(json.dumps(finished.document, allow_nan=False))
+        elif not shown["quiet"]:
+            _print(finished, trials=asked.trials is not None)
 
 
 def _check(shown: Mapping[str, Any], *, trace: bool) -> None:
@@ -62,11 +64,12 @@ def _check(shown: Mapping[str, Any], *, trace: bool) -> None:
         raise InvalidInput("--quiet and --verbose contradict each other", allowed="one or the other")
 
 
-def _announce(plan: Plan, progress: Progress, shown: Mapping[str, Any], *, simulated: bool) -> Observer:
+def _announce(plan: Plan, progress: Progress, shown: Mapping[str, Any], asked: Asked) -> Observer:
     """Say what to know of the plan before it is run; who explains each step, if that was asked for."""
-    for note in [] if shown["quiet"] or shown["as_json"] else plan_notes(plan):
+    notes = [*plan_notes(plan), *dropout_notes(asked.dropout, plan)]
+    for note in [] if shown["quiet"] or shown["as_json"] else notes:
         progress.say(f"note: {note}")
-    return narrate(plan, progress.say, simulated=simulated) if shown["verbose"] else ignore
+    return narrate(plan, progress.say, simulated=asked.truth) if shown["verbose"] else ignore
 
 
 def _print(finished: Finished, *, trials: bool) -> None:

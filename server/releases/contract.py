@@ -170,7 +170,7 @@ class Release:
         plan = self.plan
         if self.discovery_share is not None:
             plan = plan.discovered(len(self.histogram), self.discovery_share)
-        return plan if self.mechanism is None else plan.ways[self.mechanism]
+        return plan.way(self.mechanism)
 
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""
@@ -251,11 +251,15 @@ class RuleWords:
         work: what the server does with the sum, in two or three words.
         detail: the same as a sentence.
         noise: the name of the noise.
+        adds: what its error is beside that of clipping.
+        bias: what is said of values that clipping made smaller; empty where that is undone.
     """
 
     work: str
     detail: str
     noise: str
+    adds: str = "noise alone"
+    bias: str = "Clipping makes values too small on average"
 
 
 class ReleaseRule(ABC):
@@ -291,6 +295,10 @@ class ReleaseRule(ABC):
     @abstractmethod
     def words(self, plan: Plan) -> RuleWords:
         """What the server does with the sum, for people."""
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Why such a plan's release can't be of use and what to change, by a short name; from the plan alone."""
+        return {}
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""

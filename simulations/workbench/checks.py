@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan.masking_terms import MAX_SHARE
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.simulations.engines.contract import ON_NODES, ON_RAY
 from fedhist.simulations.engines.ray_runtime import check_address
 
 if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
     from fedhist.simulations.datasets.loading import Wanted
     from fedhist.simulations.workbench.carrying_out import Asked
 
@@ -87,3 +89,17 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
         raise InvalidInput(
             "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"
         )
+
+
+def dropout_notes(dropout: float, plan: Plan) -> list[str]:
+    """What to know before a round from which more participants vanish than the plan allows for.
+
+    It is no mistake: a person may want to see how such a round ends. Some of those who vanish have sent their part
+    already, so that a little more than the plan's share may go well.
+    """
+    if dropout <= plan.dropout_share:
+        return []
+    return [
+        f"--dropout {dropout:g} lets more participants vanish than --dropout-share {plan.dropout_share:g} allows for, "
+        f"and the round will probably fail; raise --dropout-share, which may be up to {MAX_SHARE:g}, or lower --dropout"
+    ]
