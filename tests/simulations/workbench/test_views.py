@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import fedhist
 from tests.builders import ROOT, Fedhist, page_in
+from tests.simulations.workbench.typed_use import ask
 
 HOSTILE = "<script>alert(1)</script>"
 FRAME = pd.DataFrame(
@@ -94,6 +95,12 @@ class TestFigure:
             "assert 'matplotlib.pyplot' not in sys.modules"
         )
         subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_a_script_with_types_runs(tmp_path: Path) -> None:
+    names, left, page = ask(tmp_path, ["tea", "coffee", "milk"])
+    assert sorted(names[:-3]) == ["coffee", "tea"] and names[-3:] == ["tea", "coffee", "milk"]
+    assert left.epsilon == pytest.approx(2.4) and page.is_file()
 
 
 SHOWN: dict[str, Callable[[fedhist.Result], Any]] = {
