@@ -155,7 +155,13 @@ def carry_out(
 
 def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
     fields = dict(settings)
-    if fields.get("masking", "none") != "none" and fields.get("participants") is None:
+    participants = fields.get("participants")
+    if asked.nodes is not None and participants not in (None, asked.nodes):
+        raise InvalidInput(
+            f"--nodes {asked.nodes} and {participants} participants",
+            allowed="one of them: under masks the participants are the nodes",
+        )
+    if fields.get("masking", "none") != "none" and participants is None:
         default = min(DEFAULT_PARTICIPANTS, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size

@@ -70,6 +70,10 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
     check_population(asked)
     check_count("--nodes", asked.nodes)
     check_trials(asked.trials)
+    for flag, value in (("--truth", asked.truth), ("--trace", asked.trace)):
+        # A text such as "no" would count as True, and the truth is not private.
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")
     if asked.seed is not None and not _is_whole(asked.seed):
         raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number")
     if asked.nodes is not None and asked.engine not in ON_NODES and not masked:

@@ -106,7 +106,7 @@ def histogram(
             nodes=settings.get("nodes"),
             dropout=settings.get("dropout") or 0.0,
             ray_address=settings.get("ray_address"),
-            trace=bool(settings.get("trace")),
+            trace=settings.get("trace", False),
         )
         found = "domain" not in fields and asked.item_origin is ItemOrigin.DATA
         if found:

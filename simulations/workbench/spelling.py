@@ -21,7 +21,7 @@ _PHRASES = {
     "--user-column": "user",
     "--item-column": "item",
     "--count-column": "count",
-    "--ledger": "a ledger",
+    "--ledger": "ledger=...",
 }
 """What is called otherwise in Python; longer phrases first."""
 

@@ -234,6 +234,12 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "an epsilon below zero": (FRAME, {"epsilon": -1}, "epsilon"),
     "an epsilon of text": (FRAME, {"epsilon": "1"}, "epsilon"),
     "a seed of text": (FRAME, {"seed": "one"}, "seed"),
+    "the truth as a text": (FRAME, {"items": NAMES, "truth": "no"}, "truth is 'no'; allowed: True or False"),
+    "nodes and other participants": (
+        FRAME,
+        {"items": NAMES, "masking": "secagg", "nodes": 9, "participants": 8},
+        "nodes 9 and 8 participants",
+    ),
     "nodes of text": (FRAME, {"nodes": "one", "masking": "secagg"}, "nodes"),
 }
 
