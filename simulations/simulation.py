@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -42,8 +43,8 @@ class Result:
     and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
     beside `diagnostics`.
 
-    `story` computes what reports and figures of a simulation show beside the release, and is NOT private; None where
-    nobody keeps the population.
+    `story` computes what reports and figures of a simulation show beside the release, from the population that it
+    keeps: NOT private, and only beside `diagnostics`.
     """
 
     release: Release
@@ -240,7 +241,15 @@ def simulate(
         rounds={
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },
+        story=_story(population, release) if truth else None,
     )
+
+
+def _story(population: Population, release: Release) -> Callable[[], dict[str, Any]]:
+    """What a report of this run shows, without its scores and messages, which only events tell."""
+    from fedhist.simulations.simulation_file import simulation_document
+
+    return partial(simulation_document, population, release, (), labels_of(population))
 
 
 def true_histogram(population: Population) -> Integers:

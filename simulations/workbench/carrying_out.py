@@ -174,7 +174,7 @@ def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
     if settings.get("total_epsilon") is not None:
         notes.append(total_words(plan, settings["total_epsilon"]))
     for name in ("delta", "total_delta"):
-        if settings.get(name) and plan.is_pure:
+        if settings.get(name) and plan.delta == 0:
             flag = f"--{name.replace('_', '-')} {settings[name]:g}"
             notes.append(f"the laplace mechanism spends no delta: {flag} is not used")
     return notes
@@ -241,7 +241,7 @@ def _trials(
 def _engine(asked: Asked, plan: Plan) -> Engine:
     """The engine with its own settings; under masking its nodes are the plan's participants."""
     own: dict[str, Any] = {"dropout": asked.dropout} if asked.dropout else {}
-    nodes = plan.masks.participants if plan.is_masked else asked.nodes
+    nodes = asked.nodes if plan.participants is None else plan.participants
     if asked.engine in ON_NODES and nodes is not None:
         own["nodes"] = nodes
     if asked.ray_address is not None:

@@ -63,7 +63,8 @@ def run_chart(run: RunData, name: str) -> AnyChart:
             f"this run has nothing to show in the chart {name!r}",
             allowed=", ".join(charts),
             advice=_WITHHELD.get(
-                name, "curve, scores and users need a simulation with the truth and its simulation.json"
+                name,
+                "curve, scores and users need a simulation with the truth, in a folder its simulation.json",
             ),
         )
     return charts[name]

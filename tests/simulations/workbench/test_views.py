@@ -88,6 +88,13 @@ class TestFigure:
         with pytest.raises(fedhist.InvalidInput, match="figure of a int"):
             fedhist.figure(3)
 
+    def test_of_a_run_with_a_plan_of_ones_own(self) -> None:
+        population = fedhist.PoissonPopulation(users=60, items=3, seed=1)
+        result = fedhist.simulate(population, fedhist.Plan(users=60, items=3), seed=1)
+        assert isinstance(fedhist.figure(result, "curve"), Figure)
+        with pytest.raises(fedhist.InvalidInput, match="scores"):
+            fedhist.figure(result, "scores")
+
     def test_pyplot_is_not_touched(self) -> None:
         program = (
             "import fedhist, sys\n"
