@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
     from fedhist.simulations.workbench.compare import compare
+    from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
     from fedhist.simulations.workbench.predict import predict
+    from fedhist.simulations.workbench.reporting import report
+    from fedhist.simulations.workbench.session import Session
 
 __version__ = "0.1.0"
 
@@ -66,8 +69,11 @@ _HOMES = {
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
     "simulations.workbench.compare": ("compare",),
+    "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
     "simulations.workbench.predict": ("predict",),
+    "simulations.workbench.reporting": ("report",),
+    "simulations.workbench.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -90,11 +96,13 @@ __all__ = [
     "Result",
     "RoundFailed",
     "SeededSource",
+    "Session",
     "SparsePopulation",
     "SystemSource",
     "Transport",
     "audit",
     "compare",
+    "figure",
     "histogram",
     "load_plugin",
     "plan_for_total",
@@ -102,6 +110,7 @@ __all__ = [
     "predict",
     "read_population",
     "register",
+    "report",
     "run_rounds",
     "simulate",
     "true_histogram",

@@ -55,13 +55,25 @@ def write_figure(
     heading: Sequence[str] = (),
 ) -> None:
     """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
+    save(painted(charts, columns=columns, heading=heading), file, kind)
+
+
+def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
+    """The charts in rows, under the lines of a heading, as a figure that belongs to no window and to no pyplot."""
+    from matplotlib import rc_context
+
+    with rc_context(RC):
+        return _painted(charts, max(1, min(len(charts), columns)), heading)
+
+
+def save(figure: Figure, file: BinaryIO, kind: str) -> None:
+    """The figure as "svg" or "png"; the same figure gives the same bytes."""
     from matplotlib import rc_context
 
     about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
     with rc_context(RC), catch_warnings():
         # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
         filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = painted(charts, columns=columns, heading=heading)
         figure.savefig(file, format=kind, metadata=about)
 
 
@@ -94,9 +106,7 @@ def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str
     return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
-def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
-    """The charts in rows, under the lines of a heading, as a figure of matplotlib that no window shows."""
-    columns = max(1, min(len(charts), columns))
+def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:
     drawn: list[Placed] = [
         (_title(words), (_GAP, _GAP + place * _TITLE_ROW)) for place, words in enumerate(heading)
     ]
@@ -135,10 +145,11 @@ def _title(words: str) -> Drawing:
 
 
 def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D
 
-    figure = Figure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
+    from fedhist.simulations.figures.shown_figure import ShownFigure
+
+    figure = ShownFigure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, width)
@@ -168,7 +179,6 @@ def _paint_mark(axes: Axes, mark: Mark, transform: Transform) -> None:
             place = {"start": "left", "middle": "center", "end": "right"}[anchor]
             size, colour = look.size * _POINTS_A_UNIT, _light_colours()[look.fill]
             how: dict[str, Any] = {"ha": place, "fontsize": size, "color": colour, "parse_math": False}
-            how["family"] = RC["font.family"]
             axes.text(x, y, visible(text), transform=transform, **how)
 
 

@@ -7,6 +7,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import number
@@ -39,10 +40,6 @@ def experiment_page(folder: Path) -> str:
     name = folder.resolve().name
     tables = {path.stem: _read_rows(path) for path in sorted(folder.glob("*.csv"))}
     comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
-    if comparison and not {"data", "selector", "loss_mean"} <= set(
-        tables["table"][0] if tables["table"] else ()
-    ):
-        raise damaged(folder / TABLE_FILE)
     kind = "fedhist compare" if comparison else "fedhist paper"
     head = (
         f'<header><p class="kicker">{kind}</p><h1><bdi>{text(name)}</bdi></h1><p class=kinds>'
@@ -51,7 +48,7 @@ def experiment_page(folder: Path) -> str:
     )
     parts, charts = [head], []
     if comparison:
-        rows = comparison_rows(tables["table"])
+        rows = comparison_table(folder)
         charts = comparison_charts(rows)
         parts += comparison_parts(rows, charts[:MAX_CHARTS], len(charts))
         charts = charts[:MAX_CHARTS]
@@ -62,6 +59,14 @@ def experiment_page(folder: Path) -> str:
     parts += [_folded(stem, rows) if comparison else _table(stem, rows) for stem, rows in shown.items()]
     data = {"name": name, "charts": {chart.name: asdict(chart) for chart in charts}}
     return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
+
+
+def comparison_table(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a comparison's folder. InvalidFile if they are damaged, or if it is no comparison."""
+    rows = _read_rows(folder / TABLE_FILE)
+    if not rows or not {"data", "selector", "loss_mean"} <= set(rows[0]):
+        raise damaged(folder / TABLE_FILE)
+    return comparison_rows(rows)
 
 
 def _verdicts(tables: Mapping[str, Sequence[Row]]) -> str:

@@ -16,7 +16,6 @@ from scipy import sparse
 
 import fedhist
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.figures.frames import figure_of_frame
 from tests.builders import ROOT
 
 RECORDS = {
@@ -35,7 +34,7 @@ def test_the_frame_is_of_the_kind_that_came_in_and_can_be_drawn(kind: Any) -> No
     assert table.columns[:6] == ["data", "users", "items", "method", "result", "loss_mean"]
     assert table["users"].to_list() == [40] * 8
     assert table.filter(pl.col("result") == "best").height == 2
-    figure = figure_of_frame(frame)
+    figure = fedhist.figure(frame)
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert "epsilon of the histogram" in texts and "weighted-quantile, laplace" in texts
 
@@ -101,7 +100,7 @@ class TestPredict:
         assert isinstance(frame, pd.DataFrame)
         assert len(frame) == 3 and frame["epsilon"].is_monotonic_increasing
         assert frame["reaches_target"].tolist() == [False, True, True]
-        assert figure_of_frame(frame).axes[0].texts
+        assert fedhist.figure(frame).axes[0].texts
 
     def test_out_of_reach_is_a_warning_with_the_least_error(self) -> None:
         with pytest.warns(UserWarning, match="The least error is"):
@@ -127,4 +126,15 @@ class TestPredict:
 
 def test_a_frame_of_something_else_has_no_figure() -> None:
     with pytest.raises(InvalidInput, match="no comparison and no prediction"):
-        figure_of_frame(pl.DataFrame(RECORDS))
+        fedhist.figure(pl.DataFrame(RECORDS))
+    with pytest.raises(InvalidInput, match="a figure of a int"):
+        fedhist.figure(3)
+
+
+def test_a_comparison_s_folder_has_the_figure_and_the_page_of_its_frame(tmp_path: Path) -> None:
+    frame = fedhist.compare(pl.DataFrame(RECORDS), out=tmp_path / "c", **FEW)
+    drawn, again = (
+        [text.get_text() for text in fedhist.figure(what).axes[0].texts] for what in (frame, tmp_path / "c")
+    )
+    assert drawn == again
+    assert "The best method" in fedhist.report(tmp_path / "c", tmp_path / "page.html").read_text()
