@@ -24,7 +24,14 @@ def in_memory(data: Any) -> nw.DataFrame[Any]:
     import narwhals as nw
     import polars as pl
 
-    frame = nw.from_native(data, pass_through=True, allow_series=True)
+    try:
+        frame = nw.from_native(data, pass_through=True, allow_series=True)
+    except nw.exceptions.DuplicateError:
+        raise InvalidPopulation(
+            "two columns of the data frame have the same name",
+            allowed="a different name for each column",
+            advice="rename one of them, or pass only the columns of users, items and counts",
+        ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.

@@ -104,6 +104,9 @@ class Selector(ABC):
     Empty for one that needs no round of its own.
     """
 
+    version: str = ""
+    """Of one from outside, as its author counts."""
+
     private: bool = True
     """False for a baseline that looks at the exact statistic: simulations only."""
 

@@ -11,17 +11,17 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.engines.contract import ENGINES
 
 _VALUES = {"fixed", *ENGINES, *(choice for one in FIELDS.values() for choice in one.choices)}
-_OPTION = re.compile(r"--([a-z][a-z-]*[a-z])(?: ([a-z][a-z-]*[a-z])\b)?")
+_OPTION = re.compile(r"'fedhist [^']*'|--([a-z][a-z-]*[a-z])(?: ([a-z][a-z-]*[a-z])\b)?")
 _PHRASES = {
     "leave --no-truth out": "pass truth=True",
     "--no-truth": "truth=False",
-    "the --items-file": "items",
+    "the --items-file": "the list of items",
     "--items-file FILE": "items=[...]",
     "--items-file": "items=[...]",
     "--user-column": "user",
     "--item-column": "item",
     "--count-column": "count",
-    "--ledger FILE": "ledger",
+    "--ledger": "ledger=...",
 }
 """What is called otherwise in Python; longer phrases first."""
 
@@ -34,6 +34,8 @@ def in_python(text: str) -> str:
 
 
 def _argument(option: re.Match[str]) -> str:
+    if option[1] is None:
+        return option[0]  # a whole command
     name, value = option[1].replace("-", "_"), option[2]
     if value is None:
         return name
