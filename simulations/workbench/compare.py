@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.server.advice import warnings_of_all
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.comparison import RANKINGS, default_ranking, rows_of
 from fedhist.simulations.experiments.grid import NONE, OPTIONAL, Grid, combinations
@@ -237,7 +238,8 @@ def run_comparison(
 ) -> Comparison:
     """Check every plan, run all trials that the folder does not have yet, and write its table and figure.
 
-    `tell` is called with what the user has to know: of the data and of what is left out before anything runs.
+    `tell` is called with what the user has to know: of the data, of what is left out and of plans that can't give a
+    useful answer before anything runs.
     """
     processes = check_workers(workers)
     check_trials(trials)
@@ -245,7 +247,8 @@ def run_comparison(
         raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
     loaded = load_sets(sources, seed)
     found = combinations(grid, loaded.sets, loaded.sizes)
-    for note in (*loaded.notes, *([found.note] if found.note else [])):
+    noted = [found.note] if found.note else []
+    for note in (*loaded.notes, *noted, *warnings_of_all(found.plans.values())):
         tell(note)
     experiment = Experiment(seed=seed, groups=(Group(found.cells, trials),))
     with working_folder(out) as folder:
