@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.record_tables import with_plain_types
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
@@ -24,7 +26,14 @@ def in_memory(data: Any) -> nw.DataFrame[Any]:
     import narwhals as nw
     import polars as pl
 
-    frame = nw.from_native(data, pass_through=True, allow_series=True)
+    try:
+        frame = nw.from_native(data, pass_through=True, allow_series=True)
+    except nw.exceptions.DuplicateError:
+        raise InvalidInput(
+            "two columns of the data frame have the same name",
+            allowed="columns with different names",
+            advice="rename or drop one of them",
+        ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
@@ -83,8 +92,7 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
     except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError):
         # The errors of others may quote a value.
         raise InvalidPopulation(
-            f"column {name!r} of the data frame, of the type {column.dtype}, can't be read: its values are of several "
-            "kinds, or of one without a meaning here",
+            f"column {name!r} of the data frame, of the type {column.dtype}, can't be read{_mixture(column)}",
             allowed="text, integers, categories, truth values or dates, one kind in all rows",
             advice=f'convert the column, for example with .astype({{"{name}": "str"}})',
         ) from None
@@ -103,6 +111,19 @@ def _from_objects(column: Any) -> pl.Series:
     values = values.copy()
     values[column.isna().to_numpy()] = None
     return pl.Series(values.tolist())
+
+
+def _mixture(column: Any) -> str:
+    """Words for the first value that is of another kind than those before it."""
+    kinds = column.dropna().map(lambda value: type(value).__name__)
+    others = (kinds != kinds.iloc[0]).to_numpy() if len(kinds) else [False]
+    if not any(others):
+        return ""
+    other = int(np.argmax(others))
+    row = int(np.flatnonzero(column.notna().to_numpy())[other])
+    return (
+        f": row {row:,} (the first is row 0) holds a {kinds.iloc[other]}, the rows before a {kinds.iloc[0]}"
+    )
 
 
 def _no_frame(data: object) -> InvalidInput:

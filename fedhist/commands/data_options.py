@@ -35,9 +35,11 @@ _OPTIONS = {
 COLUMN_OPTIONS = tuple(_OPTIONS)
 
 
-def column_options(command: Command) -> Command:
+def column_options(command: Command, *, bins: bool = True) -> Command:
     """Add the options of columns, the separator and bins to a command."""
     for name, (metavar, text) in reversed(_OPTIONS.items()):
+        if name == "bins" and not bins:
+            continue
         command = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)(command)
     return command
 
