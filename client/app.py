@@ -30,7 +30,6 @@ from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import (
@@ -153,8 +152,8 @@ class _Node:
         """Whether what this node remembers survives, or nothing real is at stake."""
         return self.memory(context) is not None or self.simulated(context)
 
-    def standing(self, plan: Plan, context: Context) -> tuple[Policy, Identity | None]:
-        """The node's policy for this plan, and its identity where the plan or the policy asks for one."""
+    def standing(self, context: Context, *, signed: bool) -> tuple[Policy, Identity | None]:
+        """The node's policy, and its identity where the round is signed or the policy asks for one."""
         policy = self.policy if isinstance(self.policy, Policy) else self.policy(context)
         if policy.is_limited and not self.has_safe_memory(context):
             raise InvalidInput(
@@ -162,8 +161,7 @@ class _Node:
                 allowed="max-epsilon and max-delta together with a memory-path",
                 advice="add a memory-path to the node's configuration, or memory= to mount",
             )
-        matters = plan.is_signed or policy.minimum_masking is None
-        identity = self.identity(context) if matters else None
+        identity = self.identity(context) if signed or policy.minimum_masking is None else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
 
     def population(self, envelope: Envelope, context: Context) -> Population:
@@ -216,7 +214,7 @@ class _Handler(_Answering):
             raise Refused(Refusal.MALFORMED)
         if request.plan.is_masked:
             raise Refused(Refusal.NOT_MASKED)
-        policy, _ = self.node.standing(request.plan, context)
+        policy, _ = self.node.standing(context, signed=False)
         memory = self.node.memory_of(context)
         secret = memory.admit(policy, envelope)
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
@@ -275,16 +273,16 @@ class _MaskedHandler(_Answering):
     def _begin(
         self, envelope: Envelope, context: Context, memory: _Memory, source: Source
     ) -> tuple[bytes, bytes]:
-        plan = envelope.request.plan
-        policy, identity = self.node.standing(plan, context)
-        if plan.is_signed and identity is None:
+        signed = envelope.request.plan.masks.signed
+        policy, identity = self.node.standing(context, signed=signed)
+        if signed and identity is None:
             log.error(
                 "a round with signed masks was refused: the node has no identity; add an identity-path and a "
                 "directory-path to its configuration, or identity= to mount."
             )
             raise Refused(Refusal.NO_IDENTITY)
         memory.admit(policy, envelope)
-        if not plan.is_signed:
+        if not signed:
             identity = None
         me = context.node_id if identity is None else participant_number(identity.public)
         state, advertisement = begin(envelope, me=me, source=source, identity=identity, fewest=policy.fewest)

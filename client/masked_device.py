@@ -40,7 +40,7 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
     The number of users gets none: the plan tells it, and the server learns its sum only.
     """
     if request.measurement.share is None:
-        if request.plan.noise_by_devices and not request.measurement.exact:
+        if request.measurement.noised(request.plan):
             raise UnexpectedMessage(state="a plan whose devices add the noise", message=request.measurement)
         return vector
     return np.concatenate([vector[:1], add_noise_share(request, vector[1:], source=own)])

@@ -220,16 +220,16 @@ def round_cost(plan: Plan, round_: Round, *, paid: bool) -> Cost:
 
 def _check_floors(policy: Policy, plan: Plan) -> None:
     """Refuse a plan that promises less than the device insists on."""
-    demanded = MASKINGS.index(policy.minimum_masking or "none")
+    demanded, masked = MASKINGS.index(policy.minimum_masking or "none"), MASKINGS.index(plan.masking)
     by_masks = policy.minimum_participants or policy.minimum_corrupt_share or policy.noise_from_devices
-    if not plan.is_masked and (demanded or by_masks):
+    if not masked and (demanded or by_masks):
         raise Refused(Refusal.NOT_MASKED)
-    if MASKINGS.index(plan.masking) < demanded:
+    if masked < demanded:
         raise Refused(Refusal.NOT_SIGNED)
     if plan.minimum_cohort < policy.minimum_cohort:
         raise Refused(Refusal.SMALL_COHORT)
     # Not the number who are asked: the plan lets some of them vanish, and under plain masks a device can't see who did.
-    if plan.is_masked and plan.minimum_survivors < policy.fewest:
+    if plan.minimum_survivors < policy.fewest:
         raise Refused(Refusal.FEW_PARTICIPANTS)
     if plan.corrupt_share < policy.minimum_corrupt_share:
         raise Refused(Refusal.SMALL_CORRUPT_SHARE)

@@ -11,14 +11,15 @@ Names load when they are first used, so that importing fedhist costs next to not
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from os import path
 
-_here = Path(__file__).resolve().parent
-if not (_here / "protocol").is_dir():
+# Not from typing, and no pathlib: they take longer than all the rest, and Ctrl-C meanwhile ends in a traceback.
+TYPE_CHECKING = False
+
+_here = path.dirname(path.realpath(__file__))  # noqa: PTH120 - as above
+if not path.isdir(path.join(_here, "protocol")):  # noqa: PTH112, PTH118 - as above
     # A plain checkout or an unpacked Flower bundle: the sub-packages lie beside this folder, not inside it.
-    __path__.append(str(_here.parent))
+    __path__.append(path.dirname(_here))  # noqa: PTH120 - as above
 
 if TYPE_CHECKING:
     from fedhist.client.files.records import read_population
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.histogram import histogram
 
 __version__ = "0.1.0"
 
@@ -57,6 +59,7 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.histogram": ("histogram",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -82,6 +85,7 @@ __all__ = [
     "SparsePopulation",
     "SystemSource",
     "Transport",
+    "histogram",
     "plan_for_total",
     "plan_warnings",
     "read_population",
@@ -94,6 +98,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fedhist' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"fedhist.{_HOME_OF[name]}"), name)
 
 

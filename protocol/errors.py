@@ -94,7 +94,7 @@ class TooFewSurvivors(MaskingFailed):
         self.needed = needed
         super().__init__(
             f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
-            "nothing was unmasked or released",
+            "nothing was unmasked or released. A larger --dropout-share, up to 0.3, lets a round go on with fewer",
             left_out=left_out,
         )
 

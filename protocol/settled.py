@@ -43,7 +43,7 @@ class Settled:
         """The plan of the rounds that follow."""
         if self.keys is not None and self.share is not None:
             plan = plan.discovered(len(self.keys), self.share)
-        return plan if self.mechanism is None else plan.ways[self.mechanism]
+        return plan.way(self.mechanism)
 
     def names(self, own: Labels) -> Labels:
         """What a participant that calls its items so sends values for."""

@@ -11,26 +11,29 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.table_terms import table_notes
+from fedhist.protocol.privacy.composition import basic_total, tight_total
+from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
+from fedhist.server.steps import planned_charges
+from fedhist.server.words import round_words
 
 _FEW_ITEMS = 64
+_MOST_EPSILON = 11.0
+"""Of all rounds: 10, beyond which a guarantee is called weak or none (Ponomareva et al. 2023), and a tenth more."""
 _SURE = 2.0
 """Standard errors by which a released sum must differ from what it is compared with."""
 
 
 def plan_warnings(plan: Plan) -> dict[str, str]:
     """What to change in the plan before it is run, a sentence each, by a short name. Empty for most plans."""
-    if bar := _bar_too_high(plan):
-        return {"bar": bar}
-    found = {
-        "noise": _noise_exceeds_items(plan),
-        "choice": _choice_by_chance(plan),
-        "range": _range_too_wide(plan),
-    }
-    return {name: text for name, text in found.items() if text}
+    useless = _one_user(plan) or _release_warnings(plan)
+    if not {"users", "bar"} & set(useless):
+        useless |= _choice_by_chance(plan)
+    return useless | _weak_promises(plan)
 
 
 def plan_notes(plan: Plan) -> list[str]:
@@ -41,7 +44,7 @@ def plan_notes(plan: Plan) -> list[str]:
 def release_advice(release: Release) -> list[str]:
     """What to change after a run that released nothing or chose an end of the range of thresholds."""
     plan = release.plan
-    if plan.is_open and not len(release.histogram):
+    if not len(release.histogram):
         return [_nothing_found(plan) if plan.discovers else _nothing_released(release)]
     if plan.threshold is not None:
         return []
@@ -56,32 +59,52 @@ def release_advice(release: Release) -> list[str]:
     return []
 
 
-def _noise_exceeds_items(plan: Plan) -> str:
-    """Over a closed domain, a mean item, of users with C counts each, that is below the standard error.
-
-    At every threshold C: n users who have C counts give d items n C/d counts on average, or n C where each item has a
-    threshold of its own, and the noise has a standard error of e C. So C does not matter.
-    """
-    if plan.is_open:
-        return ""
-    error = min(map(_unit_error, plan.ways.values() if plan.chooses_mechanism else [plan]))
-    items = 1 if plan.per_item else plan.closed.items
-    if plan.users / items >= error:
-        return ""
-    return (
-        f"the noise will exceed a typical item: if each of {plan.users:,} users has C counts, the mean of "
-        f"{plan.closed.items:,} items is {plan.users / items:.3g} C, and the noise has a standard error of {error:.3g} "
-        f"C, whatever the threshold C is. Raise --epsilon, release fewer items or ask at least "
-        f"{math.ceil(error * items):,} users"
+def _one_user(plan: Plan) -> dict[str, str]:
+    """A cohort of one, which no budget makes useful: the release is of nobody else."""
+    if plan.users > 1:
+        return {}
+    warning = (
+        "the plan is for one user, and a release could show nothing but this user's own counts: at most C of an item, "
+        f"C being the threshold, under noise with a standard error of {plan.releasing.one_way.unit_error:.3g} C. Noise "
+        "that hides the user leaves nothing to see, and less hides nobody. Ask more users"
     )
+    return {"users": warning}
 
 
-def _unit_error(plan: Plan) -> float:
-    """The standard error of an item for each count of the threshold."""
-    error = plan.unit_noise * (1.0 if plan.mechanism == "gaussian" else math.sqrt(2))
-    if plan.noise_by_devices:
-        error *= math.sqrt(plan.masks.participants / plan.masks.noise_shares)
-    return error
+def _weak_promises(plan: Plan) -> dict[str, str]:
+    """Budgets that protect nobody, whatever the data is. That of a selector that is not private is told elsewhere.
+
+    With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
+    of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.
+    """
+    found, charges = {}, [charge for charge in planned_charges(plan) if charge.private]
+    # Tight totals take longer, and are never larger.
+    if (
+        basic_total(charges).epsilon > _MOST_EPSILON
+        and (all_ := tight_total(charges).epsilon) > _MOST_EPSILON
+    ):
+        found["epsilon"] = (
+            f"epsilon is {all_:.4g} for all rounds together and protects hardly anybody: a release may be e^{all_:.4g} "
+            "times likelier with a user's data than without, and a guess whether it is there may be wrong less than "
+            f"once in {min(math.exp(min(all_, 99.0)), 1e6):,.0f} times. Lower --epsilon, --epsilon-select or "
+            "--total-epsilon: at most 10 is usual"
+        )
+    for charge in charges:
+        if charge.delta > 1 / plan.users:
+            found["delta"] = (
+                f"delta {charge.delta:g} is above 1/users: a round that shows all data of "
+                f"{charge.delta * plan.users:,.3g} of {plan.users:,} users, drawn at random, would keep this promise. "
+                f"Lower --delta{'-select' if charge.round == Round.SELECT else ''} to well below {1 / plan.users:.3g}"
+            )
+    return found
+
+
+def _release_warnings(plan: Plan) -> dict[str, str]:
+    """Those of the rule. Before items are found, of the fewest that there may be: more make a typical one smaller."""
+    if not plan.discovers:
+        return rule_for(plan).warnings(plan)
+    fewest = plan.discovered(max(len(plan.known), 1), plan.discovery.shares[0])
+    return _bar_too_high(plan) or rule_for(fewest).warnings(fewest)
 
 
 def _is_by_chance(plan: Plan) -> bool:
@@ -95,71 +118,51 @@ def _resolution(plan: Plan) -> float:
     return selector_for(after).resolution(after)
 
 
-def _needed_users(plan: Plan, fewer: str = "") -> str:
+def _needed_users(plan: Plan, fewer: str) -> str:
     needed = math.ceil(_resolution(plan))
     return (
-        f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved{fewer}, and the "
-        f"plan has {plan.users:,}"
+        f"with --epsilon-select {plan.epsilon_select:g} it takes about {needed:,} users to be resolved"
+        f"{fewer and f' (fewer if {fewer})'}, and the plan has {plan.users:,}"
     )
 
 
-def _choice_by_chance(plan: Plan) -> str:
-    if selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
-        return ""
-    fewer, advice = "", ""
-    if plan.per_item:
-        advice = ", debias fewer items"
-    elif plan.mechanism != "laplace":
-        fewer, advice = " (fewer if they have many different items)", ", lower --sparsity"
-    return (
-        f"the choice of the threshold will be close to chance: {_needed_users(plan, fewer)}. Raise "
-        f"--epsilon-select{advice}, ask more users, or name a threshold with --selector fixed"
+def _choice_by_chance(plan: Plan) -> dict[str, str]:
+    """A choice that can't tell all users from none; of selectors that pay for the range's end, a range too wide."""
+    if not _is_by_chance(plan):
+        return {}
+    if selector_for(plan.releasing).range_costs:
+        return {"range": _range_too_wide(plan)}
+    words = round_words(plan)[Round.SELECT]
+    warning = (
+        f"the choice of the threshold will be close to chance: {_needed_users(plan, words.fewer)}. Raise "
+        f"--epsilon-select{words.sharper and f', {words.sharper}'}, ask more users, or name a threshold with "
+        "--selector fixed"
     )
+    return {"choice": warning}
 
 
 def _range_too_wide(plan: Plan) -> str:
-    """For selectors that pay for the end of the range: the largest one that is not too far."""
-    if not selector_for(plan.releasing).range_costs or not _is_by_chance(plan):
-        return ""
+    """The largest end of the range that is not too far."""
     ends = np.ldexp(plan.candidate_steps.astype(np.float64), -plan.grid_bits)[::-1].tolist()
     enough = next((end for end in ends if not _is_by_chance(replace(plan, max_threshold=end))), ends[-1])
     return (
         f"the largest threshold, {plan.max_threshold:g}, is far from what the plan can afford, and the choice up to it "
-        f"will be close to chance: {_needed_users(plan, ' (fewer if they have many counts)')}. Lower --max-threshold "
-        f"to about {float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
+        f"will be close to chance: {_needed_users(plan, 'they have many counts')}. Lower --max-threshold to about "
+        f"{float(f'{enough:.2g}'):g}, raise --epsilon-select or ask more users"
     )
 
 
-def _bar_too_high(plan: Plan) -> str:
-    """Over an open domain, n C at the bar or below for every C: all that users can keep of one key.
-
-    Noise is symmetric, so a key whose sum is at the bar or below is shown at most half of the time.
-    """
-    if plan.discovers:
-        return _discovery_bar_too_high(plan)
-    if not plan.is_open:
-        return ""
-    steps = plan.candidate_steps if plan.threshold is None else np.array([plan.fixed_threshold.steps])
-    ratios = [noise.bar / int(one) for noise, one in zip(plan.open_noises(steps), steps, strict=True)]
-    if min(ratios) < plan.users:
-        return ""
-    return (
-        f"no key can pass the bar with so few users: a key that all {plan.users:,} users have would be shown less than "
-        f"half of the time, because the bar is {min(ratios):.3g} times the threshold. Ask more users, or raise "
-        "--epsilon or --delta"
-    )
-
-
-def _discovery_bar_too_high(plan: Plan) -> str:
-    """The same of a discovery, where a user weighs at most 1."""
+def _bar_too_high(plan: Plan) -> dict[str, str]:
+    """All users at the bar of a discovery or below: one weighs at most 1 there. See `KeysAboveBar.warnings`."""
     bar = math.ldexp(plan.discovery.bars[-1], -plan.discovery.bits)
     if plan.known or bar < plan.users:
-        return ""
-    return (
+        return {}
+    warning = (
         f"no item can be found with so few users: one that all {plan.users:,} users have, and nothing else, would be "
         f"found less than half of the time, because the bar is {bar:.3g} users. Ask more users, or raise --epsilon, "
         "--delta or --discovery-share"
     )
+    return {"bar": warning}
 
 
 def _nothing_found(plan: Plan) -> str:
@@ -183,7 +186,7 @@ def _nothing_released(release: Release) -> str:
 
 def _released_mass(release: Release) -> tuple[float, float] | None:
     """The sum of a closed domain's values and its standard error; None where values are not the clipped sum."""
-    if release.bar is not None or release.plan.per_item:
+    if release.bar is not None or release.item_release is not None:
         return None
     error = release.standard_error * math.sqrt(len(release.histogram))
     return float(release.histogram.sum()), error

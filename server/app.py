@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
-from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
@@ -60,6 +60,10 @@ from fedhist.server.withholding import length_tells
 
 log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
+# How long to wait between looks for answers: twice as long after each that finds none.
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 1.0
+# Answers fetched at once, so that the server holds no more than these.
+_FETCHED = 64
 
 
 @dataclass
@@ -69,6 +73,7 @@ class GridTransport:
     Args, beside those that `run_on_grid` describes:
         labels: over an open domain, labels whose numbers are known beforehand, in simulations.
         simulated: True only in a simulation, which has the whole population.
+        on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
     """
@@ -81,6 +86,7 @@ class GridTransport:
     simulated: bool = False
     on_report: Callable[[RoundReport], None] = lambda report: None
     observe: Observer = ignore
+    on_error: Callable[[str], None] = lambda reason: None
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
@@ -102,8 +108,7 @@ class GridTransport:
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
-        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        for node, reply in matched(_nodes_by_message(messages), map(_read_reply, replies), watch.dropped):
+        for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
             watch.answered(node, reply.data, fault, refusal_in(reply.fields))
         self._report(
@@ -172,9 +177,7 @@ class GridTransport:
 
     def _nodes(self, plan: Plan) -> Sequence[int]:
         """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
-        due = 1 if self.reports else self.minimum_nodes
-        if plan.is_masked:
-            due = max(due, plan.minimum_survivors)
+        due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
             nodes = sorted(self.grid.get_node_ids())
@@ -188,6 +191,28 @@ class GridTransport:
                     f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
                 )
             sleep(_POLL_SECONDS)
+
+    def ask(self, messages: Sequence[Message]) -> tuple[dict[str, int], Iterator[Reply]]:
+        """Send the messages: the node of each by its id, and the replies as they come, until the round's time is up."""
+        waiting = set(self.grid.push_messages(messages))
+        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        return nodes, self._replies(waiting & set(nodes), len(messages))
+
+    def _replies(self, waiting: set[str], asked: int) -> Iterator[Reply]:
+        """The replies to these messages. Flower's own `send_and_receive` looks every 3 s and holds all of them."""
+        until, pause = monotonic() + self.timeout, _SHORTEST_WAIT
+        while waiting and monotonic() < until:
+            due = sorted(waiting)
+            for first in range(0, len(due), _FETCHED):
+                for message in self.grid.pull_messages(due[first : first + _FETCHED]):
+                    waiting.discard(message.metadata.reply_to_message_id)
+                    if message.has_error():
+                        self.on_error(message.error.reason or "")
+                    yield _read_reply(message)
+            self.observe(Heard(answered=asked - len(waiting), asked=asked))
+            pause = min(2 * pause, _LONGEST_WAIT) if len(waiting) == len(due) else _SHORTEST_WAIT
+            if waiting:
+                sleep(min(pause, max(until - monotonic(), 0)))
 
     def message(self, envelope: Envelope, node: int, kind: str, payload: bytes | None = None) -> Message:
         """The request to one node; a payload is what a stage of a masked round adds."""
@@ -226,8 +251,7 @@ class _GridExchange:
         )
         watch.asked({node: len(payload or b"") for node, payload in payloads})
         participant_of = {node: participant for participant, node in self.node_of.items()}
-        replies = self.transport.grid.send_and_receive(asked, timeout=self.transport.timeout)
-        for node, reply in matched(_nodes_by_message(asked), map(_read_reply, replies), watch.dropped):
+        for node, reply in matched(*self.transport.ask(asked), watch.dropped):
             fields, data = reply.fields, reply.data
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
@@ -257,7 +281,7 @@ class _GridExchange:
     def _register(self, node: int, data: bytes) -> bool:
         """Note which participant the node is; False if it takes another's number."""
         number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-        signed = self.envelope.request.plan.is_signed
+        signed = self.envelope.request.plan.masks.signed
         return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
 
@@ -303,13 +327,14 @@ def run_on_grid(
         observe=observe,
         directory=directory,
     )
-    return run_rounds(
+    release = run_rounds(
         plan,
         transport,
         ledger=Ledger() if ledger is None else ledger,
         source=SystemSource() if source is None else source,
         on_state=tell_states(observe, simulated=False),
     )
+    return release.named(labels)
 
 
 def run_settings(grid: Grid, settings: GridSettings) -> Release:
@@ -354,11 +379,6 @@ def run_settings(grid: Grid, settings: GridSettings) -> Release:
             run.write(settings.out, document, release, labels)
             log.info("result written")
     return release
-
-
-def _nodes_by_message(messages: Sequence[Message]) -> dict[str, int]:
-    """The node that each message went to, by the message's id."""
-    return {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
 
 
 def _read_reply(message: Message) -> Reply:

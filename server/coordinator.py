@@ -154,8 +154,8 @@ def _check_total(request: Request, total: Total) -> None:
     minimum = request.plan.minimum_cohort
     if total.users < minimum:
         raise RoundFailed(
-            f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum}; "
-            "nothing was released"
+            f"round {request.round}: {total.users} users answered and the plan asks for at least {minimum} "
+            "(--minimum-cohort); nothing was released"
         )
     if request.measurement.share is not None and total.shares < request.plan.minimum_survivors:
         raise RoundFailed(

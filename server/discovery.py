@@ -32,8 +32,8 @@ class Discover:
     """Find the items. `privacy/discovery.py` has the proof."""
 
     def charged_ahead(self, plan: Plan) -> bool:
-        """Under masks, where a table may fail to decode."""
-        return plan.is_masked
+        """Where its measurement says so."""
+        return _asked(plan).charged_ahead(plan)
 
     def charges(self, plan: Plan, handed: object) -> tuple[Charge, ...]:
         """Discovery and release together, and what a table costs."""
@@ -41,15 +41,15 @@ class Discover:
 
     def request(self, plan: Plan, handed: object, *, source: Source) -> Request:
         """The weights of the items that users hold."""
-        if plan.is_masked:
-            return Request(plan=plan, asks=KeyWeightsTable.name, given=Salt(new_salt(source=source)))
-        return Request(plan=plan, asks=KeyWeights.name, given=NOTHING)
+        kind = _asked(plan)
+        given = Salt(new_salt(source=source)) if kind.takes is Salt else NOTHING
+        return Request(plan=plan, asks=kind.name, given=given)
 
     def conclude(
         self, plan: Plan, reading: Any, handed: object, *, ledger: Ledger, source: Source
     ) -> Settled | Release:
         """The items that are public already and those above the bar; with none of either, a release of nothing."""
-        if plan.is_masked:
+        if plan.has_table:
             check_table_read(plan, plan.user_items, reading, source=source)
         found, share = found_items(plan, reading, source=source.fork("discover"))
         if plan.known or found:
@@ -66,6 +66,11 @@ class Discover:
         )
 
 
+def _asked(plan: Plan) -> type[KeyWeights[Any]]:
+    """What devices are asked for."""
+    return next(kind for kind in (KeyWeights, KeyWeightsTable) if kind.fits(plan))
+
+
 def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[str | int], float]:
     """The items whose noisy weights are above the bar, in the order of their bytes, and the share that found them.
 
@@ -73,7 +78,7 @@ def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[s
     masks. If more than MOST_KEYS are above, those of the largest noisy weights stay.
     """
     keys, weights = by_bytes(reading.keys, reading.values, reading.labels)
-    if not plan.is_masked:
+    if not plan.has_table:
         keys, weights = keys[weights > 0], weights[weights > 0]
     passed, noised, share = _look(plan.discovery, weights, reading.width, source)
     above = np.flatnonzero(passed)
@@ -121,7 +126,7 @@ def discovery_charges(plan: Plan) -> tuple[Charge, ...]:
         delta=plan.delta,
         loss=AlternativesLoss(ways_to_release(plan), failure=terms.bar_delta),
     )
-    return (charge, *table_charges(plan, "discover", plan.user_items)) if plan.is_masked else (charge,)
+    return (charge, *table_charges(plan, "discover", plan.user_items)) if plan.has_table else (charge,)
 
 
 def ways_to_release(plan: Plan) -> tuple[Alternative, ...]:

@@ -156,13 +156,10 @@ def cohort_notes(plan: Plan, users: Mapping[str, int]) -> list[str]:
 
 def release_notes(release: Release) -> list[str]:
     """Notes for the reader of a release, from the release alone."""
-    plan = release.plan
     notes = why_not_private(release)
     if release.seeded:
         notes.append("simulation only: anyone who knows the seed can subtract the noise")
-    if plan.delta > 1 / plan.users:
-        notes.append(f"delta {plan.delta:g} is above 1/users; smaller is usual")
-    return [*notes, *release_advice(release), *plan_notes(plan)]
+    return [*notes, *release_advice(release), *plan_notes(release.plan)]
 
 
 def grid_document(

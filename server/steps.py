@@ -176,7 +176,7 @@ def check_runnable(plan: Plan, *, simulated: bool) -> None:
         raise InvalidPlan(
             f"the selector {selector.name} is not private",
             allowed="private selectors outside simulations",
-            advice="use weighted-quantile",
+            advice="use --selector weighted-quantile",
         )
 
 

@@ -34,7 +34,7 @@ from fedhist.server.selection import selector_for
 from fedhist.server.steps import planned_charges
 
 CHOICE_SHARE = 1 / 11
-"""epsilon' over the total where `default_choice` has no rule: the paper's 0.1 of 1.1."""
+"""epsilon' over the total where the selector has no rule: the paper's 0.1 of 1.1."""
 
 _LEAST_CHOICE, _MOST_CHOICE = 0.01, 0.3
 
@@ -83,7 +83,13 @@ def plan_for_total(*, total_epsilon: float, total_delta: float | None = None, **
 
 
 def planned(*, total_epsilon: float | None = None, total_delta: float | None = None, **fields: Any) -> Plan:
-    """The plan of these fields; for a total where one is given."""
+    """The plan of these fields; for a total where one is given.
+
+    A delta of 0 over a closed domain asks for the mechanism that needs none, if no mechanism is named.
+    """
+    closed = fields.get("domain") in (None, "closed")
+    if closed and fields.get("delta") == 0 and fields.get("mechanism") is None:
+        fields["mechanism"] = "laplace"
     if total_epsilon is not None:
         return plan_for_total(total_epsilon=total_epsilon, total_delta=total_delta, **fields)
     if total_delta is not None:
@@ -96,25 +102,13 @@ def planned(*, total_epsilon: float | None = None, total_delta: float | None = N
 
 
 def default_choice(total_epsilon: float, **fields: Any) -> float:
-    """The epsilon' of a plan that says only its total.
-
-    A share x of the total makes the choice sharp to t = x T M/(2 S) nats, where T is the total, M the price of noise
-    and S the sensitivity of the score: between the best threshold and one that clips nobody, the chances differ by
-    e^t. A choice that misses by a share of 1/t loses about 1/t^2, because the loss is flat around its least value.
-    Against that stands what x takes from the histogram: under tight composition with Gaussian noise about x^2, with
-    Laplace noise, or where that may be chosen, x. So the sum is least where x is in proportion to (T M/(2 S))^(-1/2),
-    or to the power of -2/3. The factors are those of synthetic users, heavy-tailed and alike, from 2,000 users of 50
-    items to 20,000 users of 5,000 (benchmarks/splits.py).
-
-    It is public: M and S depend on the plan alone.
-    """
+    """The epsilon' of a plan that says only its total: the share that its selector wants."""
     usual = _rounded_down(total_epsilon * CHOICE_SHARE)
     plan = Plan(**fields | {"epsilon": total_epsilon, "epsilon_select": usual, "calibration": "analytic"})
-    if plan.is_open or plan.selector != "weighted-quantile" or plan.noise_by_devices:
+    # Before items are found, the price of their noise is not known.
+    share = None if plan.items is None else selector_for(plan).share_of_total(plan)
+    if share is None:
         return usual
-    (choice,) = selector_for(plan).charges(plan)
-    nats = total_epsilon * _gaussian_way(plan).noise_price / (2 * choice.sensitivity)
-    share = 0.75 * nats**-0.5 if plan.mechanism == "gaussian" else 1.2 * nats ** (-2 / 3)
     return float(f"{total_epsilon * min(max(share, _LEAST_CHOICE), _MOST_CHOICE):.3g}")
 
 
@@ -141,15 +135,10 @@ def total_words(plan: Plan, total_epsilon: float) -> str:
 def noise_saved(plan: Plan, total_epsilon: float) -> float:
     """The share of the noise that a plan for this total saves, against one whose epsilons add up to the total."""
     others = basic_total(planned_charges(plan)).epsilon - plan.epsilon
-    if not 0 < total_epsilon - others < plan.epsilon or (plan.is_open and not plan.discovers):
+    if not 0 < total_epsilon - others < plan.epsilon:
         return 0.0
     added = replace(plan, epsilon=total_epsilon - others)
-    return 1 - _gaussian_way(plan.releasing).unit_noise / _gaussian_way(added.releasing).unit_noise
-
-
-def _gaussian_way(plan: Plan) -> Plan:
-    """The plan with Gaussian noise, where the run itself chooses."""
-    return plan.ways["gaussian"] if plan.chooses_mechanism else plan
+    return 1 - plan.releasing.one_way.unit_noise / added.releasing.one_way.unit_noise
 
 
 def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) -> dict[str, Any]:
@@ -167,6 +156,7 @@ def _deltas(total_epsilon: float, total_delta: float, chosen: dict[str, Any]) ->
         raise InvalidPlan(
             f"total-delta is {total_delta:g}, and what comes beside the histogram spends {others:.3g} of it",
             allowed=f"a total-delta well above {others:.3g}",
+            advice="raise --total-delta",
         )
     return {"delta": _rounded_down(total_delta - others), "delta_select": selects}
 

@@ -30,8 +30,8 @@ def release_words(plan: Plan) -> RuleWords:
 def method(plan: Plan, mechanism: str | None = None) -> str:
     """How users are clipped, and how the sum is noised; `mechanism` is the one that the run chose, if it did."""
     found, chosen, way = "discovered items, " if plan.discovers else "", "", plan.releasing
-    if way.chooses_mechanism and mechanism is not None and mechanism in way.ways:
-        chosen, way = " (chosen by the run)", way.ways[mechanism]
+    if way.chooses_mechanism and (settled := way.ways.get(mechanism or "")):
+        chosen, way = " (chosen by the run)", settled
     return f"{found}{round_words(way)[Round.RELEASE].clip}, {release_words(way).noise} noise{chosen}"
 
 
@@ -59,7 +59,5 @@ def discovery_words(plan: Plan) -> RuleWords:
 
 def charged_ahead(plan: Plan) -> set[Round]:
     """The rounds that are charged before devices are asked, because their answers are results already."""
-    ahead = {Round.SELECT} if plan.noise_by_devices else set()
-    if plan.discovers and plan.is_masked:
-        ahead.add(Round.DISCOVER)
+    ahead = {round_ for round_, kind in measurements_of(plan).items() if kind.charged_ahead(plan)}
     return ahead | ({Round.RELEASE} if rule_for(plan.releasing).charged_ahead else set())

@@ -40,6 +40,9 @@ class Result:
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
     and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
     beside `diagnostics`.
+
+    `story` computes what reports and figures of a simulation show beside the release, and is NOT private; None where
+    nobody keeps the population.
     """
 
     release: Release
@@ -51,6 +54,7 @@ class Result:
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())
     rounds: dict[str, RoundReport] = field(default_factory=dict)
+    story: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def threshold(self) -> float:
@@ -111,6 +115,10 @@ class Result:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
 
+    def to_frame(self) -> Any:
+        """Every released item's name, value, estimate and interval, see `Release.to_frame`."""
+        return self.release.to_frame()
+
     def to_json(self) -> dict[str, Any]:
         """One JSON document; `not_private` names the keys that were computed from the truth or depend on it."""
         known = self.diagnostics
@@ -160,10 +168,12 @@ def simulate(
         observe: called with each event of the run, see `fedhist.protocol.events`.
     """
     origin = origin_of(population)
+    wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
     if not truth:
-        check_public_items(origin, plan.domain, where="a run without the truth (truth=False)")
+        where, advice = "a run without the truth (truth=False)", f"{wanted}; truth=True is for experiments"
+        check_public_items(origin, plan.domain, where=where, advice=advice)
     if journal is not None:
-        check_public_items(origin, plan.domain, where="a ledger (journal)")
+        check_public_items(origin, plan.domain, where="a ledger (journal)", advice=wanted)
     check_fits(population, plan)
     if truth:
         check_labels(population, plan)
@@ -189,6 +199,7 @@ def simulate(
         clock.begin("engine")
     with engine(population, seed=seed, observe=observe) as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
+        release = release.named(labels_of(population))
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
         if starts_nodes:

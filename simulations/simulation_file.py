@@ -52,7 +52,7 @@ def simulation_document(
         "curve": None if measured.curve is None else asdict(measured.curve),
         "users": asdict(measured.users),
         "true": _true_counts(release, numbers, measured.truth),
-        "missed": _missed(numbers, measured.truth, labels) if release.plan.is_open else [],
+        "missed": _missed(numbers, measured.truth, labels),
         "scores": None,
         "views": [],
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.commands.cli import EXIT_AUDIT_FAILED
+from fedhist.commands.option_groups import Command
 from fedhist.commands.summary import stdout_console
 from fedhist.protocol.errors import InvalidInput
 
@@ -16,11 +17,19 @@ if TYPE_CHECKING:
     from fedhist.simulations.audit.registry import Audit
 
 
-@click.command("audit", context_settings={"show_default": True})
+@click.command(
+    "audit",
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=("# the checks of one mechanism", "fedhist audit --only laplace --seed 1"),
+)
 @click.option("--deep", is_flag=True, help="Draw about thirty times as much; takes an hour on two cores.")
 @click.option("--only", metavar="TEXT", help="Run the checks whose names contain this text.")
 @click.option(
-    "--seed", type=int, help="Make it repeatable; without it the mechanisms draw from the operating system."
+    "--seed",
+    type=int,
+    metavar="S",
+    help="Make it repeatable; without it the mechanisms draw from the operating system.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from fedhist import __version__
+from fedhist.commands.option_groups import Group
+from fedhist.commands.terminal import block, echo, echo_as_it_is, line, mute, prepare_streams
 
 EXIT_AUDIT_FAILED = 5
 EXIT_INTERRUPTED = 130
@@ -49,7 +51,7 @@ COMMANDS = {
 """Each command's module and function, and the line that the list of commands shows for it."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group whose commands live in modules that are imported when they are called, not when listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -72,7 +74,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    examples=(
+        "# a first run, over synthetic users; then its page in a browser",
+        "fedhist run --users 20000 --out first",
+        "fedhist report first --out first.html",
+    ),
+)
 @click.version_option(__version__, prog_name="fedhist")
 def cli() -> None:
     """User-level private histograms from data that stays on devices.
@@ -83,14 +94,23 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    # What is left is the interpreter's end, which would answer Ctrl-C with a traceback.
+    _default_interrupt()
+    sys.exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:
     try:
+        prepare_streams()
+        signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = cli.main(args=arguments, prog_name="fedhist", standalone_mode=False)
+        sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
+        # A second Ctrl-C ends the process at once.
+        _default_interrupt()
         code = _report(error)
         if code is None:
             raise
@@ -107,8 +127,8 @@ def _report(error: BaseException) -> int | None:
         case click.Abort() | KeyboardInterrupt():
             code, text = EXIT_INTERRUPTED, "interrupted; results are written whole or not at all"
         case BrokenPipeError():
-            # The reader of our output has gone; keep the interpreter from complaining about it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader of our output has gone.
+            mute(sys.stdout)
             return 1
         case errors.InvalidInput():
             code, text = 2, f"error: {error}"
@@ -121,15 +141,34 @@ def _report(error: BaseException) -> int | None:
         case MemoryError():
             code, text = 1, "error: not enough memory for this population; use fewer users or items"
         case OSError():
-            # Only standard output has no file name.
-            what, where = error.strerror or "input/output error", error.filename or "standard output"
-            code, text = 1, f"error: {what}: {where}"
+            code, text = 1, f"error: {_system_words(error)}"
         case _:
             return None
-    from fedhist.commands.terminal import block, line
-
-    click.echo(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
+    if code in {1, 2} and not _in_a_folder():
+        text = f"{text.rstrip('.')}. The folder that you are in does not exist any more; go to another one with cd."
+    echo_as_it_is(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
     return code
+
+
+def _system_words(error: OSError) -> str:
+    """What the operating system refused, and of what."""
+    what = error.strerror or "input/output error"
+    if error.filename is not None:
+        return f"{what}: {error.filename}"
+    if isinstance(error, FileNotFoundError):
+        # Asked for the folder that the process is in.
+        return what
+    # Every other file has a name.
+    mute(sys.stdout)
+    return f"{what}: standard output"
+
+
+def _in_a_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib has the same call behind more
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _misused(error: click.ClickException) -> int:
@@ -139,12 +178,15 @@ def _misused(error: click.ClickException) -> int:
         return error.exit_code
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = "fedhist" if context is None else context.command_path
-    from fedhist.commands.terminal import echo
-
     # Click lists choices on lines of their own.
     message = " ".join(part.strip() for part in error.format_message().split("\n\t"))
     echo(f"error: {message} See '{command} --help'.", err=True)
     return error.exit_code
+
+
+def _default_interrupt() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(*_: Any) -> NoReturn:

@@ -17,9 +17,9 @@ from fedhist.client.files.columns import Columns
 from fedhist.client.files.new_files import why_refused
 from fedhist.client.files.records import read_population
 from fedhist.client.populations import SparsePopulation
-from fedhist.commands.checks import check_count, check_trials, shaped_file
 from fedhist.commands.cli import EXIT_INTERRUPTED
 from fedhist.commands.data_options import column_options, columns_of
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, mechanism_for, plan_options, total_options
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
@@ -52,6 +52,7 @@ from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.simulation import check_not_empty
+from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 
 SHOWN = {
     "data": "data", "items": "items", "selector": "selector", "release": "release", "epsilon": "epsilon",
@@ -100,7 +101,16 @@ _SEVERAL = {
 """The fields of a plan that may have several values."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# all selectors at three budgets, over synthetic users",
+        "fedhist compare --epsilon 0.1,0.5,1 --trials 10 --out compared",
+        "# two of them on a data set of yours",
+        "fedhist compare --data visits.parquet --selectors weighted-quantile,dpsgd",
+    ),
+)
 @click.option(
     "--data",
     "data",
@@ -118,22 +128,26 @@ _SEVERAL = {
     "[default: heavy-tailed, without --data]",
 )
 @click.option(
-    "--users", type=int, metavar="N", help=f"Users of synthetic populations. [default: {DEFAULT_USERS}]"
+    "--users", type=int, metavar="N", help=f"The number of synthetic users. [default: {DEFAULT_USERS}]"
 )
 @click.option(
-    "--items", type=WHOLE, metavar="D,...", help=f"Items of synthetic populations. [default: {DEFAULT_ITEMS}]"
+    "--items",
+    type=WHOLE,
+    metavar="D,...",
+    help=f"The numbers of items of synthetic users. [default: {DEFAULT_ITEMS}]",
 )
 @click.option(
     "--top-items",
     type=WHOLE,
     metavar="D,...",
-    help="Keep the D most frequent items of each population, or all if it has no more. [default: all]",
+    help="Count the D most frequent items of each population only, or all if it has no more. [default: all]",
 )
 @click.option(
     "--selectors",
     type=NAMES,
     metavar="NAME,...",
-    help="Selectors, as in 'fedhist run'. [default: all of the domain and mechanism but fixed]",
+    help="The ways to choose the threshold, as --selector of 'fedhist run'. "
+    "[default: all of the domain and mechanism but fixed]",
 )
 @plan_options(
     "domain",
@@ -146,9 +160,11 @@ _SEVERAL = {
     statistic={"default": "plain", "show_default": True},
 )
 @total_options(total_epsilon=NUMBERS, total_delta=DELTAS)
-@click.option("--trials", type=int, default=20, metavar="T", help="Trials of each combination.")
-@click.option("--seed", type=int, default=0, metavar="S", help="All trials follow from it.")
-@click.option("--workers", type=int, metavar="N", help="Processes. [default: one for each core]")
+@click.option("--trials", type=int, default=20, metavar="T", help="The number of runs of each combination.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed that all trials follow from.")
+@click.option(
+    "--workers", type=int, metavar="N", help="The number of processes. [default: one for each core]"
+)
 @click.option(
     "--out",
     type=PATH,

@@ -15,6 +15,7 @@ from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
 from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.description_view import print_description
+from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
@@ -49,12 +50,27 @@ Malformed lines are left out, counted and listed. Users' names are not kept; ite
 """
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "fedhist data import ratings.csv --out movies.npz",
+        "fedhist data describe movies.npz",
+        "fedhist run --data movies.npz",
+    ),
+)
 def data() -> None:
     """Import published files, describe populations, list synthetic ones."""
 
 
-@data.command("import", help=IMPORT_HELP, context_settings={"show_default": True})
+@data.command(
+    "import",
+    help=IMPORT_HELP,
+    context_settings={"show_default": True},
+    examples=(
+        "fedhist data import ratings.csv --out movies.npz",
+        "fedhist data import loc-gowalla_totalCheckins.txt.gz --out places.npz",
+    ),
+)
 @click.argument("source", type=PATH)
 @click.option("--out", type=PATH, metavar="FILE", required=True, help="The .npz file to write.")
 @click.option(
@@ -127,7 +143,12 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     print_notes(console, [*malformed, population.item_origin.note])
 
 
-@data.command()
+@data.command(
+    examples=(
+        "fedhist data describe visits.csv --figure visits.svg",
+        "fedhist data describe 'synthetic:heavy-tailed?users=1000&items=50'",
+    )
+)
 @click.argument("file", type=PATH)
 @column_options
 @click.option(
@@ -136,7 +157,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     default=10,
     show_default=True,
     metavar="N",
-    help="How many of the most frequent items to list.",
+    help="The number of items to list, the most frequent first.",
 )
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed of a synthetic population.")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw a figure, as .svg or .png.")
@@ -170,7 +191,13 @@ def describe(
         console.print(line(f"written: {figure}"), markup=False, soft_wrap=True)
 
 
-@data.command("list")
+@data.command(
+    "list",
+    examples=(
+        "fedhist data list",
+        "fedhist run --data 'synthetic:heavy-tailed?users=1000&items=50'",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, plan_options, total_options
 from fedhist.commands.summary import epsilon_text, stdout_console
-from fedhist.commands.terminal import echo
+from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.display.visible_text import visible
 from fedhist.server.result_folder import check_target
 from fedhist.simulations.experiments.tables import print_rows
@@ -22,9 +23,19 @@ if TYPE_CHECKING:
     from fedhist.simulations.report.run_data import RunData
 
 
-@click.command("demo-deployment", context_settings={"show_default": True})
-@click.option("--nodes", type=int, default=3, help="SuperNodes to start.")
-@click.option("--users", type=int, default=2000, help="Synthetic users on each node.")
+@click.command(
+    "demo-deployment",
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# five nodes with 1000 users each, which mask what they send",
+        "fedhist demo-deployment --nodes 5 --users 1000 --masking secagg --out demo",
+    ),
+)
+@click.option("--nodes", type=int, default=3, metavar="N", help="The number of SuperNodes to start.")
+@click.option(
+    "--users", type=int, default=2000, metavar="N", help="The number of synthetic users on each node."
+)
 @click.option(
     "--out",
     type=PATH,
@@ -39,7 +50,9 @@ if TYPE_CHECKING:
 )
 @plan_options("masking")
 @total_options()
-@click.option("--time-limit", type=float, default=300.0, help="Seconds that the run may take.")
+@click.option(
+    "--time-limit", type=float, default=300.0, metavar="S", help="The time that the run may take, in seconds."
+)
 def demo_deployment(  # noqa: PLR0917 - one for each option
     nodes: int,
     users: int,
@@ -65,6 +78,8 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
         total_epsilon=total_epsilon,
         total_delta=total_delta,
     )
+    # The processes that it starts begin in this folder.
+    Path.cwd()
     for target in (out, keep):
         check_target(target)
     with _workspace(keep) as name:
@@ -75,7 +90,8 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
             out=folder / "result" if out is None else out.resolve(),
             tell=lambda text: echo(text, err=True),
         )
-    _print(outcome)
+    with printing_what_is_in(out):
+        _print(outcome)
 
 
 def _workspace(keep: Path | None) -> AbstractContextManager[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fedhist.client.files.new_files import check_new_file
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
@@ -17,7 +18,9 @@ _WITHHELD = {
 }
 
 
-@click.command()
+@click.command(
+    cls=Command, examples=("fedhist figure fedhist-run-20260102-150405 released --out released.svg",)
+)
 @click.argument("folder", type=PATH)
 @click.argument("name")
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="A new .svg or .png file.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
@@ -22,7 +23,15 @@ TEXT_COLUMNS = ("when", "plan", "data", "selector", "status")
 COLUMNS = {name: name for name in ("run", *TEXT_COLUMNS, "epsilon", "delta")}
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "# customers.ledger may spend epsilon 3 in all; each run is charged to it",
+        "fedhist ledger limit customers.ledger --epsilon 3 --delta 1e-5",
+        "fedhist run --data visits.csv --items-file shops.txt --ledger customers.ledger",
+        "fedhist ledger show customers.ledger",
+    ),
+)
 def ledger() -> None:
     """Persistent privacy ledgers: one file for each set of people whose data is used.
 
@@ -30,7 +39,7 @@ def ledger() -> None:
     """
 
 
-@ledger.command()
+@ledger.command(examples=("fedhist ledger show customers.ledger",))
 @FILE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: Path, as_json: bool) -> None:
@@ -67,10 +76,21 @@ def show(file: Path, as_json: bool) -> None:
         console.print(f"left:  {_text(left)}")
 
 
-@ledger.command("limit")
+@ledger.command(
+    "limit",
+    examples=(
+        "fedhist ledger limit customers.ledger --epsilon 3 --delta 1e-5",
+        "# a higher one later",
+        "fedhist ledger limit customers.ledger --epsilon 4 --delta 1e-5 --replace",
+    ),
+)
 @FILE
-@click.option("--epsilon", type=float, required=True, help="Largest total epsilon.")
-@click.option("--delta", type=float, required=True, help="Largest total delta.")
+@click.option(
+    "--epsilon", type=float, required=True, metavar="E", help="The largest epsilon of all runs together."
+)
+@click.option(
+    "--delta", type=float, required=True, metavar="D", help="The largest delta of all runs together."
+)
 @click.option("--replace", is_flag=True, help="Change a limit that is already set.")
 def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     """Set the limit of a ledger. A missing file is created."""
@@ -78,14 +98,19 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 <= delta < 1):
         raise InvalidInput(
             f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
-            allowed="a finite epsilon, 0 or more, and a delta from 0 to below 1",
+            allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
     wanted = Cost(epsilon, delta)
     BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
     echo(f"limit of {file.name}: {_text(wanted)}")
 
 
-@ledger.command()
+@ledger.command(
+    examples=(
+        "# 'fedhist ledger show' has the numbers of runs; number 7 did not end",
+        "fedhist ledger close customers.ledger 7",
+    )
+)
 @FILE
 @click.argument("run", type=int)
 def close(file: Path, run: int) -> None:

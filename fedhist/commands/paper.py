@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from fedhist.commands.compare import resumable
+from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
 }
 """The experiments by the names of their commands, whose help is the docstring."""
 
+OUT = Path("fedhist-paper")
 OPTIONS = (
     click.option("--quick", is_flag=True, help="Run a short version: fewer trials, users and settings."),
     click.option(
@@ -56,14 +58,14 @@ OPTIONS = (
     click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Determines all trials."),
     click.option("--workers", type=int, metavar="N", help="Number of processes. [default: one per core]"),
     click.option(
-        "--out", type=PATH, default=Path("fedhist-paper"), show_default=True, metavar="DIR",
+        "--out", type=PATH, default=OUT, show_default=True, metavar="DIR",
         help="Folder of tables, figures and journals; the same command resumes where it was stopped.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print reports as a JSON array and nothing else."),
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group, examples=("fedhist paper all --quick", "fedhist paper table-open --out open"))
 def paper() -> None:
     """Rerun the paper's tables and figures and put its numbers beside ours, with verdicts.
 
@@ -78,7 +80,9 @@ def _register(name: str, text: str | None, names: tuple[str, ...]) -> None:
 
     for option in reversed(OPTIONS):
         option(command)
-    paper.command(name, help=text)(command)
+    data = " --data sentiment140.npz" if names == ("table-words",) else ""
+    examples = (f"fedhist paper {name} --quick{data}", f"fedhist report {OUT} --out paper.html")
+    paper.command(name, help=text, examples=examples)(command)
 
 
 for _name, _experiment in EXPERIMENTS.items():

@@ -14,8 +14,8 @@ import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
-from fedhist.commands.checks import check_population
 from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, mechanism_for
 from fedhist.commands.plan_summary import (
     PUBLIC_ONLY,
@@ -54,6 +54,7 @@ from fedhist.simulations.prediction.ahead import (
 )
 from fedhist.simulations.prediction.prediction import Prediction, Predictor
 from fedhist.simulations.simulation import check_labels, check_not_empty
+from fedhist.simulations.workbench.checks import check_population
 
 MAX_POINTS = 200
 DEFAULT_POINTS = 20
@@ -95,7 +96,16 @@ class Answers:
     usual: list[float]
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# which epsilon brings the relative error down to 5 %?",
+        "fedhist plan --users 20000 --items 500 --mean-total 30 --target-error 0.05",
+        "# the same from a public data set like yours, with a chart",
+        "fedhist plan --data public.parquet --epsilon 0.1:10 --figure plan.svg",
+    ),
+)
 @click.option(
     "--epsilon",
     metavar="RANGE",
@@ -109,13 +119,16 @@ class Answers:
     help="Take each epsilon as a total and split it between the rounds at its best.",
 )
 @click.option(
-    "--target-error", type=float, metavar="E", help="Which epsilon gives this relative error, e.g. 0.05?"
+    "--target-error",
+    type=float,
+    metavar="E",
+    help="Find the epsilon that gives this relative error; 0.05 is 5 percent.",
 )
 @click.option(
     "--total-epsilon",
     type=float,
     metavar="E",
-    help="How should this budget, as 'fedhist run' takes it, be split between the rounds?",
+    help="Find the best split of this budget, as 'fedhist run' takes it, between the rounds.",
 )
 @click.option(
     "--total-delta",
@@ -127,13 +140,13 @@ class Answers:
     "--mean-total",
     type=float,
     metavar="M",
-    help=f"A guess, for a model population: the mean of users' totals. [default: {DEFAULT_MEAN_TOTAL:g}]",
+    help=f"A guess, for a model population: the mean number of counts of a user. [default: {DEFAULT_MEAN_TOTAL:g}]",
 )
 @click.option(
     "--distinct-items",
     type=float,
     metavar="K",
-    help="A guess: how many different items a user has on average. [default: mean total to the power of 0.6]",
+    help="A guess: the mean number of different items of a user. [default: mean total to the power of 0.6]",
 )
 @click.option(
     "--tail-index",
@@ -142,7 +155,7 @@ class Answers:
     help="A guess: the share of users with a total above x falls like x^-A. 1.2 is very uneven, 3 tame. "
     f"[default: {DEFAULT_TAIL_INDEX:g}]",
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Of synthetic and model populations.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed of synthetic and model populations.")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw the curves as .svg or .png.")
 @click.option("--csv", type=PATH, metavar="FILE", help="Write the rows as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")

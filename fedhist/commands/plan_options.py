@@ -43,9 +43,9 @@ def _arguments(declared: Field, listed: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "type": click.Choice(declared.choices) if declared.choices else declared.kind,
         "default": declared.default,
-        "show_default": declared.filled_in or True,
+        "show_default": True,
         "metavar": declared.symbol or None,
-        "help": declared.meaning,
+        "help": declared.meaning + (f" [default: {declared.filled_in}]" if declared.filled_in else ""),
     }
     if declared.name == "known_items":
         arguments |= {"type": PATH, "callback": _names_in}
@@ -59,8 +59,8 @@ def _arguments(declared: Field, listed: Any) -> dict[str, Any]:
 TOTALS = {
     "total_epsilon": (
         "E",
-        "Budget of all rounds together, in the place of --epsilon. The histogram gets what their tight composition "
-        "leaves beside --epsilon-select, which is a share of the total unless it is given.",
+        "Privacy budget of all rounds together, in the place of --epsilon. The histogram gets what their tight "
+        "composition leaves beside --epsilon-select, which is a share of the total if it is left out.",
     ),
     "total_delta": ("D", "Delta of all rounds together, shared among those that spend delta."),
 }

@@ -12,6 +12,7 @@ from fedhist.protocol.events import Event, Heard
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.experiments import Counting
+from fedhist.simulations.workbench.watching import Watcher
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -31,21 +32,8 @@ PHASES = {
 }
 
 
-class Progress(Counting):
+class Progress(Watcher, Counting):
     """Progress without a bar, for pipes and files."""
-
-    def trial(self, number: int, trials: int) -> None:
-        """One of several runs begins; the first has number 1."""
-
-    def phase(self, name: str) -> None:
-        """A phase begins."""
-
-    def watch(self, population: Population) -> Population:
-        """The population; reading it is shown."""
-        return population
-
-    def observe(self, event: Event) -> None:
-        """Something happened in the run."""
 
     def say(self, text: str) -> None:
         """A line of its own."""
@@ -150,8 +138,9 @@ def _bars_on(stream: TextIO) -> Bars:
             speed = task.finished_speed or task.speed
             return Text("" if not speed or task.total is None else f"{speed:,.4g}/s")
 
+    console = Console(file=stream)
     return rich_progress.Progress(
-        rich_progress.SpinnerColumn(),
+        rich_progress.SpinnerColumn("dots" if console.encoding.startswith("utf") else "line"),
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(bar_width=24),
         rich_progress.MofNCompleteColumn(),
@@ -159,6 +148,6 @@ def _bars_on(stream: TextIO) -> Bars:
         Rate(),
         rich_progress.TimeElapsedColumn(),
         rich_progress.TimeRemainingColumn(compact=True),
-        console=Console(file=stream),
+        console=console,
         transient=True,
     )

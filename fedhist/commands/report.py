@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from fedhist.client.files.new_files import check_new_file, new_file
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 
 
-@click.command()
+@click.command(cls=Command, examples=("fedhist report fedhist-run-20260102-150405 --out report.html",))
 @click.argument("folder", type=PATH)
 @click.option("--out", type=PATH, metavar="FILE", help="A new file. [default: FOLDER/report.html]")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from fedhist.commands.data_options import column_options
+from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
@@ -16,35 +17,47 @@ FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Command,
+    context_settings={"show_default": True},
+    examples=(
+        "# synthetic users, to see what a run is like",
+        "fedhist run",
+        "# your own table, the public list of what to count, and a budget for all of it",
+        "fedhist run --data visits.csv --items-file shops.txt --total-epsilon 1",
+    ),
+)
 @click.option(
     "--data",
     type=PATH,
     metavar="FILE",
-    help="Population: .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or .csv/.tsv/.jsonl/"
-    ".parquet with columns user, item and optionally count, or synthetic:NAME?key=value of 'fedhist data list'. "
-    "Without it, a synthetic heavy-tailed population.",
+    help="The table of who has which items: .csv, .tsv, .jsonl or .parquet with columns user, item and optionally "
+    "count. Or .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or synthetic:NAME?key=value of "
+    "'fedhist data list'. Without it, synthetic users, few of whom have most of the counts.",
 )
 @column_options
 @click.option(
     "--items-file",
     type=PATH,
     metavar="FILE",
-    help="The public domain for data with names, one item a line. Without it the items are read off "
+    help="The public list of the items to count, one a line, for data with names. Without it the items are read off "
     "the data, which is not private: the result says so, and --ledger and --no-truth refuse it.",
 )
 @click.option(
-    "--users", type=int, metavar="N", help=f"Users of the synthetic population. [default: {DEFAULT_USERS}]"
+    "--users", type=int, metavar="N", help=f"The number of synthetic users. [default: {DEFAULT_USERS}]"
 )
 @click.option(
-    "--items", type=int, metavar="D", help=f"Items of the synthetic population. [default: {DEFAULT_ITEMS}]"
+    "--items",
+    type=int,
+    metavar="D",
+    help=f"The number of items of synthetic users. [default: {DEFAULT_ITEMS}]",
 )
 @click.option(
     "--top-items",
     type=int,
     metavar="D",
-    help="Keep the D most frequent items. The choice is read off the data, which is not private: the result says so, "
-    "and --ledger and --no-truth refuse it.",
+    help="Count the D most frequent items only. The choice is read off the data, which is not private: the result says "
+    "so, and --ledger and --no-truth refuse it.",
 )
 @click.option(
     "--normalise",
@@ -57,8 +70,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--seed",
     type=int,
     metavar="S",
-    help="Repeatable run, noise included: for simulation only. Without it noise comes from the operating "
-    "system.",
+    help="Make the run repeatable, noise included: for simulation only, since the noise of a known seed protects "
+    "nobody. Without it noise comes from the operating system.",
 )
 @plan_options(*(name for name in FIELDS if name not in FROM_POPULATION))
 @total_options()
@@ -67,16 +80,21 @@ FROM_POPULATION = ("users", "items", "participants")
     type=float,
     default=0.0,
     metavar="S",
-    help="With masking: let this share of the participants vanish in each round, at every stage in turn.",
+    help="With masking: simulate that this share of the participants vanishes in each round, at every stage in turn. "
+    "If it is above --dropout-share, expect the round to fail.",
 )
 @click.option(
-    "--trials", type=int, metavar="T", help="Repeat with seeds S, S+1, ... (S is 0 unless --seed is given)."
+    "--trials",
+    type=int,
+    metavar="T",
+    help="Repeat the run T times and add the means. The seeds are S, S+1 and so on; S is 0 without --seed.",
 )
 @click.option(
     "--ledger",
     type=PATH,
     metavar="FILE",
-    help="Charge a persistent ledger, made if missing; see 'fedhist ledger'.",
+    help="Charge the run to this file, which adds up what is spent on the same people; made if missing. See 'fedhist "
+    "ledger'.",
 )
 @click.option(
     "--engine",
@@ -88,8 +106,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--nodes",
     type=int,
     metavar="N",
-    help="Over how many nodes the users are spread: those of --engine flower-simulation, and the participants of "
-    "--masking. [default: 100]",
+    help="The number of nodes that the users are spread over, with --engine flower-simulation or --masking. "
+    "[default: 100]",
 )
 @click.option(
     "--ray-address",
@@ -100,7 +118,8 @@ FROM_POPULATION = ("users", "items", "participants")
 @click.option(
     "--no-truth",
     is_flag=True,
-    help="Leave out everything measured against the truth, and times and sizes that depend on the data: for sharing.",
+    help="Leave out what a real deployment could not know: errors, and times and sizes that depend on the data. For "
+    "results that you share.",
 )
 @click.option(
     "--out",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedhist.commands.terminal import echo, line
+from fedhist.commands.option_groups import Group
+from fedhist.commands.terminal import echo, echo_as_it_is, line
 from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,12 +20,19 @@ _COLOURS = {"state": "cyan", "charge": "yellow", "drop-out": "red", "scores": "m
 _MARGIN = " " * 14
 
 
-@click.group()
+@click.group(cls=Group, examples=("fedhist run --trace --out traced", "fedhist trace show traced"))
 def trace() -> None:
     """Show what happened in a run: states, messages, drop-outs, charges."""
 
 
-@trace.command()
+@trace.command(
+    examples=(
+        "fedhist run --trace --out traced",
+        "fedhist trace show traced",
+        "# what the third node did in the first round",
+        "fedhist trace show traced --round select --participant 'node 3'",
+    )
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
@@ -50,10 +58,10 @@ def show(run: Path, round_: str | None, participant: str | None) -> None:
             continue
         shown += 1
         when = f"{number:10,}.   " if at is None else f"{at:10.4f} s  "
-        click.echo(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
+        echo_as_it_is(when + click.style(line(in_words(event, plan)), fg=_COLOURS.get(event.kind)))
         if isinstance(event, Viewed):
             for row in _view_lines(event):
-                click.echo(_MARGIN + row)
+                echo_as_it_is(_MARGIN + row)
     click.echo(f"{shown:,} of {len(read.lines):,} events")
 
 

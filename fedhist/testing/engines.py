@@ -57,7 +57,7 @@ def plans_for(population: Population, plans: Mapping[str, Plan] = ENGINE_PLANS) 
             plan,
             users=population.users,
             **({"items": items, "sparsity": items} if plan.items else {}),
-            **({"participants": PARTICIPANTS} if plan.is_masked else {}),
+            **({"participants": PARTICIPANTS} if plan.participants else {}),
             **({"table_capacity": 2 * items} if plan.has_table else {}),
         )
         for name, plan in plans.items()

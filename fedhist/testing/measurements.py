@@ -293,7 +293,7 @@ def masked_sums_are_the_plain_ones(asked: Asked) -> None:
 def shares_of_noise_stay_inside_their_reach(asked: Asked) -> None:
     """Devices add noise where the plan says so, and the width of masked sums has room for it."""
     for one in asked:
-        adds, asked_to = one.share is not None, one.plan.noise_by_devices and not one.exact
+        adds, asked_to = one.share is not None, one.noised(one.plan)
         require(adds == asked_to, f"devices add noise: {adds}; the plan asks for it: {asked_to}")
         if one.share is not None:
             draws = [

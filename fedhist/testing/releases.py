@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
@@ -99,7 +100,7 @@ def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
 def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
     """Nor asked, where answers are results already: noisy, or a table that may not decode. Any charge may fail."""
     for plan in ruled:
-        results = plan.noise_by_devices or plan.has_table
+        results = MEASUREMENTS[ruled.rule.measures].charged_ahead(plan)
         require(ruled.rule.charged_ahead or not results, "devices' answers are results and not charged ahead")
         for place in range(len(ruled.rule.charges(plan, _chosen(plan).threshold))):
             run = _Run(ruled.rule, plan, ledger=Ledger(_Refusal(place)))
@@ -160,7 +161,7 @@ def estimates_and_intervals_follow_from_the_release(ruled: Ruled) -> None:
             np.array_equal(releases[0].estimate, releases[1].estimate), "an estimate is not deterministic"
         )
         intervals = [release.interval for release in releases[1:] if release.interval is not None]
-        if plan.per_item or not intervals:
+        if not intervals or releases[0].item_release is not None:
             continue
         given = ruled.rule.given(plan, _chosen(plan), source=SeededSource(1))
         measurement = Request(plan, ruled.rule.measures, given).measurement

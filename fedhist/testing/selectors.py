@@ -17,7 +17,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.server.selection import SELECTORS, Selection, Selector, selector_for
+from fedhist.server.selection import SELECTORS, Selection, Selector, column_of, selector_for
 from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.testing.cases import PLANS, WatchedSource, labels_for, some_rows, telling_rows, total_of, variant
@@ -83,8 +83,7 @@ def one_candidate_is_enough(chooser: Chooser) -> None:
     for plan in chooser.plans_with(users=50, min_threshold=20.0, max_threshold=20.0):
         selection = choose(plan, np.array([[1, 2, 3], [50, 0, 0]] * 25))
         # Of a run that chooses its mechanism, the l1 bound is the one with the noise of the l2 bound.
-        way = plan if selection.mechanism is None else plan.ways[selection.mechanism]
-        only, chosen = way.at_steps(2.0**62).value, selection.threshold.value
+        only, chosen = plan.way(selection.mechanism).at_steps(2.0**62).value, selection.threshold.value
         require(chosen == only, f"{chosen} is chosen where {only} is the only candidate")
 
 
@@ -95,7 +94,7 @@ def it_costs_its_budget_or_nothing(chooser: Chooser) -> None:
         budget = {"epsilon_select": 0.37, "delta_select": 3e-7, "neighbours": neighbours.value}
         for plan in chooser.plans_with(**budget):
             selector = selector_for(plan)
-            noisy = bool(plan.noise_by_devices and selector.reads)
+            noisy = bool(selector.reads) and column_of(plan, selector).measurement.noised(plan)
             require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
             charges = selector.charges(plan)
             cost = basic_total(charges)

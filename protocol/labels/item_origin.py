@@ -42,18 +42,22 @@ def origin_of(population: Population) -> ItemOrigin:
     return origin
 
 
-def check_public_items(origin: ItemOrigin, domain: str, *, where: str) -> None:
+ADVICE = "give the list with --items-file, or use --domain open, in both cases without --top-items"
+
+
+def check_public_items(origin: ItemOrigin, domain: str, *, where: str, advice: str = ADVICE) -> None:
     """Refuse items that were read off the data where a private release is asked for.
 
     Args:
         origin: where the items come from.
         domain: "closed", or "open" where the release decides which keys are shown.
         where: what asks for a private release.
+        advice: what to do.
     """
     if origin.tells(domain):
         raise InvalidInput(
             f"{where} with {'top ' if origin is ItemOrigin.TOP else ''}items that are read off the data, which is not "
             "private",
             allowed=f"{where} with a public list of items, or with an open domain and all of its items",
-            advice="give the list with --items-file, or use --domain open, in both cases without --top-items",
+            advice=advice,
         )

@@ -97,7 +97,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
         raise InvalidInput(
             f"{n} devices in a masked sum{' with signatures' if signed else ''}",
             allowed=f"{MINIMUM_DEVICES} to {most}",
-            advice="split the cohort, or use masking without signatures" if signed and n > most else "",
+            advice="lower --nodes, or use --masking secagg" if signed and n > most else "",
         )
     if signed:
         return _complete(n, silent, threshold=(n + corrupt) // 2 + 1)
@@ -112,6 +112,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
         raise InvalidInput(
             f"no graph of at most {MAX_SPARSE_NEIGHBOURS} neighbours is safe for these shares of {n} devices",
             allowed="smaller shares of corrupt and silent devices",
+            advice="lower --corrupt-share or --dropout-share",
         )
     return _complete(n, silent, threshold=max(corrupt, (n - 1) // 2) + 1)
 
@@ -126,6 +127,7 @@ def _complete(n: int, silent: int, *, threshold: int) -> GraphParameters:
         raise InvalidInput(
             f"{n} devices of which {silent} may fall silent can't rebuild secrets from {threshold} shares",
             allowed="more devices, or smaller shares of corrupt and silent ones",
+            advice="raise --nodes, or lower --corrupt-share or --dropout-share",
         )
     return GraphParameters(devices=n, neighbours=n - 1, threshold=threshold)
 

@@ -36,7 +36,7 @@ def terms_of(envelope: Envelope) -> MaskingTerms:
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
         minimum_survivors=plan.minimum_survivors,
-        signed=plan.is_signed,
+        signed=plan.masks.signed,
         participants=plan.masks.participants,
     )
 

@@ -75,6 +75,8 @@ class Words:
         detail: what the device computes, as sentences.
         clip: of what is released, how users are clipped, in two or three words.
         bound: of what is released, what that means for a user, as a sentence with {C} for the threshold.
+        sharper: of what is chosen by, what makes the choice sharper, beside its budget and more users.
+        fewer: which users it takes fewer of to be resolved.
     """
 
     asks: str
@@ -83,6 +85,8 @@ class Words:
     detail: str
     clip: str = ""
     bound: str = ""
+    sharper: str = ""
+    fewer: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +162,16 @@ class Measurement(ABC, Generic[GivenT]):
     @abstractmethod
     def fits(cls, plan: Plan) -> bool:
         """Whether a device may answer this measurement under the plan. It refuses all others."""
+
+    @classmethod
+    def noised(cls, plan: Plan) -> bool:
+        """Whether devices add noise to their answers."""
+        return plan.noise_by_devices and not cls.exact
+
+    @classmethod
+    def charged_ahead(cls, plan: Plan) -> bool:
+        """Whether the answers are results already, so that they are charged before they are asked for."""
+        return cls.noised(plan)
 
     @classmethod
     @abstractmethod

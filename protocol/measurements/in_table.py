@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,19 @@ from fedhist.protocol.measurements.kept_items import keyed_part
 from fedhist.protocol.sketch.iblt import Decoded, TableNotDecoded, TableShape, decode_table, encode_table
 from fedhist.protocol.wire.keyed_codec import with_short_names
 
+if TYPE_CHECKING:
+    from fedhist.protocol.plan import Plan
+
 
 class InTable(ABC):
     """The cells of a table. Sensitivity is that of the sums in it, once it is decoded."""
 
     given: Any
+
+    @classmethod
+    def charged_ahead(cls, plan: Plan) -> bool:
+        """A table may fail to decode while the answers are read."""
+        return True
 
     @property
     @abstractmethod

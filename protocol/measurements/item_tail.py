@@ -69,6 +69,7 @@ class ItemTailMeasurement(Measurement[Nothing]):
             work="counts into bins",
             sends=f"{items * bins:,} whole numbers",
             detail=f"A user's count of each item falls into one of {bins:,} bins of that item.",
+            sharper="debias fewer items",
         )
 
     @cached_property

@@ -30,7 +30,7 @@ from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.measurements.limits import at_most
-from fedhist.protocol.measurements.tail import binned_users
+from fedhist.protocol.measurements.tail import BY_SPARSITY, binned_users
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import WEIGHT_BITS, Neighbours, Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
@@ -111,6 +111,7 @@ class NoisyTailMeasurement(Measurement[Column]):
             sends=f"{candidates:,} noisy whole numbers",
             detail=f"Each user's {plan.norm.value} norm falls into a bin between candidates. The participant adds up "
             f"its bins and puts a share of the noise on each of the {candidates:,} values.",
+            **BY_SPARSITY if plan.norm is Norm.L2 else {},
         )
 
     def __post_init__(self) -> None:

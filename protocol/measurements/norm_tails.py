@@ -28,7 +28,7 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.limits import SLACK, at_most, beyond, exactly, sum_at_most
-from fedhist.protocol.measurements.tail import ROOM_FOR_SELECTORS, above, binned_users, places_of
+from fedhist.protocol.measurements.tail import BY_SPARSITY, ROOM_FOR_SELECTORS, above, binned_users, places_of
 from fedhist.protocol.plan.candidates import geometric_candidates
 from fedhist.protocol.privacy.neighbours import (
     WEIGHT_BITS,
@@ -191,6 +191,7 @@ class NormTailsMeasurement(Measurement[Nothing]):
             sends=f"about {5 * plan.candidates + 3:,} whole numbers",
             detail=f"Each user's l1 norm falls into one of up to {bins:,} bins and their l2 norm into another, with "
             "a weight for what clipping costs and with the user's total.",
+            **BY_SPARSITY,
         )
 
     @cached_property

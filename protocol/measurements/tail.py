@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 ROOM_FOR_SELECTORS = 1 << 56
 
+BY_SPARSITY = {"sharper": "lower --sparsity", "fewer": "they have many different items"}
+"""What to say of a choice by weights of up to sqrt(s)."""
+
 _LOOKED_UP = 1 << 16
 
 
@@ -78,6 +81,7 @@ class TailMeasurement(Measurement[Nothing]):
             sends=f"{2 * bins:,} whole numbers",
             detail=f"Each user's {plan.norm.value} norm falls into one of {bins:,} bins, with a weight for what "
             "clipping costs.",
+            **BY_SPARSITY if plan.norm is Norm.L2 else {},
         )
 
     @cached_property

@@ -34,7 +34,11 @@ def check_sizes(plan: Plan) -> None:
     if plan.is_open:
         return
     if plan.items is None:
-        raise InvalidPlan("a closed domain without a number of items", allowed="the public number of items")
+        raise InvalidPlan(
+            "a closed domain without a number of items",
+            allowed="the public number of items",
+            advice="give items, or the domain open",
+        )
     check_whole("items", plan.items, 1, MAX_DOMAIN_SIZE)
     if plan.sparsity is not None:
         check_whole("sparsity", plan.sparsity, 1, plan.items)
@@ -76,11 +80,15 @@ def check_domain(plan: Plan) -> None:
             )
         if plan.per_item:
             raise InvalidPlan(
-                "debiasing over an open domain", allowed="debiasing of a closed domain's counts"
+                "debiasing over an open domain",
+                allowed="debiasing of a closed domain's counts",
+                advice="leave --debias out, or list the items with --items-file",
             )
         if plan.items is not None:
             raise InvalidPlan(
-                "an open domain with a number of items", allowed="a number of items for a closed domain only"
+                "an open domain with a number of items",
+                allowed="a number of items for a closed domain only",
+                advice="leave items out",
             )
         if plan.discovers and plan.statistic == "bucketed":
             raise InvalidPlan(
@@ -94,6 +102,7 @@ def check_domain(plan: Plan) -> None:
             raise InvalidPlan(
                 f"a sparsity for the release {plan.release}",
                 allowed="a sparsity for a closed domain, or after a discovery",
+                advice="leave --sparsity out, or use --release discover",
             )
         if plan.users * plan.max_threshold > _MAX_OPEN_MASS:
             raise InvalidPlan(
@@ -103,7 +112,9 @@ def check_domain(plan: Plan) -> None:
             )
         if plan.threshold is not None and plan.threshold % 1:
             raise InvalidPlan(
-                f"the threshold {plan.threshold:g} over an open domain", allowed="a whole number of items"
+                f"the threshold {plan.threshold:g} over an open domain",
+                allowed="a whole number of items",
+                advice="round --threshold",
             )
         if plan.statistic == "bucketed" and plan.buckets * plan.candidates > _MAX_BUCKETED:
             raise InvalidPlan(
@@ -115,7 +126,7 @@ def check_domain(plan: Plan) -> None:
         raise InvalidPlan(
             "a bucketed statistic for a closed domain",
             allowed="a bucketed statistic for an open domain only",
-            advice="add --domain open or leave it out",
+            advice="add --domain open or leave --statistic out",
         )
 
 
@@ -146,6 +157,7 @@ def check_thresholds(plan: Plan) -> None:
         raise InvalidPlan(
             f"the smallest threshold {plan.min_threshold} is above the largest, {plan.max_threshold}",
             allowed="min threshold <= max threshold",
+            advice="lower --min-threshold or raise --max-threshold",
         )
     if plan.selector == "fixed":
         if plan.threshold is None:
@@ -158,7 +170,7 @@ def check_thresholds(plan: Plan) -> None:
             raise InvalidPlan(
                 f"the threshold {plan.threshold:g} is outside the public range",
                 allowed=f"{plan.min_threshold:g} to {plan.max_threshold:g}",
-                advice="choose another, or raise --max-threshold",
+                advice="choose another --threshold, or raise --max-threshold",
             )
     elif plan.threshold is not None:
         raise InvalidPlan(
@@ -170,12 +182,13 @@ def check_thresholds(plan: Plan) -> None:
         raise InvalidPlan(
             "the noise would be wider than the samplers can draw",
             allowed="a standard deviation of up to 2^27 counts an item (gaussian), a scale of up to 2^50 (laplace)",
-            advice="raise epsilon or lower --max-threshold",
+            advice="raise --epsilon or lower --max-threshold",
         )
     if plan.step_range[0] > plan.step_range[1]:
         raise InvalidPlan(
             f"no threshold between {plan.min_threshold:g} and {plan.max_threshold:g} is on the grid",
             allowed="a range with a whole number in it, for an open domain",
+            advice="raise --max-threshold",
         )
 
 

@@ -164,6 +164,7 @@ def check_discovery(plan: Plan) -> None:
         raise InvalidPlan(
             f"the discovery share is {plan.discovery_share!r}",
             allowed="a number between 0 and 1, ends excluded, or left out",
+            advice="choose another --discovery-share",
         )
     check_whole("user items", plan.user_items, 1, MAX_USER_ITEMS)
     if not plan.discovers:
@@ -171,14 +172,16 @@ def check_discovery(plan: Plan) -> None:
             raise InvalidPlan(
                 "known items in a plan that discovers none",
                 allowed="known items with an open domain and the release discover",
-                advice="for a closed domain list them with --items-file",
+                advice="leave --known-items out; for a closed domain list the items with --items-file",
             )
         return
     if len(plan.known) >= MOST_KEYS:
         raise InvalidPlan(f"{len(plan.known):,} known items", allowed=f"fewer than {MOST_KEYS:,}")
     if len(set(plan.known)) != len(plan.known) or "" in plan.known:
         raise InvalidPlan(
-            "the known items have one twice, or one without a name", allowed="one item a line, each once"
+            "the known items have one twice, or one without a name",
+            allowed="one item a line, each once",
+            advice="correct the file of --known-items",
         )
     if any(len(item_bytes(name)) > LONGEST_NAME for name in plan.known):
         raise InvalidPlan("the name of a known item is too long", allowed=f"up to {LONGEST_NAME:,} bytes")

@@ -53,156 +53,197 @@ def _field(default: _T, meaning: str, **about: Any) -> _T:
 class PlanFields:
     """The fields of `Plan`, in the order of its JSON, with the types that a reader finds."""
 
-    users: int = field(metadata=_about("n, the public size of the cohort."))
+    users: int = field(metadata=_about("The number of users (n); public."))
     items: int | None = _field(
-        None, "d, the public number of items of a closed domain; an open domain has none."
+        None, "The number of items of a closed domain (d); public. An open domain has none."
     )
     domain: str = _field(
         "closed",
-        "A public list of items, all released; or items that nobody can list, released above a bar.",
+        "closed: the items are a public list, and all of them are released; open: nobody can list them, and those that "
+        "enough users have are released.",
         choices=("closed", "open"),
     )
     mechanism: str = _field(
         FILLED_IN,
-        "l2 clip and discrete Gaussian (delta > 0), or l1 clip and discrete Laplace (delta = 0 over a closed domain; "
-        "random clip in one release above a bar); auto chooses one of them privately, together with the threshold.",
+        "The noise of the histogram. gaussian: a user's counts are scaled down to the l2 norm of the threshold, and "
+        "delta is spent. laplace: to its l1 norm, without delta over a closed domain; in one release above a bar, a "
+        "random part of the counts is kept instead. auto chooses between both privately, together with the threshold.",
         choices=(*MECHANISMS, "auto"),
         filled_in="gaussian; auto after a discovery; laplace for one release above a bar, for one debiased item, and "
         "in commands with --delta 0",
     )
     selector: str = _field(
         FILLED_IN,
-        "How the threshold is chosen. Closed, and after a discovery: weighted-quantile, dpsgd, output-perturbation, "
-        "m-quantile, quantile (laplace, or debias). One release above a bar: exponential-v, exponential-sharp. All: "
-        "fixed. Not private, for comparison: oracle; above a bar also median, p90.",
+        "How the threshold, the contribution bound of a user, is chosen. Closed domain, and after a discovery: "
+        "weighted-quantile, dpsgd, output-perturbation, m-quantile, quantile (laplace, or debias). One release above a "
+        "bar: exponential-v, exponential-sharp. Without a choice: fixed, which takes --threshold. Not private, for "
+        "comparison: oracle; above a bar also median, p90.",
         filled_in="weighted-quantile; quantile with debias; exponential-v for one release above a bar",
         symbol="NAME",
     )
-    threshold: float | None = _field(None, "The threshold, for the selector fixed only.", symbol="C")
-    epsilon: float = _field(1.0, "Budget of the histogram.", symbol="E")
+    threshold: float | None = _field(
+        None, "Selector fixed: the contribution bound itself, in counts of one user.", symbol="C"
+    )
+    epsilon: float = _field(
+        1.0,
+        "Privacy budget of the released histogram; a smaller one is more private and less exact. The choice of the "
+        "threshold has a budget of its own, --epsilon-select.",
+        symbol="E",
+    )
     delta: float = _field(
         FILLED_IN,
-        "Budget of the histogram.",
+        "Delta of the released histogram, a probability well below 1 / users. Roughly how often epsilon may not hold.",
         filled_in="1e-6; 0 for laplace over a closed domain",
         symbol="D",
     )
     epsilon_select: float = _field(
         0.1,
-        "Budget of the threshold's choice. An open domain with masking spends as much again on the test for room.",
+        "Privacy budget of choosing the threshold, beside --epsilon. An open domain with masking spends as much again "
+        "on testing whether its items fit into --table-capacity.",
         symbol="E",
     )
     delta_select: float = _field(
         FILLED_IN,
-        "Budget of the threshold's choice; spent by dpsgd, m-quantile, Gaussian noise from devices and the test for "
-        "room only.",
+        "Delta of choosing the threshold. Only dpsgd, m-quantile, Gaussian noise from devices and the test of "
+        "--table-capacity spend it.",
         filled_in="1e-6",
         symbol="D",
     )
     neighbours: Neighbours = field(
         default=Neighbours.ADD_REMOVE,
         metadata=_about(
-            "The change that the guarantee hides: one user added or removed, or one user's data replaced.",
+            "What the guarantee hides: whether any one user takes part, or what any one user's data is. The second "
+            "needs more noise at the same epsilon.",
             choices=tuple(map(str, Neighbours)),
         ),
     )
-    min_threshold: float = _field(1.0, "Smallest threshold considered.", symbol="C")
-    max_threshold: float = _field(1500.0, "Largest threshold considered; public.", symbol="CM")
-    candidates: int = _field(128, "How many thresholds are considered.", symbol="K")
+    min_threshold: float = _field(
+        1.0, "The smallest contribution bound to choose from, in counts of one user.", symbol="C"
+    )
+    max_threshold: float = _field(
+        1500.0,
+        "The largest contribution bound to choose from (C_m), in counts of one user. Decide it without looking at the "
+        "data; too large a one costs accuracy.",
+        symbol="CM",
+    )
+    candidates: int = _field(
+        128,
+        "The number of contribution bounds to choose from, from --min-threshold to --max-threshold in equal ratios.",
+        symbol="K",
+    )
     sparsity: int | None = _field(
         None,
-        "Round 1 over a closed domain with Gaussian noise: users of more distinct items count as if they had this "
-        "many. Private for any number; a small one sharpens the choice.",
+        "Choosing the threshold over a closed domain with Gaussian noise: a user of more distinct items than this "
+        "counts as one of this many. Private for any number; a small one makes the choice more exact.",
         filled_in="9, 16, ..., 64, more with more noise to choose by; all items if fewer or for the paper's selectors",
         symbol="S",
     )
     calibration: Calibration = field(
         default="analytic",
         metadata=_about(
-            "Gaussian noise: exact (Balle & Wang), or the paper's formula (epsilon <= 1).",
+            "How much Gaussian noise epsilon and delta need: analytic is the least there is (Balle & Wang), classic "
+            "the paper's formula, for epsilon up to 1.",
             choices=get_args(Calibration),
         ),
     )
-    minimum_cohort: int = _field(1, "Release nothing if fewer users answer.", symbol="N")
+    minimum_cohort: int = _field(
+        1, "The number of users that have to answer; with fewer, nothing is released.", symbol="N"
+    )
     release: str | None = _field(
         None,
-        "The release rule. Open: discover finds the items first; truncated-laplace, laplace-threshold and "
-        "laplace-threshold-paper are one release above a bar.",
+        "How the histogram is released. Open domain: discover finds the items first and then counts them; "
+        "truncated-laplace, laplace-threshold and laplace-threshold-paper are one release of the items whose noisy "
+        "count is above a bar.",
         filled_in="discover for an open domain",
         symbol="NAME",
     )
     discovery_share: float | None = _field(
         None,
-        "Open domain, discover: the share of the noise's precision that finds the items; the rest releases them.",
+        "Open domain, discover: the part of the privacy budget that finds the items, above 0 and below 1, as a share "
+        "of the noise's precision; the rest counts them.",
         filled_in="0.02, or 0.4 if a first look with 0.02 finds too little",
         symbol="A",
     )
     user_items: int = _field(
         100,
-        "Open domain, discover: the most of a user's items that count towards finding them, drawn at random.",
+        "Open domain, discover: the number of a user's items that help to find items; of a user with more, a random "
+        "choice.",
         symbol="D",
     )
     known_items: str | None = _field(
         None,
-        "Open domain, discover: items that are public already, one a line. They need not be found.",
+        "Open domain, discover: items that are public already, one a line. They are counted without being found "
+        "first.",
         symbol="FILE",
     )
     statistic: str = _field(
         FILLED_IN,
-        "Round 1 over an open domain: sums by item, or a fixed-length vector of hashed buckets.",
+        "What devices send for the choice of the threshold over an open domain: sums by item (plain), or a vector of "
+        "fixed length of sums by hashed bucket (bucketed).",
         choices=("plain", "bucketed"),
         filled_in="plain; bucketed with masking",
     )
-    buckets: int = _field(4096, "Buckets of the bucketed statistic.", symbol="B")
+    buckets: int = _field(
+        4096, "Bucketed statistic: the number of buckets that items are hashed into.", symbol="B"
+    )
     score_sensitivity: str = _field(
         "range",
-        "For exponential-v: the range of the score's change, or the paper's 5/2 of the largest threshold.",
+        "Selector exponential-v: how far one user can move the score of a threshold. range: by its exact range; paper: "
+        "by 5/2 of the largest threshold, the paper's bound.",
         choices=("range", "paper"),
     )
     debias: str | None = _field(
         None,
         "Clip each item of a closed domain by itself, with a share of the budget, and undo what clipping takes from "
-        "Poisson counts: for one item or few.",
+        "counts that are Poisson distributed. For one item or few.",
         choices=("poisson",),
     )
     upper_limits: float | None = _field(
         None,
-        "Also measure, item by item, what clipping takes from users of norm up to R, and release an upper limit for "
-        "every true count. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        "Also release an upper limit for every true count, from what clipping takes, item by item, from users whose "
+        "counts have a norm of up to R. Costs 5 % more noise (gaussian) or 10 % (laplace).",
         symbol="R",
     )
     rescale: str | None = _field(
         None,
-        "Also measure the total that clipping takes, and give it back to the estimates in proportion: for heavy users "
-        "who have the same mix of items as others. Costs 5 % more noise (gaussian) or 10 % (laplace).",
+        "Also measure the total that clipping takes, and give it back to the estimates in proportion. For data whose "
+        "heavy users have the same mix of items as others. Costs 5 % more noise (gaussian) or 10 % (laplace).",
         choices=("proportional",),
     )
     masking: str = _field(
         "none",
-        "secagg: participants mask what they send, and the server learns sums only. secagg-signed: even if it lies.",
+        "secagg: participants mask what they send, so that the server learns sums only, if it follows the protocol; "
+        "secagg-signed: even if it does not.",
         choices=("none", "secagg", "secagg-signed"),
     )
     participants: int | None = _field(
-        None, "With masking: how many devices or nodes take part, each with one user or many."
+        None, "With masking: the number of devices or nodes that take part, each with one user or many."
     )
     corrupt_share: float = _field(
-        0.05, "With masking: which share of the participants may collude with the server.", symbol="S"
+        0.05,
+        "With masking: the share of the participants, 0 to 0.3, that may work together with the server.",
+        symbol="S",
     )
     dropout_share: float = _field(
-        0.10, "With masking: which share of the participants may vanish in a round.", symbol="S"
+        0.10,
+        "With masking: the share of the participants, 0 to 0.3, that may vanish in a round. If more do, the round "
+        "fails.",
+        symbol="S",
     )
     noise_from: str = _field(
         "server",
-        "devices: with masking over a closed domain, participants add the noise in shares, and nobody sees an exact "
-        "sum.",
+        "Who adds the noise: the server, or with masking over a closed domain the devices, in shares, so that nobody "
+        "sees an exact sum.",
         choices=("server", "devices"),
     )
     table_capacity: int = _field(
         16_384,
-        f"Open domain with masking: how many distinct items surely fit into round 2. Note: {TABLE_TRUST}.",
+        f"Open domain with masking: the number of distinct items, of all users together, that surely fit into round 2. "
+        f"Note: {TABLE_TRUST}.",
         symbol="N",
     )
     label_bytes: int = _field(
-        32, "Open domain with masking: the length of the longest item, in bytes.", symbol="N"
+        32, "Open domain with masking: the length of the longest item's name, in bytes of UTF-8.", symbol="N"
     )
 
 

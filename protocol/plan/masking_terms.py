@@ -46,11 +46,15 @@ def check_masking(plan: Plan) -> None:
         raise InvalidPlan(
             f"{plan.participants} participants under {plan.masking} for {plan.users} users",
             allowed=f"{MIN_PARTICIPANTS} to {most} participants with at least one user each",
-            advice="choose --nodes; a participant may hold many users",
+            advice="choose other --nodes; a participant may hold many users",
         )
     for name, share in (("corrupt share", plan.corrupt_share), ("drop-out share", plan.dropout_share)):
         if not (math.isfinite(share) and 0 <= share <= MAX_SHARE):
-            raise InvalidPlan(f"the {name} is {share!r}", allowed=f"a number from 0 to {MAX_SHARE}")
+            raise InvalidPlan(
+                f"the {name} is {share!r}",
+                allowed=f"a number from 0 to {MAX_SHARE}",
+                advice=f"choose another --{name.replace('drop-out', 'dropout').replace(' ', '-')}",
+            )
     try:
         for devices in (plan.masks.participants, plan.masks.minimum_survivors):
             masking_graph(plan, devices)
@@ -62,6 +66,7 @@ def check_masking(plan: Plan) -> None:
         raise InvalidPlan(
             f"{plan.participants} participants of which no honest one is sure to stay",
             allowed="more participants, or smaller shares of corrupt ones and drop-outs",
+            advice="raise --nodes, or lower --corrupt-share or --dropout-share",
         )
 
 
@@ -102,7 +107,12 @@ def masks_of(plan: Plan) -> Masks:
         raise LookupError("a plan without masking has no participants: ask plan.is_masked first")
     survivors = max(plan.participants - share_of(plan.participants, plan.dropout_share), MIN_PARTICIPANTS - 1)
     corrupt = share_of(plan.participants, plan.corrupt_share)
-    return Masks(plan.participants, minimum_survivors=survivors, noise_shares=survivors - corrupt)
+    return Masks(
+        plan.participants,
+        minimum_survivors=survivors,
+        noise_shares=survivors - corrupt,
+        signed=plan.is_signed,
+    )
 
 
 def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
@@ -113,7 +123,7 @@ def masking_graph(plan: Plan, devices: int | None = None) -> GraphParameters:
         width=64,
         corrupt_share=plan.corrupt_share,
         dropout_share=plan.dropout_share,
-        signed=plan.is_signed,
+        signed=plan.masks.signed,
         participants=plan.masks.participants,
     )
     return parameters_for(plan.masks.participants if devices is None else devices, terms)

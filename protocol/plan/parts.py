@@ -35,9 +35,11 @@ class Masks:
     """Numbers of participants: all of them, and those that are sure to stay.
 
     With fewer than `minimum_survivors` at the end of a round nothing is released. `noise_shares` is n_min: how many
-    shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise.
+    shares of honest participants are sure to be in a sum, where each adds 1/n_min of the noise. Masks that are
+    `signed` withstand a server that lies to devices.
     """
 
     participants: int
     minimum_survivors: int
     noise_shares: int
+    signed: bool = False

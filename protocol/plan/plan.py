@@ -205,8 +205,8 @@ class Plan(PlanFields):
 
     @property
     def minimum_survivors(self) -> int:
-        """With fewer participants at the end of a round, masking releases nothing."""
-        return self.masks.minimum_survivors
+        """With fewer participants at the end of a round, masking releases nothing; one is enough without."""
+        return self.masks.minimum_survivors if self.is_masked else 1
 
     @property
     def noise_shares(self) -> int:
@@ -258,6 +258,10 @@ class Plan(PlanFields):
 
         return on_one_range({name: replace(self, mechanism=name) for name in MECHANISMS})
 
+    def way(self, mechanism: str | None) -> Plan:
+        """The plan of the release with the mechanism that was chosen; None where the plan names it."""
+        return self if mechanism is None else self.ways[mechanism]
+
     @property
     def one_way(self) -> Plan:
         """The plan itself if it names its mechanism, else that of Gaussian noise: for what is said before a choice."""
@@ -308,6 +312,14 @@ class Plan(PlanFields):
         if self.noise_by_devices:
             mean_absolute *= growth_of_mean(self)
         return (1 if self.per_item else self.closed.items) * self.unit_noise * mean_absolute
+
+    @property
+    def unit_error(self) -> float:
+        """The standard deviation of the noise for a threshold of one count, with all shares where devices add it."""
+        error = self.unit_noise * (1.0 if self.mechanism == "gaussian" else math.sqrt(2))
+        return (
+            error * math.sqrt(self.masks.participants / self.noise_shares) if self.noise_by_devices else error
+        )
 
     @cached_property
     def grid_bits(self) -> int:

@@ -180,7 +180,7 @@ def _scale(threshold: int, epsilon: float, neighbours: Neighbours) -> Fraction:
         raise InvalidPlan(
             f"epsilon is {epsilon!r} at a threshold of {threshold}",
             allowed="noise of a scale sensitivity/epsilon up to 2^51",
-            advice="raise epsilon or lower the threshold",
+            advice="raise --epsilon or lower --max-threshold",
         )
     return laplace_scale(wanted)
 

@@ -328,7 +328,11 @@ class _GaussianBeside:
         """Rounded up."""
         start = self.gaussian.get_epsilon_for_delta(delta)
         low, high = start + float(self.losses.min()) - 1e-3, start + float(self.losses.max())
-        if not math.isfinite(high) or self.get_delta_for_epsilon(np.array([low]))[0] <= delta:
+        if not math.isfinite(high):
+            return high
+        at_low, at_high = self.get_delta_for_epsilon(np.array([low, high]))
+        if at_low <= delta or at_high >= delta:
+            # No digits left to tell the two from delta. The larger one is sure to suffice.
             return high
         root = brentq(lambda at: self.get_delta_for_epsilon(np.array([at]))[0] - delta, low, high, xtol=1e-10)
         return min(float(root) + 2e-10, high)

@@ -302,7 +302,7 @@ def check_same_neighbours(charge: Charge, earlier: list[Charge]) -> None:
                 f"{charge.name} is private for {charge.neighbours} neighbours and the ledger holds "
                 f"entries for {entry.neighbours} neighbours",
                 allowed="one relation in a ledger, because costs under two of them can't be added",
-                advice="run it with a ledger of its own",
+                advice="name another file with --ledger, or use the same --neighbours",
             )
 
 

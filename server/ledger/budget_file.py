@@ -185,7 +185,7 @@ class BudgetFile:
                 raise InvalidPlan(
                     f"the limit of {self.path} is {_text(earlier)}, and {_text(limit)} was asked for",
                     allowed="setting a limit once",
-                    advice="ask to replace it if the change is meant",
+                    advice="add --replace if the change is meant",
                 )
             database.execute(
                 "INSERT OR REPLACE INTO budget (only, epsilon, delta) VALUES (1, ?, ?)",
@@ -233,6 +233,7 @@ class BudgetFile:
                 raise InvalidInput(
                     f"run {run_id} is {'not in the ledger' if row is None else row[0] + ' already'}",
                     allowed="the number of an open run",
+                    advice=f"'fedhist ledger show {self.path.name}' lists them",
                 )
             database.execute("UPDATE runs SET status = 'closed' WHERE id = ?", (run_id,))
 
@@ -278,7 +279,8 @@ class BudgetFile:
             f"the limit of {self.path} would be passed: {_text(spent)} is spent, {_text(reserved)} is "
             f"reserved by open runs, {_text(cost)} is asked for, and the limit is {_text(limit)}. "
             "Nothing was spent. A limit adds up the epsilons of all rounds, also of a plan for a total by tight "
-            "composition, which costs more by addition." + (advice if held else "")
+            "composition, which costs more by addition. 'fedhist ledger limit --replace' changes "
+            "the limit." + (advice if held else "")
         )
 
 
@@ -359,5 +361,5 @@ def _not_private(what: str) -> InvalidPlan:
     return InvalidPlan(
         f"{what} is not private, and a ledger file has no place for an infinite epsilon",
         allowed="private mechanisms",
-        advice="run it without a ledger file",
+        advice="leave --ledger out",
     )

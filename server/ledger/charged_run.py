@@ -36,6 +36,7 @@ def charged(
         raise InvalidInput(
             f"the selector {plan.selector} is not private and can't be charged",
             allowed="private selectors with --ledger",
+            advice="use --selector weighted-quantile, or leave --ledger out",
         )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)

@@ -57,7 +57,11 @@ def check_place(path: Path, *, create: bool) -> None:
             if not path.parent.is_dir():
                 raise InvalidFile(f"the folder {path.parent} does not exist", allowed="an existing folder")
             if not create:
-                raise InvalidFile(f"there is no ledger {path}", allowed="a ledger that was created before")
+                raise InvalidFile(
+                    f"there is no ledger {path}",
+                    allowed="a ledger that was created before",
+                    advice="'fedhist run --ledger' and 'fedhist ledger limit' create one",
+                )
             return
         if not path.is_file():
             raise InvalidFile(f"{path} is not a regular file", allowed="the path of a ledger file")

@@ -44,12 +44,16 @@ class CentralNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the server."""
-        return super().fits(plan) and not plan.noise_by_devices
+        return super().fits(plan) and not ClippedSum.noised(plan)
 
     def words(self, plan: Plan) -> RuleWords:
         """Noise."""
         noise = " or ".join(MECHANISMS) if plan.chooses_mechanism else plan.mechanism
         return RuleWords("adds noise", "The server adds discrete noise to every item.", noise)
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Noise above a typical item."""
+        return noise_warnings(plan, plan.closed.items)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""
@@ -80,6 +84,24 @@ class CentralNoise(ReleaseRule):
             seeded=source.seeded,
             infer=partial(inferred, plan, threshold, noised, law_of_noise(noise)),
         )
+
+
+def noise_warnings(plan: Plan, divided_by: int) -> dict[str, str]:
+    """A mean item, of users with C counts each, that is below the standard error.
+
+    At every threshold C: n users who have C counts give d items n C/d counts on average, or n C where each item has a
+    threshold of its own, and the noise has a standard error of e C. So C does not matter.
+    """
+    error = min(way.unit_error for way in (plan.ways.values() if plan.chooses_mechanism else [plan]))
+    if plan.users / divided_by >= error:
+        return {}
+    warning = (
+        f"the noise will exceed a typical item: if each of {plan.users:,} users has C counts, the mean of "
+        f"{plan.closed.items:,} items is {plan.users / divided_by:.3g} C, and the noise has a standard error of "
+        f"{error:.3g} C, whatever the threshold C is. Raise --epsilon, release fewer items or ask at least "
+        f"{math.ceil(error * divided_by):,} users"
+    )
+    return {"noise": warning}
 
 
 def in_counts(plan: Plan, noised: Integers) -> Floats:

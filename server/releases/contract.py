@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from fedhist.display.frames import data_frame
 from fedhist.display.html_table import BarLength, html_table
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
@@ -21,9 +22,6 @@ from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval
 from fedhist.server.selection.contract import Selection
-
-if TYPE_CHECKING:
-    import polars
 
 _ROWS_SHOWN = 10
 
@@ -96,6 +94,9 @@ class Release:
             by one.
         item_origin: what decided which items there are.
         infer: computes what the values tell of every item, from the release alone; None for the values themselves.
+        listed: over a closed domain, what its public list calls the items, in the order of `histogram`; None for
+            numbers.
+        frame_kind: the kind of data frame that `to_frame` makes; None for polars.
     """
 
     plan: Plan
@@ -113,6 +114,14 @@ class Release:
     item_release: ItemRelease | None = field(default=None, repr=False)
     item_origin: ItemOrigin = ItemOrigin.PUBLIC
     infer: Callable[[], Inference] | None = field(default=None, repr=False)
+    listed: Labels | None = field(default=None, repr=False)
+    frame_kind: str | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> Labels:
+        """What the released items are called, in the order of `histogram`; their numbers where they have no names."""
+        named = self.listed if self.labels is None else self.labels
+        return range(len(self.histogram)) if named is None else named
 
     @cached_property
     def inference(self) -> Inference:
@@ -159,22 +168,25 @@ class Release:
         plan = self.plan
         if self.discovery_share is not None:
             plan = plan.discovered(len(self.histogram), self.discovery_share)
-        return plan if self.mechanism is None else plan.ways[self.mechanism]
+        return plan.way(self.mechanism)
 
     def without_numbers(self) -> Release:
         """The same without the numbers that a transport gave to keys."""
         return replace(self, keys=None)
 
+    def named(self, labels: Labels | None) -> Release:
+        """The same with these names for the items of a closed domain; an open one has found its own."""
+        return self if self.plan.items is None else replace(self, listed=labels)
+
     def columns(self, labels: Labels | None = None) -> dict[str, Sequence[str | int | float]]:
         """Names and numbers of all items, as histogram.csv has them.
 
         Args:
-            labels: what the items of a closed domain are called; None for numbers.
+            labels: other names for the items of a closed domain.
         """
         items = len(self.histogram)
-        named = labels if self.labels is None else self.labels
         found: dict[str, Sequence[str | int | float]] = {
-            "item": range(items) if named is None else named,
+            "item": self.names if labels is None else self.named(labels).names,
             "value": self.histogram.tolist(),
             "standard_error": [self.standard_error] * items,
             "estimate": self.estimate.tolist(),
@@ -196,17 +208,15 @@ class Release:
             found["threshold"] = before.thresholds.tolist()
         return found
 
-    def to_frame(self, labels: Labels | None = None) -> polars.DataFrame:
-        """The same as a polars frame."""
-        import polars
-
-        return polars.DataFrame({name: list(column) for name, column in self.columns(labels).items()})
+    def to_frame(self, labels: Labels | None = None) -> Any:
+        """The same as a data frame, of the kind that the data came in: pandas, polars or pyarrow; else polars."""
+        return data_frame(self.columns(labels), self.frame_kind, texts=("item",))
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the items of the largest values, with bars."""
         rows = np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
         most = max(float(self.estimate[rows].max()), 1e-9) if rows else 1.0
-        named: Labels = range(len(self.histogram)) if self.labels is None else self.labels
+        named = self.names
         warning = "" if self.private and not self.seeded else ", simulation only"
         title = (
             f"Release{warning}: {len(rows)} of {len(self.histogram):,} items, "
@@ -232,11 +242,15 @@ class RuleWords:
         work: what the server does with the sum, in two or three words.
         detail: the same as a sentence.
         noise: the name of the noise.
+        adds: what its error is beside that of clipping.
+        bias: what is said of values that clipping made smaller; empty where that is undone.
     """
 
     work: str
     detail: str
     noise: str
+    adds: str = "noise alone"
+    bias: str = "Clipping makes values too small on average"
 
 
 class ReleaseRule(ABC):
@@ -272,6 +286,10 @@ class ReleaseRule(ABC):
     @abstractmethod
     def words(self, plan: Plan) -> RuleWords:
         """What the server does with the sum, for people."""
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Why such a plan's release can't be of use and what to change, by a short name; from the plan alone."""
+        return {}
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> Given:
         """What devices are told, beside the plan."""

@@ -18,7 +18,7 @@ from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.neighbours import Norm, Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import Interval, around, law_of_noise
-from fedhist.server.releases.central_noise import noise_for, vector_charge
+from fedhist.server.releases.central_noise import noise_for, noise_warnings, vector_charge
 from fedhist.server.releases.contract import Inference, ItemRelease, Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 
@@ -32,7 +32,11 @@ class DebiasedItems(ReleaseRule):
     def words(self, plan: Plan) -> RuleWords:
         """Noise, then debiasing."""
         detail = "The server adds discrete noise to every item and puts back what clipping took from Poisson counts."
-        return RuleWords("adds noise, debiases", detail, plan.mechanism)
+        return RuleWords("adds noise, debiases", detail, plan.mechanism, bias="")
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Noise above an item of users who all have its threshold."""
+        return noise_warnings(plan, 1)
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> ItemBounds:
         """Each item's own threshold."""

@@ -13,7 +13,7 @@ from fedhist.protocol.plan.device_noise import release_share
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.server.estimates import law_of_shares
-from fedhist.server.releases.central_noise import in_counts, inferred
+from fedhist.server.releases.central_noise import in_counts, inferred, noise_warnings
 from fedhist.server.releases.contract import Release, ReleaseRule, RuleWords
 from fedhist.server.selection.contract import Selection
 from fedhist.server.share_charges import release_shares_charge
@@ -28,12 +28,16 @@ class DeviceNoise(ReleaseRule):
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""
-        return super().fits(plan) and plan.noise_by_devices
+        return super().fits(plan) and ClippedSum.noised(plan)
 
     def words(self, plan: Plan) -> RuleWords:
         """Shares."""
         detail = "The noise is in the sum already: every participant added a share before it masked."
         return RuleWords("reads the noisy sum", detail, plan.mechanism)
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """Noise above a typical item."""
+        return noise_warnings(plan, plan.closed.items)
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """One mechanism on the whole vector."""

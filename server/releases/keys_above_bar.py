@@ -38,7 +38,23 @@ class KeysAboveBar(ReleaseRule):
         detail = (
             "The server adds discrete noise to every key and withholds the keys that are not above the bar."
         )
-        return RuleWords("adds noise, a bar", detail, plan.open.release)
+        return RuleWords("adds noise, a bar", detail, plan.open.release, adds="noise and withheld keys")
+
+    def warnings(self, plan: Plan) -> dict[str, str]:
+        """N C at the bar or below for every C: all that users can keep of one key.
+
+        Noise is symmetric, so a key whose sum is at the bar or below is shown at most half of the time.
+        """
+        steps = plan.candidate_steps if plan.threshold is None else np.array([plan.fixed_threshold.steps])
+        ratio = min(noise.bar / int(one) for noise, one in zip(plan.open_noises(steps), steps, strict=True))
+        if ratio < plan.users:
+            return {}
+        warning = (
+            f"no key can pass the bar with so few users: a key that all {plan.users:,} users have would be shown less "
+            f"than half of the time, because the bar is {ratio:.3g} times the threshold. Ask more users, or raise "
+            "--epsilon or --delta"
+        )
+        return {"bar": warning}
 
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
         """The exact delta of the noise and the bar, at most the plan's.

@@ -65,6 +65,7 @@ def column_of(plan: Plan, selector: Selector) -> Offered:
         raise InvalidPlan(
             f"the selector {selector.name} does not go with the {plan.mechanism} mechanism {where}",
             allowed=", ".join(fitting(plan)),
+            advice="choose another --selector or leave it out",
         )
     return offered
 
@@ -83,7 +84,11 @@ def selector_for(plan: Plan) -> Selector:
     """The plan's selector, after checking that it exists and fits the plan."""
     selector = SELECTORS.get(plan.selector)
     if selector is None:
-        raise InvalidPlan(f"unknown selector {plan.selector!r}", allowed=", ".join(fitting(plan)))
+        raise InvalidPlan(
+            f"unknown selector {plan.selector!r}",
+            allowed=", ".join(fitting(plan)),
+            advice="choose another --selector or leave it out",
+        )
     if selector.reads:
         offered = column_of(plan, selector)
         if offered.noisy:

@@ -120,6 +120,14 @@ class Selector(ABC):
         """How many users the choice can't tell from none, from the plan alone; 0 where nothing is known of it."""
         return 0.0
 
+    def share_of_total(self, plan: Plan) -> float | None:
+        """What part of a total is best spent on the choice; None where nothing is known of it.
+
+        Args:
+            plan: one whose epsilon is the total.
+        """
+        return None
+
     @abstractmethod
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """What the choice costs. Charged before `select` is called."""
@@ -223,7 +231,7 @@ def check_gaussian(plan: Plan, make_noise: Callable[[], object], name: str) -> N
         raise InvalidPlan(
             f"the selector {name} adds Gaussian noise and delta-select is 0",
             allowed="0 < delta-select < 1/2",
-            advice="set --delta-select, or use weighted-quantile, which needs none",
+            advice="set --delta-select, or use --selector weighted-quantile, which needs none",
         )
     check_drawable(make_noise, name)
 

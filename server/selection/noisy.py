@@ -34,7 +34,7 @@ class FromNoisyTail(Selector):
             raise InvalidPlan(
                 f"the selector {self.name} reads an exact statistic, and devices that add noise send none",
                 allowed="a selector that can read a noisy one",
-                advice="use weighted-quantile, or --noise-from server",
+                advice="use --selector weighted-quantile, or --noise-from server",
             )
         tail_design(plan, self.column)
 

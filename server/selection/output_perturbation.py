@@ -69,7 +69,7 @@ class OutputPerturbation(NoisySelector):
                 "the selector output-perturbation reads exact sums before it draws noise, and under masks one "
                 "participant that lies about its own could make its result hang on another's data",
                 allowed="output-perturbation without masking, or with noise from devices",
-                advice="use weighted-quantile, or --noise-from devices",
+                advice="use --selector weighted-quantile, or --noise-from devices",
             )
         check_drawable(lambda: laplace_noise(minimiser_sensitivity(plan), plan.epsilon_select), self.name)
 

@@ -25,7 +25,11 @@ from fedhist.server.selection.contract import (
     reading_as,
 )
 from fedhist.server.selection.crossing import target_weight
-from fedhist.server.selection.weighted_quantile import BASE_MEASURE_POWER, weight_to_leave_the_start
+from fedhist.server.selection.weighted_quantile import (
+    BASE_MEASURE_POWER,
+    best_share,
+    weight_to_leave_the_start,
+)
 
 _LARGEST_GAP = 1 << 60
 _CLEAR = 12.0
@@ -93,6 +97,10 @@ class WeightedNorms(ScoringSelector):
     def resolution(self, plan: Plan) -> float:
         """The same as for one norm, at the sensitivity of both."""
         return weight_to_leave_the_start(plan, score_sensitivity(plan) / (2 * norm_pairs(plan).one))
+
+    def share_of_total(self, plan: Plan) -> float:
+        """That of `best_share`, as for Laplace noise."""
+        return best_share(plan, *self.charges(plan), composes=False)
 
     def choice(self, plan: Plan, statistic: Statistic | None) -> NormChoice:
         """A probability proportional to a^-3 exp(eps' u / (2 S)), S half of the span."""

@@ -19,8 +19,9 @@ from fedhist.client.policy import Memory, Policy, admit
 from fedhist.protocol.errors import Refused
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import MECHANISMS
 from fedhist.protocol.privacy.ledger import AlternativesLoss, Cost, Ledger
-from fedhist.protocol.privacy.neighbours import Neighbours
+from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round
 from fedhist.protocol.settled import Settled
@@ -132,12 +133,12 @@ def parts_of_the_budget(setting: Setting) -> Finding:
 def _spent(plan: Plan) -> float:
     """Delta of discovery and release, bars aside: of Gaussian noise once, and of Laplace noise for each share."""
     terms, gaussian, laplace = plan.discovery, [0.0], [0.0]
-    chosen = ("gaussian", "laplace") if plan.mechanism == "auto" else (None,)
+    chosen = MECHANISMS if plan.chooses_mechanism else (None,)
     for share in terms.shares:
         before = (share + terms.coverage_share) / terms.multiplier**2
         for mechanism in chosen:
             after = Settled(keys=("a", "b"), share=share, mechanism=mechanism).plan_for(plan)
-            if after.mechanism == "gaussian":
+            if after.norm is Norm.L2:
                 gaussian.append(_delta(before + 1 / after.multiplier**2, 0.0, plan.epsilon))
             else:
                 laplace.append(_delta(before, after.epsilon, plan.epsilon))

@@ -60,18 +60,19 @@ class GuessedPopulation(SyntheticPopulation):
             raise InvalidInput(
                 f"{self.users:,} users are too many to guess",
                 allowed=f"1 to {MAX_GUESSED_USERS:,}",
-                advice="with more users the relative error is no larger",
+                advice="lower --users: with more of them the relative error is no larger",
             )
         if not 1 <= self.mean_total <= LARGEST_TOTAL / 10:
             raise InvalidInput(
                 f"the guessed mean total of a user is {self.mean_total:g}",
                 allowed=f"1 to {LARGEST_TOTAL / 10:,.0f}",
+                advice="choose another --mean-total",
             )
         if not 1 < self.tail_index <= 100:
             raise InvalidInput(
                 f"the tail index is {self.tail_index:g}",
                 allowed="more than 1 (at 1 and below, totals have no mean) and at most 100",
-                advice="1.2 is very uneven, 1.5 usual, 3 tame",
+                advice="choose another --tail-index: 1.2 is very uneven, 1.5 usual, 3 tame",
             )
         if not 1 <= self.wanted_items <= min(self.mean_total, self.items):
             raise InvalidInput(

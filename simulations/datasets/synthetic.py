@@ -214,9 +214,13 @@ def materialise(population: Population) -> SparsePopulation:
 def check_size(users: int, items: int) -> None:
     """Refuse a population without users or items, or with too many of either."""
     if not 1 <= users <= MAX_USERS:
-        raise InvalidInput(f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}")
+        raise InvalidInput(
+            f"{users:,} users were asked for", allowed=f"1 to {MAX_USERS:,}", advice="change --users"
+        )
     if not 1 <= items <= MAX_ITEMS:
-        raise InvalidInput(f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}")
+        raise InvalidInput(
+            f"{items:,} items were asked for", allowed=f"1 to {MAX_ITEMS:,}", advice="change --items"
+        )
 
 
 def block_generator(kind: str, seed: int, block: int) -> np.random.Generator:

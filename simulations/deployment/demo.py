@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ ITEMS = ("bread", "milk", "apples", "rice", "cheese", "coffee", "tea", "honey")
 MAX_NODES = 20
 MAX_USERS = 100_000
 _SEED = 0
+_SPARE_USERS = 100
 # What the plan of a demonstration costs, unless it is for a total.
 _EPSILON, _EPSILON_SELECT, _DELTA = 1.0, 0.1, 1e-6
 _DIRECTORY = "directory.pub"
@@ -138,14 +139,16 @@ def run_settings(demo: Demo, *, items_file: Path, out: Path) -> dict[str, Value]
 
 def write_data(demo: Demo, folder: Path) -> list[dict[str, Value]]:
     """Each node's file of synthetic purchases and the public list of items; the node configurations."""
-    population = materialise(
-        HeavyTailedPopulation(users=demo.nodes * demo.users, items=len(ITEMS), seed=_SEED)
-    )
+    wanted = demo.nodes * demo.users
+    drawn = HeavyTailedPopulation(users=wanted + wanted // 4 + _SPARE_USERS, items=len(ITEMS), seed=_SEED)
+    everybody = materialise(drawn).histograms
+    # A user without any item has no row in a file, and would not be there.
+    users = replace(everybody, offsets=np.unique(everybody.offsets)[: wanted + 1])
     (folder / "items.txt").write_text("\n".join(ITEMS) + "\n", encoding="utf-8")
     configs: list[dict[str, Value]] = []
     for number in range(demo.nodes):
         start = number * demo.users
-        rows = population.histograms.rows(start, start + demo.users)
+        rows = users.rows(start, start + demo.users)
         offsets = rows.offsets - rows.offsets[0]
         owners = np.repeat(np.arange(demo.users), np.diff(offsets))
         entries = slice(int(rows.offsets[0]), int(rows.offsets[-1]))

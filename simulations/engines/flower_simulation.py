@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,15 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidInput, RoundFailed
-from fedhist.protocol.events import Heard, Observer, ignore
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -52,7 +51,6 @@ MAX_NODES = 10_000
 _ROUND_SECONDS = 7 * 24 * 3600.0
 _START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
-_POLL_SECONDS = 0.1
 
 
 @contextmanager
@@ -220,7 +218,7 @@ class FlowerSimulation(SimulatedTransport):
         if labels is None and plan.items is None:
             labels = range(self.population.domain_size)
         return GridTransport(
-            grid=cast("Grid", _CountedGrid(grid, self.observe, self.losses)),
+            grid=grid,
             timeout=_ROUND_SECONDS,
             minimum_nodes=self.nodes,
             node_timeout=_START_SECONDS,
@@ -228,35 +226,9 @@ class FlowerSimulation(SimulatedTransport):
             simulated=True,
             on_report=lambda report: self.reports.update({report.round: report}),
             observe=self.observe,
+            on_error=self.losses.note,
             directory=read_identities(self.folder)[0].directory if plan.is_signed else None,
         )
-
-
-class _CountedGrid:
-    """A Grid that reports progress while a round is under way, and notes the errors that come in place of answers."""
-
-    def __init__(self, grid: Grid, observe: Observer, losses: Losses) -> None:
-        self._grid, self._observe, self._losses = grid, observe, losses
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        waiting = set(self._grid.push_messages(messages))
-        asked, replies = len(waiting), list[Any]()
-        until = None if timeout is None else monotonic() + timeout
-        while waiting and (until is None or monotonic() < until):
-            came = list(self._grid.pull_messages(waiting))
-            replies += came
-            for failed in (reply for reply in came if reply.has_error()):
-                self._losses.note(failed.error.reason or "")
-            waiting -= {reply.metadata.reply_to_message_id for reply in came}
-            self._observe(Heard(answered=asked - len(waiting), asked=asked))
-            if waiting and not came:
-                sleep(_POLL_SECONDS)
-        return replies
 
 
 def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0) -> ClientApp:

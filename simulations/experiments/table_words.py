@@ -28,7 +28,7 @@ COLUMNS = {"clipping": "loss_clipped", "debiasing": "loss"}
 def table_words(setup: Setup) -> Report:
     """Table of single words of Sentiment140; needs --data.
 
-    The full version took no time without --data, and seconds with it, on two cores.
+    The full version took seconds on two cores.
     """
     found: dict[UserSet, SparsePopulation] = {}
     files: dict[UserSet, tuple[DataFile, str]] = {}
@@ -68,10 +68,18 @@ def _only(file: DataFile, word: str) -> SparsePopulation | None:
 
 
 def check_words(data: tuple[DataFile, ...]) -> None:
-    """Refuse data if no file has any of the words."""
-    if data and not any(_only(file, word) is not None for file in data for word in PRINTED):
+    """Refuse data if no file has any of the words, and no data at all."""
+    words = ", ".join(PRINTED)
+    if not data:
         raise InvalidInput(
-            f"no file has the words {', '.join(PRINTED)}",
+            "table-words has no data: its table is of single words of Sentiment140",
+            allowed=f"--data with a table whose items are words, among them {words}",
+            advice="get Sentiment140 from help.sentiment140.com/for-students, and make such a table of it with "
+            "'fedhist data import'",
+        )
+    if not any(_only(file, word) is not None for file in data for word in PRINTED):
+        raise InvalidInput(
+            f"no file of --data has the words {words}",
             allowed="csv, tsv or parquet with words as items",
             advice="for a .npz, name its columns with --vocabulary",
         )

@@ -60,7 +60,7 @@ class Outlook:
         """
         choice = {} if epsilon_select is None else {"epsilon_select": epsilon_select}
         plan = Plan(**dict(self.settings) | {"epsilon": epsilon} | choice)
-        if self.total_delta is None or plan.is_pure:
+        if self.total_delta is None or not plan.delta:
             return plan
         if not any(charge.delta > 0 for charge in selector_for(plan.releasing).charges(plan.releasing)):
             return replace(plan, delta=self.total_delta)

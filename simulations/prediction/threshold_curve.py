@@ -76,8 +76,7 @@ def measure(population: Population, release: Release) -> Measured:
             return Measured(truth=truth, curve=None, users=sizes.found())
         listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
         population, missed = Narrowed(population, listed), float(truth[listed.numbers < 0].sum())
-    if plan.discovers or not plan.is_open:
-        plan = release.round_plan
+    plan = release.round_plan
     sizes = _Sizes(plan)
     steps = _points(plan, population.domain_size, release.threshold)
     table = clipped_sums(population, steps, bits=plan.grid_bits, norm=plan.norm, see=sizes.add, missed=missed)

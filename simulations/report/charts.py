@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.server.words import lost_words, sender
+from fedhist.server.words import lost_words, release_words, sender
 from fedhist.simulations.report.run_data import RunData
 
 ITEMS_SHOWN = 40
@@ -183,12 +183,7 @@ def _curve(run: RunData) -> LineChart | None:
         lines=(
             Line("expected loss", "s0", xs, losses),
             Line(lost_words(run.plan), "s1", xs, curve["clipping"]),
-            Line(
-                "noise and withheld keys" if run.plan.is_open and not run.plan.discovers else "noise alone",
-                "s2",
-                xs,
-                curve["noise"],
-            ),
+            Line(release_words(run.plan).adds, "s2", xs, curve["noise"]),
         ),
         points=(
             Line("chosen", "chosen", [xs[chosen]], [losses[chosen]]),

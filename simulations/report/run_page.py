@@ -12,7 +12,7 @@ from fedhist.protocol.errors import names_by_reason
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.rounds import Round
 from fedhist.server.withholding import length_tells
-from fedhist.server.words import lost_words, method, round_words, sender
+from fedhist.server.words import lost_words, method, release_words, round_words, sender
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
@@ -143,7 +143,8 @@ def _released(run: RunData, charts: dict[str, AnyChart]) -> str:
         )
     use = run.document.get("which_to_use", "use value")
     told = "upper limits include what it may have taken" if limited else "a release does not show by how much"
-    clipping = "" if run.plan.per_item else f" Clipping makes values too small on average; {told}."
+    bias = release_words(run.plan).bias
+    clipping = f" {bias}; {told}." if bias else ""
     lead = f"Which number: {use}. Intervals are for the noise alone.{clipping}"
     return section("released", "What was released", *content, lead=lead)
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fedhist.commands import cli
-from fedhist.commands import run as run_command
 from fedhist.protocol.plan import Plan
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.datasets.loading import Wanted, load
+from fedhist.simulations.workbench import carrying_out
 from tests.builders import Fedhist, Outcome, document_in, files_in, rows_of, runs_in, write_npz, write_records
 
 SMALL = ("run", "--users", 800, "--items", 20)
@@ -290,10 +290,10 @@ class TestResultFolder:
                 (tmp_path / name).mkdir()
             return real(*arguments, **options)
 
-        real, names = run_command.simulate, []
-        keep = run_command.check_target
-        monkeypatch.setattr(run_command, "check_target", lambda path: (names.append(path.name), keep(path)))
-        monkeypatch.setattr(run_command, "simulate", meanwhile)
+        real, names = carrying_out.simulate, []
+        keep = carrying_out.check_target
+        monkeypatch.setattr(carrying_out, "check_target", lambda path: (names.append(path.name), keep(path)))
+        monkeypatch.setattr(carrying_out, "simulate", meanwhile)
         outcome = fedhist(*SMALL)
         assert outcome.code == 0
         assert f"written: {names[0]}-2/result.json" in outcome.out

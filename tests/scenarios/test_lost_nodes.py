@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -49,26 +49,19 @@ class SimulatedGrid(LocalGrid):
     def __init__(self, nodes: dict[int, Node], dies: Dies) -> None:
         super().__init__(nodes)
         self.dies = dies
-        self.came: list[Message] = []
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        asked = list(messages)
-        for place, message in enumerate(asked):
-            message.metadata.__dict__["_message_id"] = f"{len(self.asked)}-{place}"
+    def deliver(self, messages: list[Message]) -> list[Message]:
+        came = []
+        for message in messages:
             node = self.nodes[message.metadata.dst_node_id]
             if self.dies(message, int(node.context.node_config[PARTITION_ID_KEY])):
-                self.came.append(failed(message, "<class 'ray.exceptions.ActorDiedError'>:<'gone'>"))
+                came.append(failed(message, "<class 'ray.exceptions.ActorDiedError'>:<'gone'>"))
                 continue
             try:
-                self.came += node.handle(message)
+                came += node.handle(message)
             except Exception:
                 name = "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'no'>"
-                self.came.append(failed(message, name))
-        self.asked += asked
-        return [message.metadata.message_id for message in asked]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        came, self.came = self.came, []
+                came.append(failed(message, name))
         return came
 
 

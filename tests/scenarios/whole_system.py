@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import uuid4
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -166,12 +165,10 @@ class Delivery(LocalGrid):
         self._come_and_go(self.exchange + 1)
         return [node for node in self.nodes if node - FIRST not in self.absent]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
+    def deliver(self, messages: list[Message]) -> list[Message]:
         self.on_exchange()
         with self.system.lock:
-            return self._deliver(list(messages))
+            return self._deliver(messages)
 
     def _deliver(self, messages: list[Message]) -> list[Message]:
         self.exchange += 1
@@ -182,7 +179,6 @@ class Delivery(LocalGrid):
         for message in messages[:1]:
             self.system.check_charged_before(message, self.plan)
         for message in messages:
-            message.metadata.__dict__["_message_id"] = uuid4().hex  # as Flower's own grids do
             replies += self._handled(message)
             self.system.requests.setdefault(message.metadata.dst_node_id, []).append(deepcopy(message))
         for operation in self._now("reorder"):

@@ -13,6 +13,7 @@ from fedhist.server.advice import plan_warnings, release_advice
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector
+from fedhist.server.totals import plan_for_total
 from fedhist.simulations.simulation import simulate
 from fedhist.testing.cases import histograms_of
 from tests.asking import reading_of
@@ -20,6 +21,7 @@ from tests.builders import population_of
 
 CLOSED: dict[str, Any] = {"users": 50_000, "items": 1_000}
 ONE_RELEASE: dict[str, Any] = {"domain": "open", "release": "truncated-laplace"}
+FIXED: dict[str, Any] = {"selector": "fixed", "threshold": 3.0}
 
 
 def needed(plan: Plan) -> int:
@@ -125,6 +127,79 @@ class TestRange:
         assert "range" in plan_warnings(plan)
         chances = choice_of(plan, [[20]] * 100)
         assert max(chances) < 1.5 / len(chances)
+
+
+class TestOneUser:
+    @pytest.mark.parametrize(
+        "settings", [{"items": 5}, {"items": 5, "epsilon": 9.0}, {"domain": "open"}, ONE_RELEASE]
+    )
+    def test_a_cohort_of_one_is_warned_of_at_every_budget_and_of_nothing_else(
+        self, settings: dict[str, Any]
+    ) -> None:
+        plan = Plan(users=1, **settings)
+        assert list(plan_warnings(plan)) == ["users"]
+        assert f"{plan.releasing.one_way.unit_error:.3g} C" in plan_warnings(plan)["users"]
+        assert "users" not in plan_warnings(replace(plan, users=2))
+
+    def test_a_few_users_of_many_items_and_of_listed_ones_are_below_the_noise(self) -> None:
+        assert "ask at least 6,1" in plan_warnings(Plan(users=12, items=1_458))["noise"]
+        known: dict[str, Any] = {
+            "domain": "open",
+            "selector": "fixed",
+            "threshold": 3.0,
+            "known_items": "a\nb",
+        }
+        assert "ask at least 9 users" in plan_warnings(Plan(users=8, **known))["noise"]
+        assert plan_warnings(Plan(users=9, **known)) == {}
+
+
+class TestPromises:
+    @pytest.mark.parametrize(
+        ("enough", "weak"),
+        [
+            ({"epsilon": 10.0}, {"epsilon": 11.0}),
+            ({"epsilon": 5.0, "epsilon_select": 5.0}, {"epsilon": 8.0, "epsilon_select": 8.0}),
+            ({"epsilon_select": 10.0}, {"epsilon_select": 11.0}),
+            ({"epsilon": 11.0, **FIXED}, {"epsilon": 11.1, **FIXED}),
+            (
+                {"epsilon": 10.8, "epsilon_select": 0.2, "mechanism": "laplace"},
+                {"epsilon": 10.8, "epsilon_select": 0.21, "mechanism": "laplace"},
+            ),
+            (
+                {"epsilon": 10.0, "items": None, "domain": "open"},
+                {"epsilon": 11.0, "items": None, "domain": "open"},
+            ),
+        ],
+    )
+    def test_an_epsilon_of_all_rounds_that_protects_nobody(
+        self, enough: dict[str, Any], weak: dict[str, Any]
+    ) -> None:
+        assert plan_warnings(Plan(**CLOSED | enough)) == {}
+        warnings = plan_warnings(Plan(**CLOSED | weak))
+        assert list(warnings) == ["epsilon"]
+        assert "Lower --epsilon" in warnings["epsilon"]
+
+    def test_a_total_is_judged_as_such(self) -> None:
+        assert plan_warnings(plan_for_total(total_epsilon=11.0, **CLOSED)) == {}
+        assert list(plan_warnings(plan_for_total(total_epsilon=11.2, **CLOSED))) == ["epsilon"]
+
+    def test_the_largest_epsilon_there_is_has_words_too(self) -> None:
+        warning = plan_warnings(Plan(**CLOSED, epsilon=1e6))["epsilon"]
+        assert "once in 1,000,000 times" in warning
+
+    def test_a_baseline_s_charge_is_none_of_them(self) -> None:
+        assert plan_warnings(Plan(**CLOSED, selector="oracle")) == {}
+
+    @pytest.mark.parametrize(
+        ("field", "settings"),
+        [("delta", {}), ("delta_select", {"selector": "dpsgd"}), ("delta", ONE_RELEASE)],
+    )
+    def test_a_delta_that_lets_a_user_go_entirely(self, field: str, settings: dict[str, Any]) -> None:
+        plan = {"users": 100_000, **({} if "domain" in settings else {"items": 10}), **settings}
+        assert plan_warnings(Plan(**plan, **{field: 1e-5})) == {}
+        warning = plan_warnings(Plan(**plan, **{field: 1.1e-5}))["delta"]
+        assert warning.startswith("delta 1.1e-05 is above 1/users")
+        assert f"Lower --{field.replace('_', '-')} to well below 1e-05" in warning
 
 
 class TestBar:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.protocol.errors import InvalidPlan
-from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
+from fedhist.protocol.privacy.calibration import (
+    check_delta,
+    check_epsilon,
+    gaussian_epsilon,
+    noise_multiplier,
+)
 from tests.oracles import gaussian_delta
 
 EPSILONS = (0.001, 0.01, 0.1, 1.0, 5.0, 20.0, 50.0)
@@ -35,6 +41,27 @@ def test_analytic_noise_is_the_least_that_suffices(epsilon: float, delta: float)
 def test_analytic_noise_suffices_at_every_budget(log_epsilon: float, log_delta: float) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
     assert gaussian_delta(noise_multiplier(epsilon, delta), epsilon) <= delta
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(log_multiplier=st.floats(-4, 4), log_delta=st.floats(-300, math.log10(0.499)))
+def test_the_epsilon_of_noise_suffices_and_is_hardly_more_than_the_least(
+    log_multiplier: float, log_delta: float
+) -> None:
+    multiplier, delta = 10**log_multiplier, 10**log_delta
+    epsilon = gaussian_epsilon(multiplier, delta)
+    assert gaussian_delta(multiplier, epsilon) <= delta
+    # Where one user moves the sum by thousands of deviations, few digits of the two tails are left.
+    if epsilon > 0 and log_multiplier > -2 and log_delta > -20:
+        assert gaussian_delta(multiplier, epsilon * (1 - 1e-6)) > delta
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.1])
+def test_both_ways_agree_with_dp_accounting(epsilon: float, delta: float) -> None:
+    theirs = dp_accounting.get_sigma_gaussian(epsilon, delta)
+    assert noise_multiplier(epsilon, delta) == pytest.approx(theirs, rel=1e-9)
+    assert gaussian_epsilon(theirs, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.001, 0.1, 0.5, 1.0])

@@ -1,0 +1,99 @@
+"""The keyword arguments of `histogram` beside its data, typed once for every function that takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.plan.settings import PlanSettings
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+USUAL_EPSILON: float = float("1")
+"""The default of epsilon. Known by its identity: beside total_epsilon, only a default may be left out."""
+
+_DEFAULTS = {"dropout": 0.0, "trace": False}
+
+
+class RunSettings(PlanSettings, total=False):
+    """What a run may be told beside its data; None and a missing one are the default."""
+
+    total_epsilon: float | None
+    total_delta: float | None
+    bins: Sequence[float] | None
+    separator: str | None
+    top_items: int | None
+    normalise: str | None
+    nodes: int | None
+    dropout: float
+    ray_address: str | None
+    out: str | Path | None
+    trace: bool
+
+
+class Question(RunSettings, total=False):
+    """All arguments of `histogram` but the data and the ledger."""
+
+    user: str
+    item: str
+    count: str | None
+    items: Iterable[str | int] | None
+    epsilon: float
+    seed: int | None
+    truth: bool
+    engine: str
+
+
+def spelled_out(function: _Function) -> _Function:
+    """Show every setting in the function's signature, for help, notebooks and completion."""
+    own = inspect.signature(function)
+    named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    settings = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=kind)
+        for name, kind in RunSettings.__annotations__.items()
+    ]
+    function.__signature__ = own.replace(parameters=[*named, *settings])  # type: ignore[attr-defined]
+    return function
+
+
+def _default(name: str) -> object:
+    return FIELDS[name].default if name in FIELDS else _DEFAULTS.get(name)
+
+
+def check_names(settings: Iterable[str]) -> None:
+    """Refuse an argument that does not exist, as Python does, and say which may be meant."""
+    for name in settings:
+        if name not in RunSettings.__annotations__:
+            close = get_close_matches(name, Question.__annotations__, 1)
+            meant = f". Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"histogram() got an unexpected keyword argument {name!r}{meant}")
+
+
+def labels_in(items: object) -> list[str | int] | None:
+    """A public list of items as labels, from a list, an array or a column of a frame; a set is put in order."""
+    if items is None:
+        return None
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise InvalidInput(
+            f"items is a {type(items).__name__}",
+            allowed="a sequence of the names of all items, or None",
+            advice="read the names from a file first",
+        )
+    listed = [_plain(item) for item in items]
+    if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in listed):
+        raise InvalidInput(
+            "a name in items is no text and no whole number", allowed="texts and whole numbers"
+        )
+    return sorted(listed, key=str) if isinstance(items, set | frozenset) else listed
+
+
+def _plain(item: Any) -> Any:
+    """One of Python's own values, from numpy's and Arrow's."""
+    for method in ("as_py", "item"):
+        if hasattr(item, method):
+            return getattr(item, method)()
+    return item

@@ -1,0 +1,240 @@
+"""One run from data to result: read, plan, check, charge, run, write. The command and `histogram` are thin over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.histograms import Population
+from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Charge
+from fedhist.server.observation import to_all
+from fedhist.server.recorded_run import recorded_run
+from fedhist.server.report import name_notes
+from fedhist.server.result_folder import check_target
+from fedhist.server.steps import check_runnable
+from fedhist.server.totals import planned, total_words
+from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.engines.contract import ON_NODES, Engine, engine_named
+from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
+from fedhist.simulations.simulation_file import simulation_document
+from fedhist.simulations.workbench.checks import check_asked
+from fedhist.simulations.workbench.watching import Watcher
+
+DEFAULT_PARTICIPANTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Wanted):
+    """A run: its population, and everything beside the plan.
+
+    Args:
+        seed: makes it repeatable, noise and all; None draws from the operating system.
+        trials: the number of runs, with seeds that follow each other; None for one run with the seed as it is.
+        ledger: the file to charge, made if missing.
+        truth: whether to measure against the exact data.
+        engine, nodes, ray_address: where the devices run.
+        dropout: the share of a masked round's participants that falls silent.
+        trace: whether the folder gets a trace.
+        report: whether the folder gets a report.
+        notes: what the user should know of how the question was understood.
+    """
+
+    seed: int | None = None
+    trials: int | None = None
+    ledger: Path | None = None
+    truth: bool = False
+    engine: str = "in-process"
+    nodes: int | None = None
+    ray_address: str | None = None
+    dropout: float = 0.0
+    trace: bool = False
+    report: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run left behind.
+
+    Args:
+        results: one for each trial.
+        loaded: the population of the first.
+        document: what result.json holds.
+        folder: what was written, None for nothing.
+        files: the names of what is in it.
+    """
+
+    results: tuple[Result, ...]
+    loaded: Loaded
+    document: dict[str, Any]
+    folder: Path | None
+    files: tuple[str, ...]
+
+    @property
+    def result(self) -> Result:
+        """The first one, with all notes of the document."""
+        return replace(self.results[0], notes=tuple(self.document["notes"]))
+
+
+def carry_out(
+    asked: Asked,
+    settings: Mapping[str, Any],
+    *,
+    target: Callable[[], Path | None],
+    watcher: Watcher,
+    on_plan: Callable[[Plan], Observer] = lambda plan: ignore,
+) -> Finished:
+    """Check everything, run all rounds, write the folder.
+
+    Args:
+        asked: the data, and how to run.
+        settings: fields of the plan by name, without users and items; and maybe the totals of `plan_for_total`.
+        target: the folder to write, None for none. Asked again before it is written: a default name may be taken by
+            another run meanwhile.
+        watcher: follows it.
+        on_plan: called with the plan before anything is spent; what it returns observes the run.
+    """
+    check_asked(asked, masked=settings.get("masking", "none") != "none")
+    _check_items(asked, asked.item_origin)
+    folder = target()
+    if asked.trace and folder is None:
+        raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
+    check_target(folder)
+    watcher.phase("population")
+    loaded = load(asked, asked.seed or 0)
+    plan = _plan(asked, settings, loaded.population)
+    loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
+    _check_ready(asked, loaded, plan)
+    observe_too = on_plan(plan)
+    written: list[str] = []
+    with recorded_run(
+        plan,
+        target=folder,
+        # The number of an open domain's names depends on the data, and so does the room that they need.
+        labels=loaded.labels if asked.truth or plan.items else None,
+        ledger=asked.ledger,
+        label=asked.label,
+        trials=asked.trials or 1,
+        trace=asked.trace,
+        engine=asked.engine,
+        simulated=asked.truth,
+        tell=watcher.say,
+    ) as recorded:
+        recorder = recorded.recorder
+        observe = to_all(recorder, watcher.observe, observe_too)
+        results = list(_trials(asked, plan, loaded, recorded.journal, watcher, observe=observe))
+        first = results[0]
+        if asked.truth:
+            story = partial(
+                simulation_document, loaded.population, first.release, recorder.events, loaded.labels
+            )
+            results[0] = first = replace(first, story=story)
+        loaded = replace(loaded, notes=(*loaded.notes, *name_notes(first.release, loaded.labels)))
+        document = first.to_json() if asked.trials is None else mean_over_trials(results)
+        document["notes"] = list(dict.fromkeys([*loaded.notes, *document["notes"]]))
+        folder = target()
+        if folder is not None:
+            watcher.phase("write")
+            from fedhist.simulations.run_files import write_report_of
+
+            report = partial(write_report_of, name=folder.absolute().name, result=first)
+            also = [report] if asked.report else []
+            written = recorded.write(folder, document, first.release, loaded.labels, also=also)
+    return Finished(tuple(results), loaded, document, folder, tuple(written))
+
+
+def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
+    fields = dict(settings)
+    if fields.get("masking", "none") != "none" and fields.get("participants") is None:
+        default = min(DEFAULT_PARTICIPANTS, population.users)
+        fields["participants"] = default if asked.nodes is None else asked.nodes
+    items = None if asked.open_domain else population.domain_size
+    return planned(users=population.users, items=items, **fields)
+
+
+def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
+    """What became of the budget that was asked for, where the plan has other numbers."""
+    notes = []
+    if settings.get("total_epsilon") is not None:
+        notes.append(total_words(plan, settings["total_epsilon"]))
+    for name in ("delta", "total_delta"):
+        if settings.get(name) and plan.is_pure:
+            flag = f"--{name.replace('_', '-')} {settings[name]:g}"
+            notes.append(f"the laplace mechanism spends no delta: {flag} is not used")
+    return notes
+
+
+def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
+    """Refuse what can't run, before anything is charged."""
+    # Checked again on what was read: a file may have names that its list of contents did not show.
+    _check_items(asked, origin_of(loaded.population))
+    check_runnable(plan, simulated=True)
+    if asked.truth:
+        check_labels(loaded.population, plan)
+        check_not_empty(loaded.population)
+
+
+def _check_items(asked: Asked, origin: ItemOrigin) -> None:
+    """Refuse items that were read off the data where a private release is asked for."""
+    domain = "open" if asked.open_domain else "closed"
+    if asked.ledger is not None:
+        check_public_items(origin, domain, where="--ledger")
+    if not asked.truth:
+        advice = f"{ADVICE}; for an experiment on data that you may look at, leave --no-truth out"
+        check_public_items(origin, domain, where="--no-truth", advice=advice)
+
+
+def _trials(
+    asked: Asked,
+    plan: Plan,
+    loaded: Loaded,
+    journal: Callable[[Charge], None] | None,
+    watcher: Watcher,
+    *,
+    observe: Observer,
+) -> Iterator[Result]:
+    """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
+
+    The first one is observed: a trace and a report are of one run.
+    """
+    first = asked.seed
+    if asked.trials is not None and first is None:
+        first = 0
+    trials = asked.trials or 1
+    engine = _engine(asked, plan)
+    for number in range(trials):
+        watcher.trial(number + 1, trials)
+        seed = None if first is None else first + number
+        again = number > 0 and asked.synthetic is not None
+        trial = load(asked, seed or 0) if again else loaded
+        result = simulate(
+            watcher.watch(trial.population),
+            plan,
+            seed=seed,
+            truth=asked.truth,
+            journal=journal,
+            on_phase=watcher.phase,
+            engine=engine,
+            observe=observe if number == 0 else watcher.observe,
+        )
+        loading = trial.seconds if number == 0 or again else 0.0
+        release = replace(result.release.named(trial.labels), frame_kind=trial.frame_kind)
+        yield replace(result, release=release, seconds={"population": loading} | result.seconds)
+
+
+def _engine(asked: Asked, plan: Plan) -> Engine:
+    """The engine with its own settings; under masking its nodes are the plan's participants."""
+    own: dict[str, Any] = {"dropout": asked.dropout} if asked.dropout else {}
+    nodes = plan.masks.participants if plan.is_masked else asked.nodes
+    if asked.engine in ON_NODES and nodes is not None:
+        own["nodes"] = nodes
+    if asked.ray_address is not None:
+        own["ray_address"] = asked.ray_address
+    return engine_named(asked.engine, **own)

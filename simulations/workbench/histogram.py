@@ -1,0 +1,128 @@
+"""`fedhist.histogram`: a private histogram of a table, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from fedhist.client.files.columns import Columns
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.plan.fields import FIELDS
+from fedhist.simulations.workbench.arguments import (
+    USUAL_EPSILON,
+    RunSettings,
+    check_names,
+    labels_in,
+    spelled_out,
+)
+from fedhist.simulations.workbench.carrying_out import Asked, carry_out
+from fedhist.simulations.workbench.spelling import in_python, python_words
+from fedhist.simulations.workbench.watching import Watcher
+
+if TYPE_CHECKING:
+    from fedhist.simulations.simulation import Result
+
+_TOTALS = ("total_epsilon", "total_delta")
+OPEN_BY_DEFAULT = (
+    "the data alone says which items there are, so they are found privately first (--domain open): rare ones are left "
+    "out. With a public list of items, --items-file, all of them are released"
+)
+
+
+@spelled_out
+def histogram(
+    data: object,
+    *,
+    user: str = "user",
+    item: str = "item",
+    count: str | None = None,
+    items: Iterable[str | int] | None = None,
+    epsilon: float = USUAL_EPSILON,
+    seed: int | None = None,
+    truth: bool = False,
+    engine: str = "in-process",
+    ledger: str | Path | None = None,
+    **settings: Unpack[RunSettings],
+) -> Result:
+    """Choose a contribution bound privately and release a private histogram.
+
+    Nothing of the data is in the result but the release, unless you ask for `truth`. Where the data alone says which
+    items there are, and no `items`, `bins`, `top_items` or `domain` is given, the domain is open: the items are found
+    privately first. The columns of a matrix, and a population without names, are a closed domain.
+
+    Args:
+        data: a pandas, polars or pyarrow table or anything with an Arrow stream, one row an observation; a scipy
+            matrix of users by items; a path, or a text `synthetic:NAME?key=value`; or a population.
+        user: the column of a table that says whose observation a row is.
+        item: the column that says what was observed.
+        count: the column that says how often; without it, a column of that name if there is one.
+        items: the public list of the items, all of which are released, in this order. For a matrix, the names of its
+            columns.
+        epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
+        seed: makes it repeatable, noise and all: for simulation only. None draws noise from the operating system.
+        truth: also measure the errors against the exact data, which is NOT private: for experiments.
+        engine: where the devices run: "in-process" or "flower-simulation".
+        ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
+        settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
+            `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
+            of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
+            alike; `nodes`, `dropout` and `ray_address` of an engine with masks or nodes; `out`, a new folder for the
+            result and its report; `trace`, to write what happened there too.
+
+    Raises:
+        InvalidInput: data or settings that can't be used, before anything is spent.
+        BudgetExceeded: the ledger has a limit, and the question does not fit. Nothing was spent.
+    """
+    check_names(settings)
+    fields: dict[str, object] = {
+        name: value
+        for name, value in settings.items()
+        if value is not None and (name in FIELDS or name in _TOTALS)
+    }
+    if "total_epsilon" not in fields or epsilon is not USUAL_EPSILON:
+        fields["epsilon"] = epsilon
+    with python_words():
+        asked = Asked(
+            data=_checked(data),
+            columns=Columns(
+                user=user,
+                item=item,
+                count=count,
+                separator=settings.get("separator"),
+                bins=settings.get("bins"),
+            ),
+            item_names=labels_in(items),
+            top_items=settings.get("top_items"),
+            normalise=settings.get("normalise"),
+            open_domain=fields.get("domain") == "open",
+            seed=seed,
+            truth=truth,
+            engine=engine,
+            ledger=None if ledger is None else Path(ledger),
+            nodes=settings.get("nodes"),
+            dropout=settings.get("dropout") or 0.0,
+            ray_address=settings.get("ray_address"),
+            trace=bool(settings.get("trace")),
+        )
+        found = "domain" not in fields and asked.item_origin is ItemOrigin.DATA
+        if found:
+            fields["domain"] = "open"
+            asked = replace(asked, open_domain=True, notes=(OPEN_BY_DEFAULT,))
+        out = settings.get("out")
+        finished = carry_out(
+            asked, fields, target=lambda: None if out is None else Path(out), watcher=Watcher()
+        )
+    result = finished.result
+    return replace(result, notes=tuple(map(in_python, result.notes)))
+
+
+def _checked(data: object) -> object:
+    if data is None:
+        raise InvalidInput(
+            "data is None",
+            allowed="a data frame, a scipy matrix, a path, a population, or a text synthetic:NAME",
+        )
+    return data

@@ -1,0 +1,30 @@
+"""Who follows a run while it goes on; this one shows nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # It loads numpy, and commands that only show their help have a watcher, too.
+    from fedhist.protocol.events import Event
+    from fedhist.protocol.histograms import Population
+
+
+class Watcher:
+    """Follows a run and shows nothing."""
+
+    def trial(self, number: int, trials: int) -> None:
+        """One of several runs begins; the first has number 1."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+
+    def watch(self, population: Population) -> Population:
+        """The population; reading it is shown."""
+        return population
+
+    def observe(self, event: Event) -> None:
+        """Something happened in the run."""
+
+    def say(self, text: str) -> None:
+        """Something to tell the user at once."""
