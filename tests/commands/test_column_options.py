@@ -36,7 +36,17 @@ def test_a_table_with_its_own_columns_is_described_run_planned_and_compared(
     planned = fedhist("plan", "--data", ages, *own, "--epsilon", "1,2", "--json").document()
     assert (planned["population"]["users"], planned["population"]["items"]) == (200, 5)
     compared = fedhist(
-        "compare", "--data", ages, *own, "--trials", 1, "--workers", 1, "--selectors", "quantile", "--json"
+        "compare",
+        "--data",
+        ages,
+        *own,
+        "--trials",
+        1,
+        "--workers",
+        1,
+        "--selectors",
+        "weighted-quantile",
+        "--json",
     )
     assert compared.code == 0, compared.err
 
