@@ -21,8 +21,11 @@ _KINDS = ("pandas", "polars", "pyarrow")
 _SHOWN_NAMES = 20
 
 
-def in_memory(data: Any) -> nw.DataFrame[Any]:
-    """A data frame as narwhals sees it, with its rows in memory. A stream is read to its end."""
+def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
+    """A data frame as narwhals sees it, with its rows in memory; of a lazy one, the columns that are wanted.
+
+    A stream is read to its end.
+    """
     import narwhals as nw
     import polars as pl
 
@@ -36,10 +39,18 @@ def in_memory(data: Any) -> nw.DataFrame[Any]:
         ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
+    source = data
+    if isinstance(frame, nw.LazyFrame):
+        found = frame.collect_schema().names()
+        names = columns.named_in(found)
+        if names is None:
+            raise _wrong_columns(data, found, columns)
+        frame = frame.select(*names)
+        source = frame.to_native()
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
-    if hasattr(data, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
         try:
-            return nw.from_native(pl.DataFrame(data), eager_only=True)
+            return nw.from_native(pl.DataFrame(source), eager_only=True)
         except (pl.exceptions.PolarsError, TypeError, ValueError):
             raise _no_frame(data) from None
     if isinstance(frame, nw.LazyFrame):
@@ -57,7 +68,7 @@ def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
     """The columns user, item and maybe count of a data frame. The index of a pandas frame is not data."""
     import polars as pl
 
-    frame = in_memory(data)
+    frame = in_memory(data, columns)
     native = frame.to_native()
     found = list(native.columns) if frame.implementation.is_pandas() else frame.columns
     names = columns.named_in(found)

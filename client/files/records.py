@@ -32,6 +32,7 @@ from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
 from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
@@ -259,6 +260,8 @@ def _check_content(path: Path, suffix: str) -> None:
     is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
     if beginning.startswith(magic) if magic else is_text:
         return
+    if not magic and beginning[0] in UTF_16_MARKS:
+        raise not_utf8(str(path), line=1, position=0, byte=beginning[0])
     raise InvalidFile(
         f"{path} does not hold what its suffix {suffix} says",
         allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),

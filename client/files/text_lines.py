@@ -21,7 +21,8 @@ from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.labels.encodings import not_utf8
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+# Possessive: a quote that is never closed would else be tried at every place up to the end of the file.
+_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 _QUOTE = b'"'
 
 

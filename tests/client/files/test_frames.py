@@ -141,6 +141,7 @@ def test_items_that_are_refused(values: Any, words: str) -> None:
         (pd.DataFrame({"item": ["x"]}, index=pd.Index(["a"], name="user")), r"reset_index\(\)"),
         (pd.DataFrame([[1, 2, 3]], columns=["user", "user", "item"]), "two columns .* have the same name"),
         (pl.DataFrame({"user": [1], "User": [2], "item": [3]}), "has two columns for one of 'user'"),
+        (pl.LazyFrame({"who": [1]}), "has no column 'user'; allowed: one of its columns: 'who'"),
         (pd.DataFrame([[1, 2]]), "one of its columns: 0, 1"),
         (pl.DataFrame(), "a data frame with columns"),
         (pl.DataFrame(schema={"user": pl.String, "item": pl.String}), "no rows"),
