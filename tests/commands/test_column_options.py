@@ -64,6 +64,7 @@ def test_the_importer_reads_ones_own_columns(fedhist: Fedhist, ages: Path) -> No
     ("arguments", "words"),
     [
         (("--user-column", "who"), "has 1 columns, and none of them is called 'who', 'item'"),
+        (("--user-column", "UID", *OWN[2:]), "one differs only in upper and lower case"),
         ((*OWN[:6], "--separator", "::"), "the separator is no single character"),
         ((*OWN, "--bins", "0,x"), "--bins is '0,x'"),
         ((*OWN, "--bins", "30,20"), "edge 2 of the bins is 20, after 30"),
@@ -100,7 +101,7 @@ def test_edges(text: str, edges: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1,", "0:10", "0:10:3", "10:0:1", "0:10:0", "0:inf:1", "0:1:1e-9", "a:b:c"]
+    "text", ["", "1,", "0:10", "0:10:3", "10:0:1", "0:10:0", "0:inf:1", "0:1:1e-9", "0,1e400", "a:b:c"]
 )
 def test_what_stands_for_no_edges(text: str) -> None:
     with pytest.raises(InvalidInput, match="--bins is"):
