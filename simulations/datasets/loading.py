@@ -181,7 +181,7 @@ class _Read(Protocol):
 
 def _from_data(wanted: Wanted, read: _Read, name: str) -> Loaded:
     """The population of a file or data frame, over the wanted items, with notes."""
-    items = listed_items(wanted.item_names) if wanted.items_file is None else read_items(wanted.items_file)
+    items = wanted.item_names if wanted.items_file is None else read_items(wanted.items_file)
     if wanted.normalise is None:
         population = read(top_items=wanted.top_items, items=items)
     else:
@@ -196,31 +196,10 @@ def _from_data(wanted: Wanted, read: _Read, name: str) -> Loaded:
     return Loaded(population, name, population.labels, tuple(notes))
 
 
-def listed_items(items: Any) -> list[Label] | None:
-    """A list of items as plain text and integers; a column of a data frame or an array is a list too."""
-    if items is None:
-        return None
-    if isinstance(items, str | bytes) or not hasattr(items, "__iter__"):
-        raise InvalidInput("the list of items is no list", allowed="a list of one or more different labels")
-    for method in ("tolist", "to_list", "to_pylist"):
-        if hasattr(items, method):
-            items = getattr(items, method)()
-    labels = list(items)
-    for place, label in enumerate(labels):
-        if not isinstance(label, str | int):
-            raise InvalidInput(
-                f"item {place:,} of the list of items (the first is item 0) is a {type(label).__name__}",
-                allowed="text or whole numbers",
-            )
-    return labels
-
-
 def _from_memory(wanted: Wanted) -> Loaded:
     """A matrix or population as it is, or over the wanted items."""
     if _is_matrix(wanted.data):
-        population: Population = SparsePopulation.from_scipy(
-            wanted.data, labels=listed_items(wanted.item_names)
-        )
+        population: Population = SparsePopulation.from_scipy(wanted.data, labels=wanted.item_names)
         wanted, name = replace(wanted, item_names=None), "matrix"
     else:
         population, name = wanted.data, "population"

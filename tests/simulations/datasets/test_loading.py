@@ -98,21 +98,8 @@ def test_the_names_of_a_matrix_are_those_of_its_columns_and_a_list_chooses_from_
 
 
 @pytest.mark.parametrize(
-    "listed",
-    [pl.Series(["i1", "i2"]), pd.Series(["i1", "i2"]), np.array(["i1", "i2"]), ("i1", "i2")],
-    ids=str,
-)
-def test_a_list_of_items_may_be_a_column_or_an_array(listed: Any) -> None:
-    labels = load(Wanted(data=rows(), columns=NAMES, item_names=listed), 0).labels
-    assert labels == ("i1", "i2")
-    assert {type(label) for label in labels or ()} == {str}
-
-
-@pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (Wanted(data=rows(), columns=NAMES, item_names="i1"), "the list of items is no list"),
-        (Wanted(data=rows(), columns=NAMES, item_names=["i1", None]), "item 1 of the list .* is a NoneType"),  # type: ignore[list-item]
         (Wanted(columns=Columns(user="who")), "a user column for data without columns"),
         (Wanted(data="synthetic:zipf", columns=Columns(bins=[0, 1])), "bins for data without columns"),
         (Wanted(data=csr_array([[1]]), columns=Columns(separator=";")), "separator for data without columns"),
