@@ -1,4 +1,4 @@
-"""Populations from files: sparse matrices of scipy, and tables of user, item and count.
+"""Populations from files and data frames: sparse matrices of scipy, and tables of user, item and count.
 
 | file | what it holds | item labels |
 |---|---|---|
@@ -6,10 +6,12 @@
 | .npz of `fedhist data import` | the same with labels (`matrix_files`) | as imported |
 | .csv, .tsv, also with .gz | columns user, item and maybe count; UTF-8 | text, as written: 007 stays 007 |
 | .jsonl, .jsonl.gz | a JSON object a line with keys user, item and maybe count | text; numbers as written |
-| .parquet | the same columns; users and items are strings or integers | strings or integers, as stored |
+| .parquet | the same columns | integers as stored; strings, categories, truth values and dates as text |
+| a data frame (`frames`) | the same columns | the same |
 
-In a table one row is one observation, or as many as its count says (`tabulation`). Packed files (.npz, .gz, .parquet)
-are refused when they would unpack to more than a limit (`unpacked`).
+The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
+as its count says (`tabulation`). Packed files (.npz, .gz, .parquet) are refused when they would unpack to more than a
+limit (`unpacked`).
 """
 
 from __future__ import annotations
