@@ -32,10 +32,10 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
     try:
         frame = nw.from_native(data, pass_through=True, allow_series=True)
     except nw.exceptions.DuplicateError:
-        raise InvalidInput(
+        raise InvalidPopulation(
             "two columns of the data frame have the same name",
-            allowed="columns with different names",
-            advice="rename or drop one of them",
+            allowed="a different name for each column",
+            advice="rename one of them, or pass only the columns of users, items and counts",
         ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
