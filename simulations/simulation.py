@@ -276,10 +276,19 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def check_not_empty(population: Population) -> None:
-    """Refuse a population in which nobody has anything; as a rule the first shard settles it."""
+    """Refuse a population in which nobody has anything; as a rule the first shard settles it.
+
+    For simulations with the truth: the refusal tells what users have.
+    """
     if not any(
         bool((shard.counts[shard.offsets[0] : shard.offsets[-1]] > 0).any()) for shard in population.shards()
     ):
+        if getattr(population, "dropped_count", 0):
+            raise InvalidPopulation(
+                f"none of the {population.domain_size:,} listed items or bins is in the data, which has others",
+                allowed="a list with an item of the data, or bins around some values",
+                advice="compare the spelling of a few names, or write them alike with --normalise casefold",
+            )
         raise InvalidPopulation(
             "no user has any item", allowed="a population with at least one count", advice="check the data"
         )
