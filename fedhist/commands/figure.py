@@ -9,6 +9,7 @@ import click
 from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo
 
 
@@ -16,6 +17,7 @@ from fedhist.commands.terminal import echo
     cls=Command, examples=("fedhist figure fedhist-run-20260102-150405 released --out released.svg",)
 )
 @click.argument("folder", type=PATH)
+@plugin_option
 @click.argument("name")
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="A new .svg or .png file.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")

@@ -9,12 +9,14 @@ import click
 
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 
 
 @click.command(cls=Command, examples=("fedhist report fedhist-run-20260102-150405 --out report.html",))
 @click.argument("folder", type=PATH)
+@plugin_option
 @click.option("--out", type=PATH, metavar="FILE", help="A new file. [default: FOLDER/report.html]")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")

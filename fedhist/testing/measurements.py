@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,7 @@ from fedhist.protocol.measurements.given import (
     SaltedBound,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.registry import alone
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -82,9 +84,13 @@ class Asked:
         return (self.kind(plan, given) for plan in fitting for given in self.givens(plan))
 
 
-MEASUREMENT: Contract[Asked] = Contract(
-    "measurement", lambda asked: patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind})
-)
+@contextmanager
+def _in_registry(asked: Asked) -> Iterator[None]:
+    with alone(), patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind}):
+        yield
+
+
+MEASUREMENT: Contract[Asked] = Contract("measurement", _in_registry)
 
 
 def check_measurement(

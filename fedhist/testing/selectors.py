@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.registry import alone
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -49,9 +51,13 @@ class Chooser:
         return fitting
 
 
-SELECTOR: Contract[Chooser] = Contract(
-    "selector", lambda chooser: patch.dict(SELECTORS, {chooser.selector.name: chooser.selector})
-)
+@contextmanager
+def _in_registry(chooser: Chooser) -> Iterator[None]:
+    with alone(), patch.dict(SELECTORS, {chooser.selector.name: chooser.selector}):
+        yield
+
+
+SELECTOR: Contract[Chooser] = Contract("selector", _in_registry)
 
 
 def check_selector(
@@ -126,7 +132,7 @@ def neighbours_are_as_hard_to_tell_apart_as_charged(chooser: Chooser) -> None:
             charges = selector.charges(plan)
             charged = basic_total(charges).epsilon
             spans = all(isinstance(charge.loss, BoundedRangeLoss) for charge in charges)
-            for base in (telling_rows(plan), some_rows(plan, 3, users=100)):
+            for base in (telling_rows(plan), some_rows(plan, 3, users=100), _one_in_the_middle(plan)):
                 with_each = [
                     _logarithms(selector, plan, np.vstack([base, row])) for row in telling_rows(plan)[::2]
                 ]
@@ -183,6 +189,13 @@ def choose(plan: Plan, rows: Integers, seed: int = 1) -> Selection:
     """What the plan's selector chooses for these users."""
     statistic = statistic_of(plan, rows, seed)
     return selector_for(plan).select(plan, statistic, source=WatchedSource(seed))
+
+
+def _one_in_the_middle(plan: Plan) -> Integers:
+    """A single user, above half of the candidates: what is chosen hangs on very few."""
+    rows = np.zeros((1, len(labels_for(plan))), dtype=np.int64)
+    rows[0, 0] = (plan.candidate_steps[len(plan.candidate_steps) // 2] >> plan.grid_bits) + 1
+    return rows
 
 
 def _fits(plan: Plan) -> bool:

@@ -14,7 +14,7 @@ from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
 from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
-from fedhist.server.steps import planned_charges
+from fedhist.server.steps import method_of, planned_charges, private_instead
 
 
 @contextmanager
@@ -33,12 +33,13 @@ def charged(
         yield None
         return
     charges = planned_charges(plan)
-    if not all(charge.private for charge in charges):
-        raise InvalidInput(
-            f"the selector {plan.selector} is not private and can't be charged",
-            allowed="private selectors with --ledger",
-            advice="use --selector weighted-quantile, or leave --ledger out",
-        )
+    for charge in charges:
+        if not charge.private:
+            raise InvalidInput(
+                f"the {method_of(charge)} is not private and can't be charged",
+                allowed="private methods with --ledger",
+                advice=f"{private_instead(charge)}, or leave --ledger out",
+            )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.

@@ -268,6 +268,9 @@ class ReleaseRule(ABC):
     name: ClassVar[str]
     """In documents and errors."""
 
+    version: ClassVar[str] = ""
+    """Of one from outside, as its author counts."""
+
     measures: ClassVar[str]
     """The measurement that it releases."""
 
@@ -276,7 +279,8 @@ class ReleaseRule(ABC):
 
     def fits(self, plan: Plan) -> bool:
         """Whether it can release what this plan measures."""
-        return MEASUREMENTS[self.measures].fits(plan)
+        measured = MEASUREMENTS.get(self.measures)
+        return measured is not None and measured.admitted(plan)
 
     @abstractmethod
     def charges(self, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:

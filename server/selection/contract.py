@@ -107,6 +107,9 @@ class Selector(ABC):
     reads_noise: bool = False
     """Whether what it reads is noisy already, and so is charged before it is asked for."""
 
+    version: str = ""
+    """Of one from outside, as its author counts."""
+
     private: bool = True
     """False for a baseline that looks at the exact statistic: simulations only."""
 

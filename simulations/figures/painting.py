@@ -15,10 +15,11 @@ from warnings import catch_warnings, filterwarnings
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
-from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart
-from fedhist.simulations.report.comparison_charts import MAX_CHARTS, Row, comparison_charts
+from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
+from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
 from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Look, Mark, Point, Stroke, Words
+from fedhist.simulations.report.methods import Row
 from fedhist.simulations.report.page import style_sheet
 
 if TYPE_CHECKING:
@@ -94,9 +95,15 @@ def save_figure(
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     """The charts of a comparison beside each other, as stem.svg and stem.png."""
+    charts, heading = charts_of(rows)
+    return save_figure(charts, stem, heading=heading)
+
+
+def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str]]:
+    """The charts of a comparison that a figure has room for, and what its heading says of the others."""
     charts = comparison_charts(rows)
     left_out = [f"the first {MAX_CHARTS} of {len(charts)} charts"] if len(charts) > MAX_CHARTS else []
-    return save_figure(charts[:MAX_CHARTS], stem, heading=left_out)
+    return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
 def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:

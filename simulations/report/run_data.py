@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.server.withholding import length_tells
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> RunData:
     if document is None:
         raise damaged(folder / RESULT_FILE)
     try:
-        plan = Plan.from_json(document["plan"])
+        plan = Plan.recorded(document["plan"])
         numbers = (document["threshold"], document["standard_error"], document["total"]["epsilon"])
         if not all(number is None or isinstance(number, int | float) for number in numbers):
             raise TypeError
@@ -113,6 +113,8 @@ def read_run(folder: Path) -> RunData:
             raise TypeError
         if not all(spent is None or isinstance(spent, int | float) for spent in seconds.values()):
             raise TypeError
+    except OtherPlugin:
+        raise
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
         raise damaged(folder / RESULT_FILE) from None
     labels, numbers_of = _read_histogram(folder / HISTOGRAM_FILE)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.figures.frames import figure_of_folder, figure_of_frame
 from fedhist.simulations.figures.painting import painted
 from fedhist.simulations.report.charts import CHART_NAMES, AnyChart, run_charts
 from fedhist.simulations.report.run_data import RunData, read_run, run_of
+from fedhist.simulations.report.tables_page import is_experiment
 from fedhist.simulations.simulation import Result
 from fedhist.simulations.workbench.spelling import python_words
 
@@ -25,9 +27,10 @@ def figure(what: object, chart: str | None = None) -> Figure:
     """A chart as a matplotlib figure, which a notebook shows and `savefig` writes. Nothing else of matplotlib changes.
 
     Args:
-        what: what `fedhist.histogram` or `fedhist.simulate` returned, or the path of a run's result folder.
-        chart: released (the default), curve, scores, users, budget, bytes or seconds. curve, scores, users and seconds
-            need a run with the truth, and are NOT private.
+        what: what `fedhist.histogram` or `fedhist.simulate` returned, or the path of a run's result folder; or what
+            `fedhist.compare` or `fedhist.predict` returned, or a comparison's folder.
+        chart: of a run: released (the default), curve, scores, users, budget, bytes or seconds. curve, scores, users
+            and seconds need a run with the truth, and are NOT private.
     """
     with python_words():
         return draw(what, chart)
@@ -35,6 +38,10 @@ def figure(what: object, chart: str | None = None) -> Figure:
 
 def draw(what: object, chart: str | None = None) -> Figure:
     """The same with sentences that name options."""
+    if chart is None and isinstance(what, str | Path) and is_experiment(Path(what)):
+        return figure_of_folder(Path(what))
+    if chart is None and not isinstance(what, Result | str | Path):
+        return figure_of_frame(what)
     return painted([run_chart(_run(what), "released" if chart is None else chart)])
 
 
@@ -44,7 +51,7 @@ def _run(what: object) -> RunData:
     if isinstance(what, str | Path):
         return read_run(Path(what))
     raise InvalidInput(
-        f"a figure of a {type(what).__name__}", allowed="a Result, or the path of a result folder"
+        f"a chart by name of a {type(what).__name__}", allowed="a Result, or the path of a result folder"
     )
 
 

@@ -17,7 +17,7 @@ from fedhist.testing.releases import Ruled
 
 
 @pytest.mark.parametrize("check", RELEASE_RULE.checks)
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_each_keeps_the_contract(rule, check):
     RELEASE_RULE.run(check, Ruled(rule, tuple(PLANS.values())))
 
