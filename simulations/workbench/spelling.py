@@ -23,6 +23,7 @@ _PHRASES = {
     "the --items-file": "the list of items",
     "--items-file FILE": "items=[...]",
     "--items-file": "items=[...]",
+    "--force": "force=True",
     "--user-column": "user",
     "--item-column": "item",
     "--count-column": "count",
