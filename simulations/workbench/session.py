@@ -27,7 +27,8 @@ class Session:
 
     The limit lives in a ledger file (`BudgetFile`), and other sessions and commands that use the file count too. What a
     question may cost is reserved in the file before its data is touched; a question that does not fit raises
-    `BudgetExceeded`, and nothing of it runs. Costs are added up.
+    `BudgetExceeded`, and nothing of it runs. Costs are added up. Whether two tables are about the same people only you
+    know: use one ledger for each group of people.
 
     Args:
         ledger: the file, made if missing. None is a file that is gone with the session: its limit holds here only.

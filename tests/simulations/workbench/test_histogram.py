@@ -258,4 +258,7 @@ def test_options_are_written_as_arguments() -> None:
     assert in_python(said) == (
         "raise epsilon_select, name it with selector=\"fixed\", or see 'fedhist ledger close --run 3'"
     )
+    assert in_python("'fedhist run --ledger' or --ledger, and --no-truth") == (
+        "'fedhist run --ledger' or ledger=..., and truth=False"
+    )
     assert in_python("--nodes with --engine flower-simulation") == 'nodes with engine="flower-simulation"'

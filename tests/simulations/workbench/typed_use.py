@@ -39,3 +39,17 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
         left: fedhist.Cost = session.left
     names: list[str | int] = [*found.release.names, *frame["item"]]
     return names, left, page
+
+
+def choose(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What helps to choose a method and a budget, before anything is spent."""
+    compared: pl.DataFrame = fedhist.compare(
+        table,
+        item="drink",
+        items=["tea", "coffee"],
+        selectors=["weighted-quantile", "dpsgd"],
+        epsilon=[0.5, 1.0],
+    )
+    predicted: pl.DataFrame = fedhist.predict(table, item="drink", items=["tea", "coffee"], target_error=0.1)
+    fedhist.figure(compared).savefig("compared.svg")
+    return compared, predicted
