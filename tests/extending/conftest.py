@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from fedhist.protocol.plugins import loading, registry
 
 SAMPLES = Path(__file__).parent / "samples"
 
 
 @pytest.fixture(autouse=True)
-def no_plugins() -> Iterator[None]:
-    before = {(one.identity.kind, one.identity.name): one for one in registry.registered()}
-    registry.restore({})
-    yield
-    registry.restore(before)
-    registry._unknown.clear()
-    loading._looked.clear()
-    loading._looked_at.clear()
+def alone(no_plugins: None) -> None:
+    """For all tests here."""
 
 
 @pytest.fixture

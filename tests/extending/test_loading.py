@@ -104,14 +104,16 @@ class TestInstalled:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
         document = fedhist.Plan(**SMALL, selector="mine").to_json()
         restore({})
-        with pytest.raises(OtherPlugin, match="the selector mine@2.5 .* here it is missing"):
+        with pytest.raises(OtherPlugin, match=r"the selector mine@2.5 .* here it is missing"):
             fedhist.Plan.from_json(document)
         sys.modules.pop("fedhist_mine")
 
     def test_a_broken_one_is_a_warning_and_the_others_stay(self, install) -> None:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
         install("fedhist_broken", "1 / 0", "[fedhist.selectors]\nbroken = fedhist_broken:Broken\n")
-        with pytest.warns(RuntimeWarning, match="the selector broken of the package fedhist.broken can't be used"):
+        with pytest.warns(
+            RuntimeWarning, match="the selector broken of the package fedhist.broken can't be used"
+        ):
             names = fitting(fedhist.Plan(**SMALL))
         assert "mine" in names
         with warnings.catch_warnings():
@@ -135,7 +137,9 @@ class TestInstalled:
 
 
 class TestWorkers:
-    def test_a_worker_gets_the_code_that_was_registered_not_what_the_file_says_now(self, samples: Path) -> None:
+    def test_a_worker_gets_the_code_that_was_registered_not_what_the_file_says_now(
+        self, samples: Path
+    ) -> None:
         path = samples / "mine.py"
         (identity,) = fedhist.load_plugin(path)
         sent = parcels(registered())
@@ -182,13 +186,17 @@ class TestWorkers:
             with lock:
                 return users
 
-        with pytest.raises(InvalidInput, match="can't be sent to a worker process .*--plugin"):
+        with pytest.raises(InvalidInput, match=r"can't be sent to a worker process .*--plugin"):
             parcels(registered())
 
 
 def test_an_error_inside_of_a_plugin_names_its_line_and_not_its_text(samples: Path) -> None:
     path = samples / "mine.py"
-    path.write_text(path.read_text().replace("return WeightedChoice(", "raise KeyError(tail.counts)\n        return dict("))
+    path.write_text(
+        path.read_text().replace(
+            "return WeightedChoice(", "raise KeyError(tail.counts)\n        return dict("
+        )
+    )
     fedhist.load_plugin(path)
     population = fedhist.HeavyTailedPopulation(**SMALL, seed=1)
     with pytest.raises(KeyError) as caught:
@@ -212,7 +220,7 @@ def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None
 def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(samples: Path) -> None:
     path = samples / "mine.py"
     path.write_text(path.read_text().replace("=plan.epsilon_select", "=2 * plan.epsilon_select"))
-    with pytest.raises(AssertionError, match="one user costs epsilon 1.4; charged is 0.7"):
+    with pytest.raises(AssertionError, match=r"one user costs epsilon 1.4; charged is 0.7"):
         check_plugin(path)
 
 

@@ -60,7 +60,10 @@ def test_it_runs_by_its_name_and_its_charge_is_in_the_ledger():
     fedhist.register(Middle)
     plan = Small(selector="middle")
     result = fedhist.simulate(USERS, plan, seed=1)
-    assert [charge.name for charge in result.release.charges] == ["exponential-mechanism", "discrete-gaussian"]
+    assert [charge.name for charge in result.release.charges] == [
+        "exponential-mechanism",
+        "discrete-gaussian",
+    ]
     assert result.release.private
     assert result.total.epsilon == pytest.approx(1.1)
     assert result.to_json()["plan"]["plugins"] == list(plan.plugins)
@@ -286,7 +289,11 @@ class ForAll(ClippedSum):
         (Middle, {"name": "other"}, "the name is 'other' and that of the selector itself is 'middle'"),
         (lambda seed: None, {"kind": "population"}, "a population without a name"),
         (lambda users: None, {"kind": "population", "name": "x"}, "takes no seed"),
-        (lambda seed, size: None, {"kind": "population", "name": "x"}, "size of the population x has no number"),
+        (
+            lambda seed, size: None,
+            {"kind": "population", "name": "x"},
+            "size of the population x has no number",
+        ),
         (lambda population: None, {"kind": "engine", "name": "x"}, "the engine x can't be opened"),
         (USERS, {"kind": "population", "name": "zipf"}, "is a HeavyTailedPopulation; allowed: a function"),
     ],
@@ -312,12 +319,13 @@ def test_a_cell_that_is_run_again_replaces_and_another_source_is_refused():
 
 def compiled(code: str) -> object:
     space = {"__name__": "cell"}
-    exec(code, space)
+    exec(code, space)  # noqa: S102 - a notebook's cell
     return space["thing"]
 
 
 def test_the_digest_of_a_cell_is_that_of_its_code_and_of_its_helpers():
-    code = "SHARE = 0.5\ndef helper(x):\n    return x * SHARE\nclass thing:\n    def f(self):\n        return helper({2})\n"
+    code = "SHARE = 0.5\ndef helper(x):\n    return x * SHARE\n"
+    code += "class thing:\n    def f(self):\n        return helper({2})\n"
     digest = session_digest(compiled(code))
     assert session_digest(compiled("\n\n" + code)) == digest
     for old, new in (("0.5", "0.6"), ("x * SHARE", "x + SHARE"), ("{2}", "{3}"), ("def f", "def g")):
