@@ -12,6 +12,7 @@ import click
 from fedhist.commands.terminal import echo
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.plugins.registry import used_by
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
@@ -96,6 +97,9 @@ def _next_steps(found: Comparison, answers: list[Answer]) -> list[str]:
 def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     """The command that runs a plan with these settings over this data."""
     words = ["fedhist", "run"]
+    used = used_by(settings.get("selector"), settings.get("release"))
+    for path in dict.fromkeys(plugin.origin.place for plugin in used if plugin.origin.how == "file"):
+        words += _flag("plugin", path)
     if wanted.data is not None:
         words += ["--data", str(wanted.data)]
     for name in ("items_file", "users", "items", "top_items", "normalise"):
