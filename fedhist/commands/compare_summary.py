@@ -88,8 +88,8 @@ def _next_steps(found: Comparison, answers: list[Answer]) -> list[str]:
             "the items are read off the data, which is not private: add --items-file with a public list, or compare "
             "with --domain open"
         )
-    mechanisms = {row["mechanism"] for row in found.rows}
-    if answers and len(mechanisms) == 1 and "mechanism" not in found.cells[0].settings:
+    kinds = {(row["domain"], row["mechanism"]) for row in found.rows}
+    if answers and kinds == {("closed", "gaussian")} and "mechanism" not in found.cells[0].settings:
         steps.append("another mechanism may be better: compare them with --mechanism gaussian,laplace,auto")
     return steps
 
