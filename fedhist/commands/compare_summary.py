@@ -12,6 +12,7 @@ import click
 from fedhist.commands.terminal import echo
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.plugins.registry import used_by
 from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
@@ -25,7 +26,7 @@ SHOWN = {
     "interval": "95 % interval", "estimate_loss_mean": "estimate loss", "threshold_mean": "C",
     "released_mean": "released", "epsilon_total": "total eps", "epsilon_tight": "tight eps", "result": "result",
 }  # fmt: skip
-"""Headings of the printed table. Of those that are settings, the ones that vary are shown."""
+"""Headings of the printed table. Columns that say nothing new are left out: see `print_comparison`."""
 
 _SETTINGS = ("total_epsilon", "total_delta", "epsilon", "delta", "epsilon_select", "delta_select")
 _ANSWERS_SHOWN, _COMMANDS_SHOWN = 12, 3
@@ -35,17 +36,21 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
     """Print the table, sorted by loss for each set and budget, then the best methods, then how to run one."""
     rows = found.rows
     numbers = varied_numbers(rows)
-    for_total = any(row["total_epsilon"] is not None for row in rows)
-    shown = {
-        name: heading
-        for name, heading in SHOWN.items()
-        if (name not in _SETTINGS or name in numbers) and (for_total or name != "epsilon_tight")
-    }
-    trials = rows[0]["trials"]
-    by = rows[0]["ranked_by"].replace("-", "_")
+    several = len({(row["data"], row["items"]) for row in rows}) > 1
+    left_out = {name for name in _SETTINGS if name not in numbers}
+    left_out |= set() if several else {"data", "items"}
+    if all(row["total_epsilon"] is None for row in rows):
+        left_out.add("epsilon_tight")
+    if all(row["released_mean"] == row["items"] for row in rows):
+        left_out.add("released_mean")
+    shown = {name: heading for name, heading in SHOWN.items() if name not in left_out}
+    first = rows[0]
+    where = "" if several else f"{first['data']}, {first['users']:,} users, {first['items']:,} items: "
+    trials = first["trials"]
+    by = first["ranked_by"].replace("-", "_")
     ordered = sorted(rows, key=lambda row: (row["group"], _rank(row[f"{by}_mean"])))
     printed = [row | {"interval": interval_text(row["loss_low"], row["loss_high"])} for row in ordered]
-    title = f"mean relative loss over {trials} trials with its 95 % interval"
+    title = f"{where}mean relative loss over {trials} trials with its 95 % interval"
     print_rows(title, printed, shown, text=("data", "method", "result"))
     click.echo(
         "loss is of the released values, estimate loss of the estimates; a row without total eps reads the exact data"
@@ -83,12 +88,18 @@ def _next_steps(found: Comparison, answers: list[Answer]) -> list[str]:
             "the items are read off the data, which is not private: add --items-file with a public list, or compare "
             "with --domain open"
         )
+    kinds = {(row["domain"], row["mechanism"]) for row in found.rows}
+    if answers and kinds == {("closed", "gaussian")} and "mechanism" not in found.cells[0].settings:
+        steps.append("another mechanism may be better: compare them with --mechanism gaussian,laplace,auto")
     return steps
 
 
 def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
     """The command that runs a plan with these settings over this data."""
     words = ["fedhist", "run"]
+    used = used_by(settings.get("selector"), settings.get("release"))
+    for path in dict.fromkeys(plugin.origin.place for plugin in used if plugin.origin.how == "file"):
+        words += _flag("plugin", path)
     if wanted.data is not None:
         words += ["--data", str(wanted.data)]
     for name in ("items_file", "users", "items", "top_items", "normalise"):
@@ -111,5 +122,5 @@ def run_command(wanted: Wanted, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _flag(name: str, value: object) -> list[str]:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)
     return [f"--{name.replace('_', '-')}", text]

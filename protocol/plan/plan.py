@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from fedhist.display.html_table import html_table
-from fedhist.protocol.errors import InvalidPlan, OtherPlugin
+from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import MAX_BOUND_STEPS, MAX_GRID_BITS, Threshold
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.plan.candidates import geometric_candidates
@@ -33,10 +33,10 @@ from fedhist.protocol.plan.discovery_terms import (
 from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
+from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
-from fedhist.protocol.plugins.identity import first_difference, is_identity, not_here
-from fedhist.protocol.plugins.registry import identities_used, registered
+from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -394,13 +394,7 @@ class Plan(PlanFields):
         A plan of methods from outside is for a side that has the same code: else it is refused with OtherPlugin.
         """
         plan, plugins = cls._read(document)
-        if plugins is not None and plan.plugins != plugins:
-            wanted, here = first_difference(plugins, plan.plugins)
-            raise OtherPlugin(
-                f"{wanted}; {here}",
-                allowed="the same code on every side",
-                advice="load it with --plugin FILE or fedhist.load_plugin, or install its package",
-            )
+        check_same(plugins, plan.plugins)
         return plan
 
     @classmethod
@@ -410,15 +404,8 @@ class Plan(PlanFields):
         What it released is described by its release rule and measurement, so those are needed: else OtherPlugin.
         """
         plan, plugins = cls._read(document)
-        if plugins is not None:
-            here = tuple(str(plugin.identity) for plugin in registered())
-            if missing := not_here(plugins, here):
-                raise OtherPlugin(
-                    f"this run used the {missing}, which is missing here",
-                    allowed="runs whose release rules and measurements are loaded",
-                    advice="add --plugin FILE",
-                )
-            plan._set("plugins", plugins)
+        check_described(plugins)
+        plan._set("plugins", plugins or ())
         return plan
 
     @classmethod
@@ -429,9 +416,7 @@ class Plan(PlanFields):
         values = dict(document)
         if values.pop("version", None) != PLAN_VERSION:
             raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
-        plugins = values.pop("plugins", None)
-        if plugins is not None and not (isinstance(plugins, list) and all(map(is_identity, plugins))):
-            raise InvalidPlan("the plan's plugins are not a list of identities", allowed="what to_json wrote")
+        plugins = named_plugins(values.pop("plugins", None))
         unknown = sorted(set(values) - set(FIELDS))
         if unknown:
             raise InvalidPlan(
@@ -439,7 +424,7 @@ class Plan(PlanFields):
             )
         if "users" not in values:
             raise InvalidPlan("the plan has no users", allowed="the public size of the cohort")
-        return cls(**values), None if plugins is None else tuple(plugins)
+        return cls(**values), plugins
 
     @cached_property
     def digest(self) -> bytes:

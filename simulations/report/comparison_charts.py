@@ -99,7 +99,7 @@ def _lines(name: str, title: str, rows: Sequence[Row], called: Sequence[str], al
         name=name,
         title=title + left_out,
         x_label=AXES[along],
-        y_label="relative loss, mean and 95 % interval",
+        y_label=_label(drawn),
         truth=True,
         lines=tuple(lines),
         log_x=xs[0] > 0 and xs[-1] >= _LOG_RATIO * xs[0],
@@ -126,7 +126,7 @@ def _bars(name: str, title: str, rows: Sequence[Row], called: Sequence[str], alo
     return BarChart(
         name=name,
         title=title,
-        x_label="relative loss, mean and 95 % interval",
+        x_label=_label(rows),
         y_label="method",
         truth=True,
         bars=tuple(
@@ -145,6 +145,11 @@ def _intervals(rows: Sequence[Row]) -> list[tuple[float, float]]:
     if all(row["low"] is None for row in rows):
         return []
     return [(row["mean"], row["mean"]) if row["low"] is None else (row["low"], row["high"]) for row in rows]
+
+
+def _label(rows: Sequence[Row]) -> str:
+    single = all(row["low"] is None for row in rows)
+    return "relative loss of a single trial" if single else "relative loss, mean and 95 % interval"
 
 
 def _mean(rows: Sequence[Row]) -> float:

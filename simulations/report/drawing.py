@@ -91,7 +91,7 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
         yield Stroke(f"line {line.look}", _below(points, up.stop))
         for (x, _), (low, high) in zip(points, line.intervals, strict=False):
             yield _whisker(f"interval {line.look}", (x, up.place(low)), (x, up.place(high)))
-        if line.intervals or len(points) == 1:
+        if line.intervals or len(points) == 1 or chart.side_by_side:
             yield from (Dot(f"dot {line.look}", x, max(y, up.stop), 3.5) for x, y in points)
     for point in chart.points:
         for x, y in zip(point.xs, point.ys, strict=True):
