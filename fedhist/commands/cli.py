@@ -146,7 +146,11 @@ def _report(error: BaseException) -> int | None:
         case OSError():
             code, text = 1, f"error: {_system_words(error)}"
         case _:
-            return None
+            from fedhist.protocol.plugins.loading import blamed
+
+            if not (blame := blamed(error)):
+                return None
+            code, text = 1, f"error: {blame}; run it in Python to see more"
     if code in {1, 2} and not _in_a_folder():
         text = f"{text.rstrip('.')}. The folder that you are in does not exist any more; go to another one with cd."
     echo_as_it_is(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,7 @@ from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.description_view import print_description
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
@@ -38,7 +40,8 @@ snap          check-ins of Gowalla and Brightkite: user, time, latitude,
 movielens     ratings.csv, ratings.dat (::) or u.data (tabs). Items are
               the movies that a user rated.
 records       CSV or TSV with a header, JSON lines or Parquet, with the
-              columns user, item and optionally count.
+              columns user, item and optionally count, or those that
+              --user-column, --item-column and --count-column name.
 
 Words of sentiment140: HTML entities are decoded, upper case becomes lower case, addresses (http://, https://, www.)
 and mentions (@name) are left out, and words are the longest runs of a-z, 0-9 and '. A user is the tweet's author,
@@ -97,6 +100,7 @@ def data() -> None:
     metavar="SHARE",
     help="The largest share of malformed lines with which a file is imported; 0.001 is 0.1 percent.",
 )
+@partial(column_options, bins=False)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: Any) -> None:
@@ -107,7 +111,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     start = perf_counter()
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        imported = import_population(source, **options)
+        imported = import_population(source, columns=columns_of(options), **options)
         population, tally = imported.population, imported.tally
         progress.phase("write")
         write_matrix(population, out, force=force)
@@ -147,6 +151,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     )
 )
 @click.argument("file", type=PATH)
+@plugin_option
 @column_options
 @click.option(
     "--head",
@@ -195,15 +200,17 @@ def describe(
         "fedhist run --data 'synthetic:heavy-tailed?users=1000&items=50'",
     ),
 )
+@plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""
     if as_json:
         document = {
-            name: {"line": one.line, "parameters": dict(one.defaults)} for name, one in DATASETS.items()
+            name: {"line": one.line, "parameters": dict(one.defaults)}
+            for name, one in DATASETS.with_installed().items()
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
-    for name, one in DATASETS.items():
+    for name, one in DATASETS.with_installed().items():
         query = "&".join(f"{key}={value}" for key, value in one.defaults.items())
         click.echo(f"{PREFIX}{name}?{query}\n    {one.line}")

@@ -35,7 +35,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Method",
-        "--domain --mechanism --selector --selectors --max-threshold --quick --deep --only --plugin",
+        "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only --plugin",
         "--threshold --min-threshold --candidates --sparsity --upper-limits --rescale --debias --release "
         "--discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
     ),

@@ -23,6 +23,15 @@ TABLE_TRUST = (
 )
 """What masks over an open domain do not give, for help, notes and documents."""
 
+SELECTOR_NAMES = (
+    "weighted-quantile", "dpsgd", "output-perturbation", "m-quantile", "quantile", "exponential-v",
+    "exponential-sharp", "fixed", "oracle", "median", "p90",
+)  # fmt: skip
+"""The selectors of the project: any other one comes from outside."""
+
+RELEASE_NAMES = ("discover", "truncated-laplace", "laplace-threshold", "laplace-threshold-paper")
+"""The releases of the project that a plan may name."""
+
 MECHANISMS = ("gaussian", "laplace")
 """What a histogram is released with. A plan may leave the choice to the run."""
 
