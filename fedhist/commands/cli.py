@@ -36,7 +36,7 @@ COMMANDS = {
     "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
         "compare:compare",
-        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+        "Compare methods over data sets, budgets and trials, and name the best for each.",
     ),
     "paper": (
         "paper:paper",
