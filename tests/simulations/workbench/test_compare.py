@@ -148,3 +148,9 @@ def test_plans_that_can_t_give_a_useful_answer_are_warned_of_with_their_number()
         UserWarning, match=r"^in 1 of 2 combinations epsilon is 1000 .* Lower epsilon, epsilon_select"
     ):
         fedhist.compare(epsilon=[1.0, 1000.0], **settings)
+
+
+def test_a_prediction_of_plans_that_are_all_useless_says_so() -> None:
+    with pytest.warns(UserWarning, match=r"^the plan is for one user") as caught:
+        fedhist.predict(users=1, items=2, epsilon=[1.0, 1000.0])
+    assert len(caught) == 1
