@@ -1,10 +1,8 @@
 """User-level private histograms from data that stays on devices, with a privately chosen contribution bound.
 
     >>> import fedhist
-    >>> population = fedhist.HeavyTailedPopulation(users=5_000, items=100, seed=1)
-    >>> plan = fedhist.Plan(users=population.users, items=population.domain_size, epsilon=1.0, delta=1e-6)
-    >>> result = fedhist.simulate(population, plan, seed=1)
-    >>> result.threshold, result.relative_loss, result.total, result.release.histogram  # doctest: +SKIP
+    >>> result = fedhist.histogram(table, items=["tea", "coffee"], epsilon=1.0)  # doctest: +SKIP
+    >>> result.to_frame(), result.threshold, result.tight  # doctest: +SKIP
 
 Names load when they are first used, so that importing fedhist costs next to nothing.
 """
