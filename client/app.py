@@ -30,6 +30,7 @@ from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.masking.device_states import DeviceState
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import (
@@ -59,6 +60,7 @@ def mount(
     memory: Callable[[Context], Path | None] = lambda context: None,
     identity: Callable[[Context], Identity | None] = lambda context: None,
     simulated: Callable[[Context], bool] = lambda context: False,
+    plugins: Callable[[Context], None] = lambda context: None,
 ) -> ClientApp:
     """Let an app answer both rounds: message types `query.select` and `query.release`, and those of masked rounds.
 
@@ -72,8 +74,10 @@ def mount(
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
         simulated: True for a virtual node, whose users are not real and which needs no memory file.
+        plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
+            or other code of the same name, is refused.
     """
-    node = _Node(load, policy, source, memory, identity, simulated)
+    node = _Node(load, policy, source, memory, identity, simulated, plugins)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))
     for stage in MASKED_STAGES:
@@ -142,6 +146,7 @@ class _Node:
     memory: Callable[[Context], Path | None]
     identity: Callable[[Context], Identity | None]
     simulated: Callable[[Context], bool]
+    plugins: Callable[[Context], None]
 
     def memory_of(self, context: Context) -> _Memory:
         """Where this node remembers."""
@@ -186,6 +191,7 @@ class _Answering(ABC):
     def __call__(self, message: Message, context: Context) -> Message:
         envelope = None
         try:
+            self.node.plugins(context)
             envelope = _envelope_in(message)
             data = self.answer(envelope, message, context)
         except Refused as refusal:
@@ -309,6 +315,9 @@ def recall(context: Context) -> Memory:
 def _envelope_in(message: Message) -> Envelope:
     try:
         return Envelope.from_fields(message.content.config_records[RECORD])
+    except Refused as refused:
+        log.error("a request was refused: %s", refused.__cause__)
+        raise
     except (DecodeError, KeyError):
         raise Refused(Refusal.MALFORMED) from None
 
@@ -346,4 +355,17 @@ def node_identity(context: Context) -> Identity | None:
     return read_node_config(context.node_config).identity()
 
 
-app = mount(ClientApp(), node_population, policy=node_policy, memory=node_memory, identity=node_identity)
+def node_plugins(context: Context) -> None:
+    """Load the files that the node's own configuration names as `plugin`. The server has no say in them."""
+    for path in read_node_config(context.node_config).plugin:
+        load_file_once(path)
+
+
+app = mount(
+    ClientApp(),
+    node_population,
+    policy=node_policy,
+    memory=node_memory,
+    identity=node_identity,
+    plugins=node_plugins,
+)

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     """What a key's value is."""
 
     PATH = "path"
+    PATHS = "paths, with a colon between them"
     NUMBER = "number"
     WHOLE = "whole number"
     SWITCH = "true or false"
@@ -62,6 +63,7 @@ FILE_KEYS = (
     ),
     Key("identity-path", Kind.PATH, "signed masking: the node's own Ed25519 key"),
     Key("directory-path", Kind.PATH, "signed masking: the public keys of all nodes"),
+    Key("plugin", Kind.PATHS, "files with methods from outside, the same code as the server's"),
 )
 POLICY_KEYS = (
     Key("max-epsilon", Kind.NUMBER, "what all runs together may cost; needs a `memory-path`"),
@@ -96,6 +98,7 @@ class NodeSettings:
     memory_path: Path | None = None
     identity_path: Path | None = None
     directory_path: Path | None = None
+    plugin: tuple[str, ...] = ()
     policy: Policy = field(default_factory=Policy)
 
     def __post_init__(self) -> None:
@@ -168,6 +171,8 @@ def _converted(key: Key, value: object) -> object:
     match key.kind:
         case Kind.PATH if isinstance(value, str) and value:
             return Path(value)
+        case Kind.PATHS if isinstance(value, str) and all(value.split(":")):
+            return tuple(value.split(":"))
         case Kind.NUMBER if is_whole or isinstance(value, float):
             return float(value)  # type: ignore[arg-type] # a number, as the line above says
         case Kind.WHOLE if is_whole:
@@ -185,6 +190,7 @@ def _converted(key: Key, value: object) -> object:
 
 _EXAMPLES = {
     Kind.PATH: 'a path in quotes, as in "/data/visits.csv"',
+    Kind.PATHS: 'paths in quotes, as in "mine.py:others.py"',
     Kind.NUMBER: "a number, as in 2.0",
     Kind.WHOLE: "a whole number, as in 100",
     Kind.SWITCH: "true or false",

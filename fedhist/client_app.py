@@ -16,7 +16,14 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 import fedhist  # waits for the package as in fedhist.server_app
-from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
+from fedhist.client.app import (
+    mount,
+    node_identity,
+    node_memory,
+    node_plugins,
+    node_policy,
+    node_population,
+)
 from fedhist.client.node_config import FLOWERS_KEYS
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
@@ -73,4 +80,5 @@ app = mount(
     memory=node_memory,
     identity=node_identity,
     simulated=is_virtual,
+    plugins=node_plugins,
 )

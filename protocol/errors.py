@@ -3,6 +3,7 @@
     FedhistError
     ├── InvalidInput            the caller's mistake: what was wrong, what is allowed, what to do
     │   ├── InvalidPlan         a setting, or two that do not go together
+    │   │   └── OtherPlugin     a plan's plugin that is missing here, or has other code
     │   ├── InvalidPopulation   data that is not a histogram of counts
     │   └── InvalidFile         a file that is not what it says
     ├── NotWritten              a result that the disk did not take; what was charged stays charged
@@ -47,6 +48,10 @@ class InvalidInput(FedhistError, ValueError):
 
 class InvalidPlan(InvalidInput):
     """A setting out of its range, or two settings that do not go together."""
+
+
+class OtherPlugin(InvalidPlan):
+    """A plugin that a plan names by its code, and that is missing here or has other code."""
 
 
 class InvalidPopulation(InvalidInput):

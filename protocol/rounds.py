@@ -51,7 +51,7 @@ class Request:
     @property
     def key(self) -> tuple[object, ...]:
         """All that the sum depends on, beside the users and what they draw: where it is equal, so are the sums."""
-        return (self.settled, self.measurement.key)
+        return (self.settled, type(self.measurement), self.measurement.key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_directory
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.protocol.plugins.loading import load_file
 from fedhist.server.totals import planned
 
 Value = bool | float | int | str
@@ -39,6 +40,7 @@ class GridSettings:
         minimum_nodes: how many nodes a run waits for before it begins.
         node_timeout: seconds that it waits for them.
         trace: also write what happened into the folder, see docs/trace.md.
+        plugin: files with methods from outside, with a colon between them.
         total_epsilon, total_delta: the budget of all rounds together that the plan was made for, if it was.
     """
 
@@ -52,6 +54,7 @@ class GridSettings:
     minimum_nodes: int = 1
     node_timeout: float = 60.0
     trace: bool = False
+    plugin: str | None = None
     total_epsilon: float | None = None
     total_delta: float | None = None
 
@@ -90,6 +93,10 @@ def read_settings(config: Mapping[str, Value]) -> GridSettings:
         raise InvalidInput(
             "the run-config has no users", allowed="the public size of the cohort", advice="add users=1000"
         )
+    if "plugin" in given:
+        # Before the plan, which may name what they hold.
+        for path in str(given["plugin"]).split(":"):
+            load_file(path)
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in FIELDS}
     if isinstance(known := chosen.get("known_items"), str):
         chosen["known_items"] = "\n".join(read_items(Path(known)))
@@ -118,7 +125,9 @@ def listed_keys(settings: GridSettings) -> Mapping[int, bytes] | None:
         raise InvalidFile(f"{path} can't be read", allowed="a file of public keys") from None
 
 
-def _convert(name: str, value: Value) -> Path | int | float | bool:
+def _convert(name: str, value: Value) -> Path | int | float | bool | str:
+    if name == "plugin" and isinstance(value, str):
+        return value
     if name == "trace" and isinstance(value, bool):
         return value
     if name in ("out", "ledger", "items_file", "directory") and isinstance(value, str):

@@ -13,6 +13,7 @@ from fedhist.protocol.rounds import Labels, Round
 from fedhist.server.advice import plan_notes, release_advice
 from fedhist.server.collection import RoundReport
 from fedhist.server.releases.contract import Release
+from fedhist.server.steps import method_of
 from fedhist.server.withholding import shared_times
 
 
@@ -110,7 +111,12 @@ def why_not_private(release: Release) -> list[str]:
     items_tell = release.item_origin.tells(release.plan.domain)
     reasons = [release.item_origin.note] if items_tell else []
     if not release.private and not (items_tell and all(charge.private for charge in release.charges)):
-        reasons.insert(0, f"not private: the selector {release.plan.selector} read the exact statistic")
+        without = [charge for charge in release.charges if not charge.private]
+        if not without:
+            reasons.insert(0, "not private: its release rule says so")
+        for charge in reversed(without):
+            read = "statistic" if charge.round == Round.SELECT else "sum"
+            reasons.insert(0, f"not private: the {method_of(charge)} read the exact {read}")
     return reasons
 
 
@@ -119,9 +125,11 @@ def name_notes(release: Release, labels: Labels | None) -> list[str]:
 
     Made from the released names or the public list alone.
     """
-    named = labels if release.labels is None else release.labels
-    formulas = sum(map(is_formula, named or ()))
-    hidden = sum(map(is_hidden, named or ()))
+    named = release.names if labels is None else release.named(labels).names
+    if isinstance(named, range):
+        return []
+    formulas = sum(map(is_formula, named))
+    hidden = sum(map(is_hidden, named))
     notes = []
     if formulas:
         notes.append(

@@ -9,20 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from fedhist.protocol.errors import InvalidPlan, UnexpectedMessage
+from fedhist.protocol.errors import InvalidPlan, OtherPlugin, UnexpectedMessage
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
+from fedhist.server.declared import rule_charges, selector_charges
 from fedhist.server.discovery import Discover, discovery_charges, paid_by_discovery
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.central_noise import for_either_mechanism
 from fedhist.server.releases.contract import Release, ReleaseRule
-from fedhist.server.selection import Selection, Selector, column_of, selector_for
+from fedhist.server.selection import SELECTORS, Selection, Selector, column_of, selector_for
 
 Handed = Settled | Selection | Release | None
 """What a step makes: nothing before the first one, the items that were found, a threshold, a release at the end."""
@@ -30,9 +32,6 @@ Handed = Settled | Selection | Release | None
 
 class Step(Protocol):
     """A part of a run. The coordinator charges it, asks for its measurement, and lets it conclude."""
-
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Whether the answers are results already, so that they are charged before they are asked for."""
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """What it costs."""
@@ -53,13 +52,9 @@ class Choose:
 
     selector: Selector
 
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Where the devices' answers are noisy."""
-        return self.selector.reads_noise
-
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The selector's."""
-        return self.selector.charges(_settled(handed).plan_for(plan))
+        return selector_charges(self.selector, _settled(handed).plan_for(plan))
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request | None:
         """The statistic that the selector reads."""
@@ -70,7 +65,9 @@ class Choose:
     ) -> Selection:
         """The selection."""
         settled, draws = _settled(handed), source.fork("select", self.selector.name)
-        selection = self.selector.select(settled.plan_for(plan), reading, source=draws)
+        selection = _on_grid(
+            settled.plan_for(plan), self.selector.select(settled.plan_for(plan), reading, source=draws)
+        )
         return replace(selection, settled=replace(settled, mechanism=selection.mechanism))
 
 
@@ -80,14 +77,10 @@ class Publish:
 
     rule: ReleaseRule
 
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Where what comes back is noisy, or may fail to decode."""
-        return self.rule.charged_ahead
-
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The rule's, at the threshold that was chosen."""
         selection = _selection(handed)
-        charges = self.rule.charges(selection.settled.plan_for(plan), selection.threshold)
+        charges = rule_charges(self.rule, selection.settled.plan_for(plan), selection.threshold)
         return _paid(plan, charges)
 
     def request(self, plan: Plan, handed: Handed, *, source: Source) -> Request:
@@ -99,12 +92,24 @@ class Publish:
     def conclude(
         self, plan: Plan, reading: Any, handed: Handed, *, ledger: Ledger, source: Source
     ) -> Release:
-        """The release, of the run's own plan."""
-        selection = _selection(handed)
+        """The release, of the run's own plan, with what the ledger knows of it."""
+        selection, charged = _selection(handed), ledger.entries
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         settled = selection.settled
-        release = replace(release, plan=plan, mechanism=settled.mechanism)
+        if not isinstance(release, Release) or ledger.entries != charged:
+            raise InvalidPlan(
+                f"the release rule {self.rule.name} charged the ledger while it drew, or built no release; nothing "
+                "was released",
+                allowed="rules that declare all that they cost in charges()",
+            )
+        release = replace(
+            release,
+            plan=plan,
+            mechanism=settled.mechanism,
+            charges=charged,
+            private=release.private and ledger.private,
+        )
         if settled.keys is None:
             return release
         return replace(release, labels=list(settled.keys), discovery_share=settled.share)
@@ -121,25 +126,34 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
 def measurements_of(plan: Plan) -> dict[Round, type[Measurement[Any]]]:
     """What each round of the plan asks devices for; also of plans whose selector is not known here."""
     fitting = {
-        kind.round: kind for of in {plan, plan.releasing} for kind in MEASUREMENTS.values() if kind.fits(of)
+        kind.round: kind
+        for of in {plan, plan.releasing}
+        for kind in MEASUREMENTS.values()
+        if kind.admitted(of)
     }
     if plan.threshold is not None:
         fitting.pop(Round.SELECT)
+    elif plan.plugins and (selector := SELECTORS.get(plan.selector)) is not None:
+        # Several may fit a plan that names one from outside.
+        fitting.pop(Round.SELECT, None)
+        if selector.reads:
+            fitting[Round.SELECT] = column_of(plan.releasing, selector).measurement
     return {round_: fitting[round_] for round_ in Round if round_ in fitting}
 
 
 def planned_charges(plan: Plan) -> tuple[Charge, ...]:
     """The most that a run of this plan will charge, known before it starts."""
     if not plan.discovers:
-        return (*selector_for(plan).charges(plan), *_most_of_release(plan))
+        return (*selector_charges(selector_for(plan), plan), *_most_of_release(plan))
     after = plan.releasing
-    return (*discovery_charges(plan), *selector_for(after).charges(after), *_most_of_release(plan))
+    chosen = selector_charges(selector_for(after), after)
+    return (*discovery_charges(plan), *chosen, *_most_of_release(plan))
 
 
 def _most_of_release(plan: Plan) -> tuple[Charge, ...]:
     """What the release will charge, before the threshold is known and, where it is chosen, the mechanism."""
     after = plan.releasing
-    return _paid(plan, rule_for(after).charges(after.one_way, None))
+    return _paid(plan, rule_charges(rule_for(after), after.one_way, None))
 
 
 def _paid(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
@@ -171,13 +185,47 @@ def read_statistic(plan: Plan, total: Total) -> Any:
 def check_runnable(plan: Plan, *, simulated: bool) -> None:
     """Refuse a plan that can't run here, before anything is asked or charged."""
     steps_of(plan)
-    selector = selector_for(plan.releasing)
-    if not selector.private and not simulated:
-        raise InvalidPlan(
-            f"the selector {selector.name} is not private",
-            allowed="private selectors outside simulations",
-            advice="use --selector weighted-quantile",
+    if plan.plugins != identities_used(plan.selector, plan.release):
+        raise OtherPlugin(
+            "the plan was made before its plugin was loaded or changed",
+            allowed="a plan of the code that is registered now",
+            advice="make the plan again",
         )
+    # What the project's own methods cost is never more than the plan says.
+    charges = planned_charges(plan) if plan.plugins else selector_for(plan.releasing).charges(plan.releasing)
+    for charge in charges:
+        if not (charge.private or simulated):
+            raise InvalidPlan(
+                f"the {method_of(charge)} is not private",
+                allowed="private methods outside simulations",
+                advice=private_instead(charge),
+            )
+
+
+def method_of(charge: Charge) -> str:
+    """The method whose charge this is, in words; of a charge that says that it is not private."""
+    return f"{'selector' if charge.round == Round.SELECT else 'release rule'} {charge.name}"
+
+
+def private_instead(charge: Charge) -> str:
+    """What to use in the place of a method that is not private."""
+    return "use --selector weighted-quantile" if charge.round == Round.SELECT else "leave --release out"
+
+
+def _on_grid(plan: Plan, selection: Selection) -> Selection:
+    """The selection, which must be in the plan's public range: what is charged and noised reckons with it."""
+    if not isinstance(selection, Selection):
+        raise InvalidPlan(f"the selector {plan.selector} returned no Selection", allowed="a Selection")
+    if selection.mechanism is not None and plan.chooses_mechanism:
+        plan = plan.ways[selection.mechanism]
+    low, high = plan.step_range
+    chosen = selection.threshold
+    if chosen.bits != plan.grid_bits or not low <= chosen.steps <= high:
+        raise InvalidPlan(
+            f"the selector {plan.selector} chose a threshold outside of the plan's range",
+            allowed="plan.at_steps(...), which stays inside",
+        )
+    return selection
 
 
 def _selection(handed: Handed) -> Selection:

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
+from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.events import (
     EVENTS,
     TO_SERVER,
@@ -200,7 +200,9 @@ def _header(path: Path, head: dict[str, Any]) -> tuple[Plan, str, bool]:
     if not isinstance(engine, str) or not isinstance(simulated, bool):
         raise _damaged(path, 1, "a field of the header is of the wrong type")
     try:
-        plan = Plan.from_json(head["plan"])
+        plan = Plan.recorded(head["plan"])
+    except OtherPlugin:
+        raise
     except (InvalidInput, TypeError, ValueError, AttributeError, KeyError):
         raise _damaged(path, 1, "the plan is not a valid one") from None
     if plan.digest.hex() != head["plan_digest"]:

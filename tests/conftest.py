@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +39,16 @@ def fedhist(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         return Outcome(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def no_plugins() -> Iterator[None]:
+    """A test that begins and ends without methods from outside."""
+    from fedhist.protocol.plugins import loading, registry
+
+    registry.restore({})
+    yield
+    registry.restore({})
+    registry._unknown.clear()
+    loading._looked.clear()
+    loading._looked_at.clear()

@@ -147,7 +147,11 @@ def test_relative_links_lead_somewhere(page):
 
 
 @named(PAGES)
-def test_commands_parse(page):
+def test_commands_parse(page, tmp_path, monkeypatch, no_plugins):
+    monkeypatch.chdir(tmp_path)
+    for _, text in blocks(page, "python"):
+        if file := re.match(r"# (\w+\.py)\n", text):
+            (tmp_path / file[1]).write_text(text, encoding="utf-8")
     for arguments in fedhist_commands(page):
         try:
             parse(list(arguments))

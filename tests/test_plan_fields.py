@@ -15,7 +15,7 @@ import click
 import pytest
 
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plan.fields import FIELDS, Field
+from fedhist.protocol.plan.fields import FIELDS, RELEASE_NAMES, SELECTOR_NAMES, Field
 from fedhist.protocol.privacy.bars import OpenNoiseKind
 from fedhist.server.grid_settings import FOR_NODES, GridSettings, read_settings
 from fedhist.server.selection import SELECTORS
@@ -50,7 +50,7 @@ def row_of(field: Field) -> str:
 
 def test_a_plan_has_the_declared_fields_and_writes_them_as_json() -> None:
     names = list(FIELDS)
-    assert [field.name for field in fields(Plan)] == names
+    assert [field.name for field in fields(Plan) if field.init] == names
     assert list(Plan(users=10, items=3).to_json()) == ["version", *names]
     assert set(re.findall(r"^        (\w+): ", Plan.__doc__ or "", re.MULTILINE)) == set(names)
 
@@ -66,6 +66,8 @@ def test_a_default_is_one_of_the_values_that_are_allowed(field: Field) -> None:
 def test_the_choices_that_others_define_are_theirs() -> None:
     assert set(re.findall(r"[\w-]+", FIELDS["release"].meaning)) >= set(get_args(OpenNoiseKind))
     assert set(re.findall(r"[\w-]+", FIELDS["selector"].meaning)) >= set(SELECTORS)
+    assert set(SELECTOR_NAMES) == set(SELECTORS.built_in)
+    assert set(RELEASE_NAMES) == {"discover", *get_args(OpenNoiseKind)}
 
 
 @pytest.mark.parametrize("command", NOT_OPTIONS)

@@ -153,5 +153,5 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice="rename the columns, or add a first line with their names",
+        advice="name them with --user-column, --item-column and --count-column, or add a first line with their names",
     )

@@ -107,7 +107,7 @@ def refused_table(path: Path, separator: str) -> InvalidFile | None:
                 return InvalidFile(
                     f"line {record.line:,} of {path} has {_fields(record)}, and the header has {header.fields}",
                     allowed="as many fields in every line as the header has",
-                    advice="write fields that hold the separator in double quotes, or check the separator",
+                    advice="write fields that hold the separator in double quotes, or give another --separator",
                 )
     return None
 

@@ -9,8 +9,8 @@ import click
 
 from fedhist.commands.cli import EXIT_AUDIT_FAILED
 from fedhist.commands.option_groups import Command
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.summary import stdout_console
-from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedhist.simulations.audit.findings import Finding
@@ -31,23 +31,22 @@ if TYPE_CHECKING:
     metavar="S",
     help="Make it repeatable; without it the mechanisms draw from the operating system.",
 )
+@plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def audit(deep: bool, only: str | None, seed: int | None, as_json: bool) -> int:
     """Run the installed mechanisms end to end against worst-case neighbours.
 
     Each check computes a lower confidence bound of epsilon, at the delta that the ledger claims, and fails if the bound
     is above the claimed epsilon. If all mechanisms keep their promises, an audit fails once in a thousand times. It can
-    show that a promise is broken, never that it is kept.
+    show that a promise is broken, never that it is kept. With --plugin, the methods of those files alone are audited.
     """
+    from fedhist.auditing import audited
+    from fedhist.protocol.plugins.registry import registered
     from fedhist.simulations.audit.findings import DEEP, QUICK
-    from fedhist.simulations.audit.registry import all_checks, run_audit
 
-    checks = [check for check in all_checks() if only is None or only in check.name]
-    if not checks:
-        raise InvalidInput(
-            f"no check has {only!r} in its name", allowed="; ".join(check.name for check in all_checks())
-        )
-    result = run_audit(DEEP if deep else QUICK, seed=seed, checks=checks, on_finding=_print_progress)
+    plugins = tuple(str(plugin.identity) for plugin in registered())
+    effort = DEEP if deep else QUICK
+    result = audited(plugins or None, only=only, effort=effort, seed=seed, on_finding=_print_progress)
     if as_json:
         document = {
             "passed": result.passed,

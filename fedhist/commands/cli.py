@@ -94,23 +94,26 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
-    code = _run(arguments)
-    # What is left is the interpreter's end, which would answer Ctrl-C with a traceback.
-    _default_interrupt()
-    sys.exit(code)
-
-
-def _run(arguments: list[str] | None) -> int:
     try:
         prepare_streams()
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = _run(arguments)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # What is left is the interpreter's end, which would answer Ctrl-C with a traceback.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        # The second one, while the first was being answered.
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
         code = cli.main(args=arguments, prog_name="fedhist", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        # A second Ctrl-C ends the process at once.
-        _default_interrupt()
         code = _report(error)
         if code is None:
             raise
@@ -143,7 +146,11 @@ def _report(error: BaseException) -> int | None:
         case OSError():
             code, text = 1, f"error: {_system_words(error)}"
         case _:
-            return None
+            from fedhist.protocol.plugins.loading import blamed
+
+            if not (blame := blamed(error)):
+                return None
+            code, text = 1, f"error: {blame}; run it in Python to see more"
     if code in {1, 2} and not _in_a_folder():
         text = f"{text.rstrip('.')}. The folder that you are in does not exist any more; go to another one with cd."
     echo_as_it_is(" ".join([line(text), *map(block, getattr(error, "__notes__", ()))]), err=True)
@@ -182,11 +189,6 @@ def _misused(error: click.ClickException) -> int:
     message = " ".join(part.strip() for part in error.format_message().split("\n\t"))
     echo(f"error: {message} See '{command} --help'.", err=True)
     return error.exit_code
-
-
-def _default_interrupt() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(*_: Any) -> NoReturn:

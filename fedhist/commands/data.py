@@ -17,6 +17,7 @@ from fedhist.commands.data_options import column_options, columns_of
 from fedhist.commands.description_view import print_description
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.progress import progress_on
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
@@ -150,6 +151,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     )
 )
 @click.argument("file", type=PATH)
+@plugin_option
 @column_options
 @click.option(
     "--head",
@@ -198,15 +200,17 @@ def describe(
         "fedhist run --data 'synthetic:heavy-tailed?users=1000&items=50'",
     ),
 )
+@plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""
     if as_json:
         document = {
-            name: {"line": one.line, "parameters": dict(one.defaults)} for name, one in DATASETS.items()
+            name: {"line": one.line, "parameters": dict(one.defaults)}
+            for name, one in DATASETS.with_installed().items()
         }
         click.echo(json.dumps(document, allow_nan=False))
         return
-    for name, one in DATASETS.items():
+    for name, one in DATASETS.with_installed().items():
         query = "&".join(f"{key}={value}" for key, value in one.defaults.items())
         click.echo(f"{PREFIX}{name}?{query}\n    {one.line}")

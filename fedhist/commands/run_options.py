@@ -9,6 +9,7 @@ import click
 from fedhist.commands.data_options import column_options
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
+from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
@@ -98,7 +99,7 @@ FROM_POPULATION = ("users", "items", "participants")
 )
 @click.option(
     "--engine",
-    type=click.Choice(list(ENGINES)),
+    type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
     default="in-process",
     help="Where the devices run. The release is the same for the same seed.",
 )
@@ -128,6 +129,7 @@ FROM_POPULATION = ("users", "items", "participants")
     help="New folder for result.json, histogram.csv, plan.json and the report. [default: fedhist-run-TIME; none with "
     "--json]",
 )
+@plugin_option
 @click.option("--trace", is_flag=True, help="Also write what happened, as trace.jsonl; see 'fedhist trace'.")
 @click.option("--no-report", is_flag=True, help="Leave out report.html and simulation.json.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary; errors and --json only.")
@@ -137,7 +139,8 @@ FROM_POPULATION = ("users", "items", "participants")
 def run(context: click.Context, /, **flags: Any) -> None:
     """Choose a contribution bound privately and release a private histogram.
 
-    Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
+    The bound is called the threshold: who has more than that is scaled down to it, so that nobody's data counts for
+    much, and noise hides the rest. Without arguments: 50,000 synthetic users, a summary and a result folder.
     """
     from fedhist.commands.run import run_here
 

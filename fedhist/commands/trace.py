@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedhist.commands.option_groups import Group
+from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo, echo_as_it_is, line
 from fedhist.protocol.errors import InvalidInput
 
@@ -34,6 +35,7 @@ def trace() -> None:
     )
 )
 @click.argument("run", type=click.Path(path_type=Path))
+@plugin_option
 @click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
 def show(run: Path, round_: str | None, participant: str | None) -> None:

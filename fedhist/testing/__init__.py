@@ -1,6 +1,7 @@
 """Contracts: checks that every measurement, release rule, selector, engine, mechanism and population must pass.
 
-For people who write one, in this project or outside of it. They need neither pytest nor a registry:
+For people who write one, in this project or outside of it. They need neither pytest nor a registry; `check_plugin`
+takes a file, or whatever was registered:
 
     >>> from fedhist.testing import check_selector
     >>> from fedhist.server.selection.quantile import Quantile
@@ -17,6 +18,7 @@ from fedhist.testing.contract import Contract
 from fedhist.testing.engines import ENGINE, check_engine
 from fedhist.testing.measurements import MEASUREMENT, check_measurement
 from fedhist.testing.mechanisms import MECHANISM, Mechanism, additive, check_mechanism
+from fedhist.testing.plugins import check_plugin
 from fedhist.testing.populations import POPULATION, check_population
 from fedhist.testing.releases import RELEASE_RULE, check_release_rule
 from fedhist.testing.selectors import SELECTOR, check_selector
@@ -35,6 +37,7 @@ __all__ = [
     "check_engine",
     "check_measurement",
     "check_mechanism",
+    "check_plugin",
     "check_population",
     "check_release_rule",
     "check_selector",

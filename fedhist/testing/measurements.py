@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,7 @@ from fedhist.protocol.measurements.given import (
     SaltedBound,
 )
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.registry import alone
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -82,9 +84,13 @@ class Asked:
         return (self.kind(plan, given) for plan in fitting for given in self.givens(plan))
 
 
-MEASUREMENT: Contract[Asked] = Contract(
-    "measurement", lambda asked: patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind})
-)
+@contextmanager
+def _in_registry(asked: Asked) -> Iterator[None]:
+    with alone(), patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind}):
+        yield
+
+
+MEASUREMENT: Contract[Asked] = Contract("measurement", _in_registry)
 
 
 def check_measurement(
@@ -295,6 +301,7 @@ def shares_of_noise_stay_inside_their_reach(asked: Asked) -> None:
     for one in asked:
         adds, asked_to = one.share is not None, one.noised(one.plan)
         require(adds == asked_to, f"devices add noise: {adds}; the plan asks for it: {asked_to}")
+        require(one.charged_ahead(one.plan) or not adds, "noisy answers are not charged ahead")
         if one.share is not None:
             draws = [
                 one.share.draw(one.shape.length, source=SeededSource(1).fork(number))

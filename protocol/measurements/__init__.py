@@ -5,7 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from fedhist.protocol.measurements.contract import Measurement
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.measurements.contract import Measurement, Round
+from fedhist.protocol.plan.fields import RELEASE_NAMES
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import Registry, check_whole
 
 __all__ = ["MEASUREMENTS", "Measurement"]
 
@@ -31,6 +35,42 @@ def _load(place: str) -> type[Measurement[Any]]:
     return measurement
 
 
-MEASUREMENTS = {measurement.name: measurement for measurement in map(_load, _PLACES)}
+def _accept(thing: Any, name: str | None) -> tuple[str, type[Measurement[Any]]]:
+    """A class that measures something new under a name that nobody else has."""
+    if not (isinstance(thing, type) and issubclass(thing, Measurement)):
+        raise InvalidInput(
+            f"{getattr(thing, '__qualname__', type(thing).__name__)} is no measurement",
+            allowed="a class that derives from fedhist.protocol.measurements.contract.Measurement",
+        )
+    check_whole(Kind.MEASUREMENT, thing)
+    missing = [field for field in ("name", "round", "where") if not hasattr(thing, field)]
+    if missing or not isinstance(thing.round, Round):
+        raise InvalidInput(
+            f"the measurement {thing.__qualname__} has no {', '.join(missing) or 'round of a run'}",
+            allowed="a measurement with name, round and where",
+        )
+    taken = {
+        offer for other, kind in MEASUREMENTS.items() if other != thing.name for offer in kind.offers
+    } & thing.offers
+    if taken:
+        raise InvalidInput(
+            f"the measurement {thing.name} offers {', '.join(sorted(taken))}, which another one offers",
+            allowed="names of its own in offers",
+        )
+    named = {None, *RELEASE_NAMES} & set(thing.releases)
+    if named:
+        raise InvalidInput(
+            f"the measurement {thing.name} is for releases of the project",
+            allowed="in releases, the names of release rules from outside",
+        )
+    return thing.name, thing
+
+
+MEASUREMENTS: Registry[type[Measurement[Any]]] = Registry(
+    Kind.MEASUREMENT,
+    {measurement.name: measurement for measurement in map(_load, _PLACES)},
+    accept=_accept,
+    base=Measurement,
+)
 if len(MEASUREMENTS) < len(_PLACES):
     raise ImportError("two measurements have the same name")

@@ -56,7 +56,7 @@ class ClippedItems(Measurement[ItemBounds]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Items clipped one by one, noised by the server."""
-        return plan.release in cls.releases and plan.per_item and not plan.noise_by_devices
+        return cls.released_by(plan) and plan.per_item and not plan.noise_by_devices
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

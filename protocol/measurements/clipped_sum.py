@@ -47,7 +47,7 @@ class ClippedSum(Measurement[Bound]):
     @classmethod
     def fits(cls, plan: Plan) -> bool:
         """Whole histograms of a closed domain."""
-        return plan.release in cls.releases and not (plan.is_open or plan.per_item)
+        return cls.released_by(plan) and not (plan.is_open or plan.per_item)
 
     @classmethod
     def words(cls, plan: Plan) -> Words:

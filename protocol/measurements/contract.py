@@ -21,6 +21,8 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.keyed import Keyed
 from fedhist.protocol.masking.encoding import width_for
 from fedhist.protocol.measurements.given import Given, Nothing
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import measured_by, plugin_named
 from fedhist.protocol.privacy.neighbours import Sensitivity
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.privacy.shares import Share
@@ -155,13 +157,29 @@ class Measurement(ABC, Generic[GivenT]):
 
     def __post_init__(self) -> None:
         unsettled = self.round is Round.RELEASE and self.plan.chooses_mechanism
-        if type(self.given) is not self.takes or not self.fits(self.plan) or unsettled:
+        if type(self.given) is not self.takes or not self.admitted(self.plan) or unsettled:
             raise UnexpectedMessage(state=self.name, message=self.given)
 
     @classmethod
     @abstractmethod
     def fits(cls, plan: Plan) -> bool:
         """Whether a device may answer this measurement under the plan. It refuses all others."""
+
+    @classmethod
+    def admitted(cls, plan: Plan) -> bool:
+        """Whether it fits, and the plan names it if it comes from outside: plugins change no other plan."""
+        plugin = plugin_named(Kind.MEASUREMENT, cls.name)
+        return (plugin is None or str(plugin.identity) in plan.plugins) and cls.fits(plan)
+
+    @classmethod
+    def released_by(cls, plan: Plan) -> bool:
+        """Whether the plan's `release` asks for it, by a name in `releases` or by a rule from outside.
+
+        Noise from devices is made for the project's own rules: what they charge is what devices add.
+        """
+        return plan.release in cls.releases or (
+            measured_by(plan.release) == cls.name and not plan.noise_by_devices
+        )
 
     @classmethod
     def noised(cls, plan: Plan) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -33,8 +33,10 @@ from fedhist.protocol.plan.discovery_terms import (
 from fedhist.protocol.plan.fields import FIELDS, MECHANISMS, PlanFields, described
 from fedhist.protocol.plan.masking_terms import check_masking, masks_of
 from fedhist.protocol.plan.parts import Closed, Masks, Open
+from fedhist.protocol.plan.plugin_terms import check_described, check_same, named_plugins
 from fedhist.protocol.plan.rest_terms import check_rest, part_bound, parts
 from fedhist.protocol.plan.table_terms import check_table
+from fedhist.protocol.plugins.registry import identities_used
 from fedhist.protocol.privacy.bars import OpenNoise, OpenNoiseKind, bars_for
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.neighbours import (
@@ -67,6 +69,9 @@ _OF_ONE_RELEASE = ("exponential-v", "exponential-sharp", "median", "p90")
 class Plan(PlanFields):
     """A frozen, validated description of one run. Its digest travels in every message."""
 
+    plugins: tuple[str, ...] = field(init=False, default=())
+    """Which code the methods from outside are, filled in on construction; nothing for built-in methods."""
+
     def __post_init__(self) -> None:
         for declared in FIELDS.values():
             self._set(declared.name, declared.plain(getattr(self, declared.name)))
@@ -82,6 +87,7 @@ class Plan(PlanFields):
         self._fill_in("statistic", "bucketed" if one_release and self.is_masked else "plain")
         default = "exponential-v" if one_release else "weighted-quantile"
         self._fill_in("selector", "quantile" if self.per_item else default)
+        self._set("plugins", identities_used(self.selector, self.release))
         self._fill_in("delta", 0.0 if self.is_pure else DEFAULT_DELTA)
         self._fill_in("delta_select", DEFAULT_DELTA)
         check_sizes(self)
@@ -377,17 +383,40 @@ class Plan(PlanFields):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Every field by name, as JSON has it."""
-        return {"version": PLAN_VERSION} | {name: getattr(self, name) for name in FIELDS}
+        """Every field by name, as JSON has it. Plans of built-in methods alone have no key `plugins`."""
+        plugins = {"plugins": list(self.plugins)} if self.plugins else {}
+        return {"version": PLAN_VERSION} | {name: getattr(self, name) for name in FIELDS} | plugins
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan that `to_json` described; anything else is an InvalidPlan."""
+        """The plan that `to_json` described; anything else is an InvalidPlan.
+
+        A plan of methods from outside is for a side that has the same code: else it is refused with OtherPlugin.
+        """
+        plan, plugins = cls._read(document)
+        check_same(plugins, plan.plugins)
+        return plan
+
+    @classmethod
+    def recorded(cls, document: Mapping[str, Any]) -> Plan:
+        """The plan of a run that is over, to read about it: its plugins may have changed, and its selector be missing.
+
+        What it released is described by its release rule and measurement, so those are needed: else OtherPlugin.
+        """
+        plan, plugins = cls._read(document)
+        check_described(plugins)
+        plan._set("plugins", plugins or ())
+        return plan
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any]) -> tuple[Plan, tuple[str, ...] | None]:
+        """The plan with the plugins that there are here, and those that the document names."""
         if not isinstance(document, Mapping):
             raise InvalidPlan(f"a plan of type {type(document).__name__}", allowed="fields by name")
         values = dict(document)
         if values.pop("version", None) != PLAN_VERSION:
             raise InvalidPlan("the plan is of another version", allowed=f"version {PLAN_VERSION}")
+        plugins = named_plugins(values.pop("plugins", None))
         unknown = sorted(set(values) - set(FIELDS))
         if unknown:
             raise InvalidPlan(
@@ -395,7 +424,7 @@ class Plan(PlanFields):
             )
         if "users" not in values:
             raise InvalidPlan("the plan has no users", allowed="the public size of the cohort")
-        return cls(**values)
+        return cls(**values), plugins
 
     @cached_property
     def digest(self) -> bytes:

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from fedhist.protocol.errors import DecodeError, InvalidInput
+from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refused
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.identity import Plugin
+from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Request, Round
 from fedhist.protocol.settled import SETTLED_FIELDS, Settled
@@ -57,6 +59,7 @@ class Refusal(StrEnum):
     | `malformed` | can't read the request |
     | `over-budget`, `small-cohort` | has a limit on cost that the plan would pass, or wants more users than the plan |
     | `second-request`, `other-plan` | was asked something else before, in this round or in this run |
+    | `other-plugin` | lacks a plugin that the plan uses, or has other code of that name |
     | `other-items`, `no-users` | has another list of items; has no users |
     | `not-masked` | got a masked plan without masks, or demands masks and the plan has none |
     | `not-signed` | demands signed masks and the plan has plain ones |
@@ -74,6 +77,7 @@ class Refusal(StrEnum):
     SMALL_COHORT = "small-cohort"
     SECOND_REQUEST = "second-request"
     OTHER_PLAN = "other-plan"
+    OTHER_PLUGIN = "other-plugin"
     OTHER_ITEMS = "other-items"
     NO_USERS = "no-users"
     NOT_MASKED = "not-masked"
@@ -127,7 +131,9 @@ class Envelope:
         if not 1 <= len(run) <= MAX_RUN_NAME:
             raise DecodeError(f"the run's name has {len(run)} characters; allowed: 1 to {MAX_RUN_NAME}")
         try:
-            plan = _read_plan(take(fields, "plan", str))
+            plan = _read_plan(take(fields, "plan", str), registered())
+        except OtherPlugin as other:
+            raise Refused(Refusal.OTHER_PLUGIN) from other
         except (InvalidInput, ValueError, TypeError, AttributeError, RecursionError):
             raise DecodeError("the plan is not a valid one") from None
         if plan.digest != fields.get("plan-digest"):
@@ -173,8 +179,11 @@ def items_digest(labels: Labels | None) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _read_plan(text: str) -> Plan:
-    """The plan in this text. A node hears the same one in both rounds, and to check it again costs milliseconds."""
+def _read_plan(text: str, plugins: tuple[Plugin, ...]) -> Plan:
+    """The plan in this text. A node hears the same one in both rounds, and to check it again costs milliseconds.
+
+    Checked again once the plugins of this side have changed.
+    """
     return Plan.from_json(json.loads(text))
 
 
@@ -184,12 +193,14 @@ def _read_request(plan: Plan, fields: Mapping[str, object]) -> Request:
     A measurement that the plan does not admit is refused, because it could be one without the device's noise; so is
     one of another round, because each round is charged for, and answered, once.
     """
-    if not any(kind.releases and kind.fits(plan.releasing) for kind in MEASUREMENTS.values()):
+    if not any(
+        kind.round is Round.RELEASE and kind.admitted(plan.releasing) for kind in MEASUREMENTS.values()
+    ):
         raise DecodeError("the plan's release is unknown here")
     settled = Settled.from_fields(fields, plan)
     round_plan = settled.plan_for(plan)
     kind = MEASUREMENTS.get(take(fields, "asks", str))
-    if kind is None or not kind.fits(round_plan) or kind.round != fields.get("round"):
+    if kind is None or not kind.admitted(round_plan) or kind.round != fields.get("round"):
         raise DecodeError("the request asks for a measurement that is unknown or not of its plan and round")
     if plan.chooses_mechanism and (kind.round is Round.RELEASE) != (settled.mechanism is not None):
         raise DecodeError("the request does not name its mechanism, or names it before it is chosen")

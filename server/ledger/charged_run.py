@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedhist.display.visible_text import LONGEST_LINE, visible
-from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
+from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
-from fedhist.server.steps import planned_charges
+from fedhist.server.steps import method_of, planned_charges, private_instead
 
 
 @contextmanager
@@ -32,17 +33,22 @@ def charged(
         yield None
         return
     charges = planned_charges(plan)
-    if not all(charge.private for charge in charges):
-        raise InvalidInput(
-            f"the selector {plan.selector} is not private and can't be charged",
-            allowed="private selectors with --ledger",
-            advice="use --selector weighted-quantile, or leave --ledger out",
-        )
+    for charge in charges:
+        if not charge.private:
+            raise InvalidInput(
+                f"the {method_of(charge)} is not private and can't be charged",
+                allowed="private methods with --ledger",
+                advice=f"{private_instead(charge)}, or leave --ledger out",
+            )
     cost = Cost(trials * sum(c.epsilon for c in charges), trials * sum(c.delta for c in charges))
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
-    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    try:
+        entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    except BudgetExceeded as refusal:
+        left = budget.left() or Cost(0.0, 0.0)
+        raise BudgetExceeded(f"{refusal} {what_fits(plan, left, trials=trials)}") from None
     try:
         yield entry.record
     except BaseException as error:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
-from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plan.fields import RELEASE_NAMES
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import Registry, instance_of
 from fedhist.server.releases.contract import Release, ReleaseRule
 
 __all__ = ["RULES", "Release", "ReleaseRule", "rule_for"]
@@ -27,15 +31,40 @@ def _load(place: str) -> ReleaseRule:
     return rule
 
 
-RULES = tuple(map(_load, _PLACES))
+def _accept(thing: Any, name: str | None) -> tuple[str, ReleaseRule]:
+    """A rule from outside, or its class."""
+    rule = instance_of(Kind.RELEASE, ReleaseRule, thing)
+    missing = [field for field in ("name", "measures") if not getattr(rule, field, None)]
+    if missing:
+        raise InvalidInput(
+            f"the release rule {type(rule).__qualname__} has no {', '.join(missing)}",
+            allowed="a rule with a name and the name of the measurement that it releases",
+        )
+    return rule.name, rule
+
+
+RULES: Registry[ReleaseRule] = Registry(
+    Kind.RELEASE,
+    {rule.name: rule for rule in map(_load, _PLACES)},
+    accept=_accept,
+    base=ReleaseRule,
+    also=RELEASE_NAMES,
+)
 
 
 def rule_for(plan: Plan) -> ReleaseRule:
-    """The rule for what the plan measures and for the `release` that it names, if it names one."""
-    for rule in RULES:
+    """The rule for what the plan measures and for the `release` that it names, if it names one.
+
+    A rule from outside is for plans that name it, and for no others.
+    """
+    if plan.release is not None and plan.release not in RELEASE_NAMES:
+        RULES.find(plan.release)
+    for rule in _rules_for(plan):
         if rule.fits(plan):
             return rule
+    RULES.with_installed()
     names = dict.fromkeys(name for kind in MEASUREMENTS.values() for name in kind.releases if name)
+    names |= dict.fromkeys(name for name in RULES if name not in RULES.built_in)
     others = [name for name in names if _releases(plan, name)]
     raise InvalidPlan(
         f"the release {plan.release!r} over {plan.domain} domains",
@@ -50,4 +79,11 @@ def _releases(plan: Plan, name: str) -> bool:
         other = replace(plan, release=name)
     except InvalidPlan:
         return False
-    return any(rule.fits(other) for rule in RULES)
+    return any(rule.fits(other) for rule in _rules_for(other))
+
+
+def _rules_for(plan: Plan) -> list[ReleaseRule]:
+    """The rules to try: the project's own, or the one from outside that the plan names."""
+    own = [rule for name, rule in RULES.items() if name in RULES.built_in]
+    named = None if plan.release is None else RULES.get(plan.release)
+    return own if named is None or plan.release in RULES.built_in else [named]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.given import Column
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import Registry, instance_of, plugin_named
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.server.selection.contract import NoisySelector, Selection, Selector
 from fedhist.server.selection.dpsgd import DpSgd
 from fedhist.server.selection.exponential_sharp import ExponentialSharp
@@ -25,22 +28,46 @@ from fedhist.server.selection.weighted_quantile import WeightedQuantile
 
 __all__ = ["SELECTORS", "Offered", "Selection", "Selector", "column_of", "fitting", "selector_for"]
 
-SELECTORS: dict[str, Selector] = {
-    selector.name: selector
-    for selector in (
-        WeightedQuantile(),
-        DpSgd(),
-        OutputPerturbation(),
-        MQuantile(),
-        Quantile(),
-        ExponentialV(),
-        ExponentialSharp(),
-        Fixed(),
-        Oracle(),
-        TotalsQuantile("median", 0.5),
-        TotalsQuantile("p90", 0.9),
-    )
-}
+_OWN = (
+    WeightedQuantile(),
+    DpSgd(),
+    OutputPerturbation(),
+    MQuantile(),
+    Quantile(),
+    ExponentialV(),
+    ExponentialSharp(),
+    Fixed(),
+    Oracle(),
+    TotalsQuantile("median", 0.5),
+    TotalsQuantile("p90", 0.9),
+)
+
+
+def _accept(thing: Any, name: str | None) -> tuple[str, Selector]:
+    """A selector from outside, or its class."""
+    selector = instance_of(Kind.SELECTOR, Selector, thing)
+    called = getattr(selector, "name", None)
+    if not called:
+        raise InvalidInput(
+            f"the selector {type(selector).__qualname__} has no name",
+            allowed="a selector with a name",
+            advice='write name = "mine" in the class',
+        )
+    for column in selector.reads:
+        match column:
+            case (str(), frozenset() as norms) if norms and all(isinstance(norm, Norm) for norm in norms):
+                continue
+        raise InvalidInput(
+            f"the selector {called} reads {column!r}",
+            allowed="pairs of what a measurement offers and a frozenset of norms",
+            advice='write reads = (("weights", ANY_NORM),)',
+        )
+    return called, selector
+
+
+SELECTORS: Registry[Selector] = Registry(
+    Kind.SELECTOR, {selector.name: selector for selector in _OWN}, accept=_accept, base=Selector
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +87,7 @@ def column_of(plan: Plan, selector: Selector) -> Offered:
     """What the selector reads under this plan. InvalidPlan if the plan can measure nothing of use to it."""
     offered = _offered(plan, selector)
     if offered is None:
-        kinds = (kind.where for kind in MEASUREMENTS.values() if kind.offers and kind.fits(plan))
+        kinds = (kind.where for kind in MEASUREMENTS.values() if kind.offers and kind.admitted(plan))
         where = next(kinds, "before its items are found")
         raise InvalidPlan(
             f"the selector {selector.name} does not go with the {plan.mechanism} mechanism {where}",
@@ -74,7 +101,7 @@ def fitting(plan: Plan) -> list[str]:
     """The names of the selectors that go with the plan."""
     return [
         name
-        for name, one in SELECTORS.items()
+        for name, one in SELECTORS.with_installed().items()
         if not one.reads
         or ((offered := _offered(plan, one)) and (not offered.noisy or isinstance(one, NoisySelector)))
     ]
@@ -82,7 +109,7 @@ def fitting(plan: Plan) -> list[str]:
 
 def selector_for(plan: Plan) -> Selector:
     """The plan's selector, after checking that it exists and fits the plan."""
-    selector = SELECTORS.get(plan.selector)
+    selector = SELECTORS.find(plan.selector)
     if selector is None:
         raise InvalidPlan(
             f"unknown selector {plan.selector!r}",
@@ -93,14 +120,18 @@ def selector_for(plan: Plan) -> Selector:
         offered = column_of(plan, selector)
         if offered.noisy:
             selector = FromNoisyTail(selector, offered.name)
-        elif offered.name == "norm-tails":
+        elif offered.name == "norm-tails" and type(selector) is WeightedQuantile:
             selector = WeightedNorms()
     selector.check(plan)
     return selector
 
 
 def _offered(plan: Plan, selector: Selector) -> Offered | None:
+    from_outside = plugin_named(Kind.SELECTOR, selector.name) is not None
     for kind in MEASUREMENTS.values():
+        # What comes from outside is for plans that name it, and a plan with this selector does.
+        if kind.name not in MEASUREMENTS.built_in and not (from_outside or kind.admitted(plan)):
+            continue
         for name, norms in selector.reads:
             if name in kind.offers and kind.fits(plan) and (plan.chooses_mechanism or plan.norm in norms):
                 return Offered(name, kind)

@@ -29,7 +29,7 @@ from fedhist.simulations.audit.worlds import User, crafted, evidence_of
 LOW, HIGH = 4.0, 8.0
 HUGE = 60
 """A count above every bound."""
-_BETWEEN = 5
+BETWEEN = 5
 """A count between the two candidates."""
 _SINGLES = 100
 _ODDS = -3.0
@@ -57,7 +57,8 @@ def closed_worlds(plan: Plan, user: User, others: Sequence[User]) -> Worlds:
     )
 
 
-def _closed(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
+def closed_plan(mechanism: str, selector: str, others: int, **settings: Any) -> Plan:
+    """A plan over two candidates in which nearly all of the budget is round 1's."""
     base = _BUDGETS | {"candidates": 2, "delta": _DELTAS[mechanism]}
     return Plan(users=others + 1, mechanism=mechanism, selector=selector, **(base | settings))
 
@@ -69,7 +70,7 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     beyond T: the user raises one score and lowers the other by sqrt(s).
     """
     own = 4 * sparsity
-    plan = _closed(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
+    plan = closed_plan(mechanism, "weighted-quantile", 1, items=own + 1, sparsity=sparsity)
     rate = plan.epsilon_select / (2 * math.ldexp(plan.tail_cap, -WEIGHT_BITS))
     # Base weights favour the smaller candidate.
     favoured = -BASE_MEASURE_POWER * math.log(HIGH / LOW)
@@ -77,39 +78,39 @@ def weighted_quantile(mechanism: str, sparsity: int) -> Worlds:
     others = 0
     while others < 2 * target_weight(plan) + (_ODDS + favoured) / rate:
         others += 1
-        plan = _closed(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
+        plan = closed_plan(mechanism, "weighted-quantile", others, items=own + 1, sparsity=sparsity)
     user = [(item, HUGE) for item in range(own)]
-    return closed_worlds(plan, user, [[(own, _BETWEEN)]] * others)
+    return closed_worlds(plan, user, [[(own, BETWEEN)]] * others)
 
 
 def quantile() -> Worlds:
     """The user adds one to the number of users above both candidates, which is nearer to the rank for the larger."""
-    probe = _closed("laplace", "quantile", 1, items=2)
+    probe = closed_plan("laplace", "quantile", 1, items=2)
     others = round(2 * target_rank(probe) + 2 * _FAIRER_ODDS / probe.epsilon_select)
-    plan = _closed("laplace", "quantile", others, items=2)
-    return closed_worlds(plan, [(0, HUGE)], [[(1, _BETWEEN)]] * others)
+    plan = closed_plan("laplace", "quantile", others, items=2)
+    return closed_worlds(plan, [(0, HUGE)], [[(1, BETWEEN)]] * others)
 
 
 def item_quantile(mechanism: str) -> Worlds:
     """The same where every item has its own bound: a user with much of every item moves all bounds."""
     items = 4
-    probe = _closed(mechanism, "quantile", 1, items=items, debias="poisson")
+    probe = closed_plan(mechanism, "quantile", 1, items=items, debias="poisson")
     others = round(2 * target_rank(probe) + 2 * items * _ODDS / probe.epsilon_select)
-    plan = _closed(mechanism, "quantile", others, items=items, debias="poisson")
-    alike: list[User] = [[(item, _BETWEEN) for item in range(items)]] * others
+    plan = closed_plan(mechanism, "quantile", others, items=items, debias="poisson")
+    alike: list[User] = [[(item, BETWEEN) for item in range(items)]] * others
     worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], alike)
-    return replace(worlds, evidence=partial(_item_evidence, others))
+    return replace(worlds, evidence=partial(item_evidence, others))
 
 
-def _item_evidence(others: int, release: Release) -> float:
-    """The evidence for a user who adds every item's bound, where each of the others holds _BETWEEN of every item.
+def item_evidence(others: int, release: Release) -> float:
+    """The evidence for a user who adds every item's bound, where each of the others holds BETWEEN of every item.
 
     The chosen bounds are evidence, too, all in the same direction: each that is the larger candidate counts with its
     share of the budget of round 1.
     """
     items = release.item_release
     assert items is not None  # noqa: S101 - of a plan that clips items one by one
-    values = items.clipped - others * np.minimum(_BETWEEN, items.thresholds)
+    values = items.clipped - others * np.minimum(BETWEEN, items.thresholds)
     shifts = items.thresholds
     ratios = evidence_of(values, shifts, items.clipped_errors, release.round_plan.norm)
     chosen = release.plan.epsilon_select / len(shifts) * np.count_nonzero(shifts > LOW)
@@ -119,17 +120,17 @@ def _item_evidence(others: int, release: Release) -> float:
 def output_perturbation() -> Worlds:
     """The minimiser lies between two candidates, where the user moves it as far as one user can."""
     others = 30
-    plan = _closed("gaussian", "output-perturbation", others, items=2, sparsity=1)
+    plan = closed_plan("gaussian", "output-perturbation", others, items=2, sparsity=1)
     middle = (LOW + HIGH) / 2
     above = min(round(plan.noise_price + regularisation(plan) * middle), others)
-    return closed_worlds(plan, [(0, HUGE)], [[(1, _BETWEEN)]] * above + [[(1, 1)]] * (others - above))
+    return closed_worlds(plan, [(0, HUGE)], [[(1, BETWEEN)]] * above + [[(1, 1)]] * (others - above))
 
 
 def gaussian_steps(selector: str) -> Worlds:
     """M users are above every candidate: only the user makes the noised answers pull the descent, all one way."""
     wide = {"items": 2, "sparsity": 1, "candidates": 16, "min_threshold": 1.0, "max_threshold": 32.0}
-    others = max(round(_closed("gaussian", selector, 1, **wide).noise_price), 1)
-    plan = _closed("gaussian", selector, others, **wide)
+    others = max(round(closed_plan("gaussian", selector, 1, **wide).noise_price), 1)
+    plan = closed_plan("gaussian", selector, others, **wide)
     return closed_worlds(plan, [(0, HUGE)], [[(1, HUGE)]] * others)
 
 
@@ -143,6 +144,7 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     plan = Plan(
         users=holders + singles + 1,
         domain="open",
+        release="truncated-laplace",
         selector=selector,
         candidates=2,
         delta=0.02,
@@ -162,7 +164,8 @@ def open_selector(selector: str, holders: int, singles: int) -> Worlds:
     )
 
 
-def _fixed_plan(mechanism: str, *, items: int = 2, threshold: float = LOW, **settings: Any) -> Plan:
+def fixed_plan(mechanism: str, *, items: int = 2, threshold: float = LOW, **settings: Any) -> Plan:
+    """A plan without a choice."""
     settings |= {"mechanism": mechanism, "threshold": threshold, "max_threshold": HIGH}
     return Plan(users=2, items=items, selector="fixed", **settings)
 
@@ -170,14 +173,14 @@ def _fixed_plan(mechanism: str, *, items: int = 2, threshold: float = LOW, **set
 def fixed_items() -> Worlds:
     """Items clipped one by one at public bounds, and a user with much of every item."""
     items = 16
-    plan = _fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
+    plan = fixed_plan("laplace", items=items, threshold=HIGH, epsilon=2.0, debias="poisson")
     worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], [[]])
-    return replace(worlds, evidence=partial(_item_evidence, 0))
+    return replace(worlds, evidence=partial(item_evidence, 0))
 
 
 def fixed(mechanism: str, **settings: Any) -> Worlds:
     """No round 1: the mechanism of the release alone."""
-    plan = _fixed_plan(mechanism, **settings)
+    plan = fixed_plan(mechanism, **settings)
     worlds = closed_worlds(plan, [(0, HUGE)], [[]])
     if plan.neighbours == "replace":
         return Worlds(plan, crafted([[], [(1, HUGE)]], 2), worlds.with_user, _moved_evidence)
@@ -187,7 +190,7 @@ def fixed(mechanism: str, **settings: Any) -> Worlds:
 def with_rests(mechanism: str, **settings: Any) -> Worlds:
     """The same, and what clipping took beside it: a user above all caps fills every part."""
     reach = 5 * LOW
-    plan = _fixed_plan(mechanism, upper_limits=reach, rescale="proportional", **settings)
+    plan = fixed_plan(mechanism, upper_limits=reach, rescale="proportional", **settings)
 
     def evidence(release: Release) -> float:
         rest = release.rest

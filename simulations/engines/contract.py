@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import Registry
 
 if TYPE_CHECKING:
     # They load numpy, and the list of engines is for help texts, too.
@@ -18,11 +21,30 @@ if TYPE_CHECKING:
     from fedhist.protocol.rounds import Request, Round, Total
     from fedhist.server.collection import RoundReport
 
-ENGINES = {
-    "in-process": "in_process:open_in_process",
-    "flower-simulation": "flower_simulation:open_flower_simulation",
-}
-"""Each engine's module and function; loaded when chosen, because Flower and Ray are heavy."""
+
+def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
+    """A function from outside that opens an engine."""
+    parameters = inspect.signature(thing).parameters if callable(thing) else {}
+    required = {
+        key for key, one in parameters.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    }
+    if len(required) != 2 or not {"seed", "observe"} <= set(parameters) or "observe" in required:
+        raise InvalidInput(
+            f"the engine {name} can't be opened over a population",
+            allowed="a function of (population, *, seed, observe=ignore) that opens a SimulatedTransport",
+        )
+    return str(name), thing
+
+
+ENGINES: Registry[Any] = Registry(
+    Kind.ENGINE,
+    {
+        "in-process": "in_process:open_in_process",
+        "flower-simulation": "flower_simulation:open_flower_simulation",
+    },
+    accept=_accept,
+)
+"""Each engine's module and function, loaded when chosen because Flower and Ray are heavy; or the function itself."""
 
 ON_NODES = ("flower-simulation",)
 """Engines that spread the users over nodes."""
@@ -72,7 +94,10 @@ def engine_named(name: str, **options: float | str) -> Engine:
         options: the engine's own settings: `nodes` for those on nodes, `dropout`, the share of a masked round's
             participants that falls silent, and `ray_address` for those on Ray, a cluster to join.
     """
-    if name not in ENGINES:
-        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES))
-    module, function = ENGINES[name].split(":")
-    return partial(getattr(import_module(f"fedhist.simulations.engines.{module}"), function), **options)
+    found = ENGINES.find(name)
+    if found is None:
+        raise InvalidInput(f"unknown engine {name!r}", allowed=", ".join(ENGINES.with_installed()))
+    if isinstance(found, str):
+        module, function = found.split(":")
+        found = getattr(import_module(f"fedhist.simulations.engines.{module}"), function)
+    return partial(found, **options)

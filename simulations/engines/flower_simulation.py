@@ -26,6 +26,9 @@ from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.identity import IN_PLANS
+from fedhist.protocol.plugins.loading import Parcel, parcels, receive
+from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Round, Total
 from fedhist.server.steps import measurements_of
@@ -164,7 +167,13 @@ class FlowerSimulation(SimulatedTransport):
         try:
             run_simulation(
                 server_app=server,
-                client_app=node_app(self.folder, self.seed, nodes=self.nodes, dropout=self.dropout),
+                client_app=node_app(
+                    self.folder,
+                    self.seed,
+                    nodes=self.nodes,
+                    dropout=self.dropout,
+                    plugins=parcels(one for one in registered() if one.identity.kind in IN_PLANS),
+                ),
                 num_supernodes=self.nodes,
                 backend_config={
                     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -231,8 +240,15 @@ class FlowerSimulation(SimulatedTransport):
         )
 
 
-def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0) -> ClientApp:
-    """The ClientApp of a virtual node: its users are a part of the population in the folder."""
+def node_app(
+    folder: Path,
+    seed: int | None,
+    *,
+    nodes: int,
+    dropout: float = 0.0,
+    plugins: tuple[Parcel, ...] = (),
+) -> ClientApp:
+    """The ClientApp of a virtual node: its users are a part of the population in the folder, its plugins ours."""
     from flwr.clientapp import ClientApp
 
     from fedhist.client.app import mount
@@ -253,6 +269,7 @@ def node_app(folder: Path, seed: int | None, *, nodes: int, dropout: float = 0.0
         source=lambda context: device_source(seed),
         identity=lambda context: read_identities(folder)[_number(context)],
         simulated=lambda context: True,
+        plugins=lambda context: receive(plugins),
     )
 
 

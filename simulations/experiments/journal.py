@@ -110,8 +110,7 @@ def _read(
         case _:
             raise _something_else(folder)
     if found != wanted:
-        problem = f"{folder} holds another experiment: its data, settings, seed or version differ"
-        raise _refused(problem, "a new folder, or the command with which this one was made")
+        raise _another(folder, described["description"], description)
     try:
         done = {(line["cell"], int(line["trial"])): dict(line["values"]) for line in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -119,6 +118,24 @@ def _read(
     if whole != text:
         file.truncate(len(whole))
     return done
+
+
+def _another(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> InvalidFile:
+    """Another experiment; or the same one, measured with other code."""
+    if {**found, "code": None} != {**wanted, "code": None}:
+        problem = f"{folder} holds another experiment: its data, settings, seed or version differ"
+        return _refused(problem, "a new folder, or the command with which this one was made")
+    before, now = (code if isinstance(code := of.get("code"), dict) else {} for of in (found, wanted))
+    names = [] if before.get("fedhist") == now.get("fedhist") else ["fedhist itself"]
+    names += [
+        f"the {text.partition(' sha256:')[0]}"
+        for text in now.get("plugins", ())
+        if text not in before.get("plugins", ())
+    ]
+    return _refused(
+        f"{folder} was measured with other code: {' and '.join(names) or 'its plugins'} changed since",
+        "a new folder, or the code with which this one was made",
+    )
 
 
 def _something_else(folder: Path) -> InvalidFile:

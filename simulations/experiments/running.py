@@ -13,6 +13,10 @@ from fedhist import __version__
 from fedhist.client.files.new_files import new_file, why_refused
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import NotWritten
+from fedhist.protocol.plugins.digests import own_digest
+from fedhist.protocol.plugins.identity import Kind, Plugin
+from fedhist.protocol.plugins.loading import parcels
+from fedhist.protocol.plugins.registry import plugin_named, used_by
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
@@ -44,7 +48,22 @@ class Experiment:
     def description(self) -> dict[str, object]:
         """Everything that a trial depends on. The number of trials is not part of it: more may be added later."""
         cells = sorted({cell.key for group in self.groups for cell in group.cells})
-        return {"fedhist": __version__, "seed": self.seed, "cells": cells}
+        code = {"fedhist": own_digest(), "plugins": sorted(str(one.identity) for one in self.plugins())}
+        return {"fedhist": __version__, "seed": self.seed, "cells": cells, "code": code}
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The methods and populations from outside that its cells use."""
+        cells = [cell for group in self.groups for cell in group.cells]
+        found = [
+            plugin
+            for cell in cells
+            for plugin in (
+                *used_by(cell.settings.get("selector"), cell.settings.get("release")),
+                plugin_named(Kind.POPULATION, cell.users.kind),
+            )
+            if plugin is not None
+        ]
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
@@ -121,13 +140,14 @@ def run_experiment(
         # The remains of a killed run are not trusted.
         store.clear()
         tasks = _tasks(experiment, journal, workers)
+        plugins = parcels(experiment.plugins()) if workers > 1 else ()
         total = sum(len(group.cells) * group.trials for group in experiment.groups)
         counting.begin(total, sum(len(task.cells) for task in tasks))
         try:
             if tasks:
                 for users, population in populations.items():
                     store.put(users, population)
-            for measured in run_tasks(tasks, store=store, workers=workers):
+            for measured in run_tasks(tasks, store=store, workers=workers, plugins=plugins):
                 journal.add(measured)
                 counting.advance()
         finally:

@@ -22,8 +22,16 @@ from fedhist.simulations.datasets.synthetic import materialise
 _TAG = b"fedhist/1/experiment/"
 _OWNER_ALONE = 0o700
 FILE = "file"
-SYNTHETIC = tuple(name for name, dataset in DATASETS.items() if {"users", "items"} <= dataset.defaults.keys())
-"""The synthetic populations whose users and items can be set."""
+
+
+def has_sizes(name: str) -> bool:
+    """Whether there is a synthetic population of this name whose users and items can be set."""
+    found = DATASETS.find(name)
+    return found is not None and {"users", "items"} <= found.defaults.keys()
+
+
+SYNTHETIC = tuple(filter(has_sizes, DATASETS.built_in))
+"""Those of the project."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.plugins.loading import Parcel, blamed, receive
 from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
 from fedhist.simulations.experiments.user_sets import Store
 
@@ -40,13 +42,22 @@ def check_workers(workers: int | None) -> int:
     return workers
 
 
-def run_tasks(tasks: Sequence[CellTrials], *, store: Store, workers: int) -> Iterator[Measured]:
-    """All measurements of all tasks, in the order in which they are finished."""
+def run_tasks(
+    tasks: Sequence[CellTrials], *, store: Store, workers: int, plugins: Sequence[Parcel] = ()
+) -> Iterator[Measured]:
+    """All measurements of all tasks, in the order in which they are finished.
+
+    Args:
+        tasks: what to do.
+        store: the users that are the same in every trial.
+        workers: the number of processes; one means this one.
+        plugins: the methods and populations from outside that the tasks use.
+    """
     if workers == 1 or len(tasks) <= 1:
         for task in tasks:
             yield from run_cells(task, store)
         return
-    with _pool(min(workers, len(tasks)), store.folder) as pipes:
+    with _pool(min(workers, len(tasks)), store.folder, plugins) as pipes:
         yield from _collect(list(tasks), pipes)
 
 
@@ -84,7 +95,7 @@ def _alive() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
+def _pool(size: int, folder: Path, plugins: Sequence[Parcel]) -> Iterator[list[Connection]]:
     context = get_context("spawn")
     pipes: list[Connection] = []
     processes: list[SpawnProcess] = []
@@ -94,8 +105,9 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
         for _ in range(size):
             with _ctrl_c_held_back():
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs, folder), daemon=True)
-                process.start()
+                process = context.Process(target=_work, args=(theirs, folder, plugins), daemon=True)
+                with _script_left_alone():
+                    process.start()
                 theirs.close()
                 pipes.append(ours)
                 processes.append(process)
@@ -111,6 +123,21 @@ def _pool(size: int, folder: Path) -> Iterator[list[Connection]]:
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _script_left_alone() -> Iterator[None]:
+    """A process started in here does not run the caller's script once more, which may compare at its top level."""
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    main.__file__ = None
+    try:
+        yield
+    finally:
+        del main.__file__
+        for name, value in kept.items():
+            setattr(main, name, value)
 
 
 @contextmanager
@@ -137,7 +164,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
             signal.raise_signal(seen)
 
 
-def _work(pipe: Connection, folder: Path) -> None:
+def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
     """Do tasks until the pipe is closed. Ctrl-C is handled by the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     store = Store(folder)
@@ -145,10 +172,15 @@ def _work(pipe: Connection, folder: Path) -> None:
         while True:
             task = cast(CellTrials, pipe.recv())
             try:
+                receive(plugins)
                 for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)
             except (FedhistError, MemoryError, ArithmeticError, ValueError, OSError) as problem:
                 pipe.send(f"{type(problem).__name__}: {problem}")
+            except Exception as problem:
+                if not (blame := blamed(problem)):
+                    raise
+                pipe.send(blame)
     except (EOFError, ConnectionError):
         return

@@ -57,16 +57,16 @@ from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Total
-from fedhist.server.releases import rule_for
+from fedhist.server.declared import is_private
 from fedhist.server.selection import selector_for
 from fedhist.server.selection.contract import ScoringSelector, Selector, Statistic
 from fedhist.server.steps import planned_charges, read_statistic, select_request
 from fedhist.simulations.prediction.clipped_sums import ClippedSums, clipped_sums
 from fedhist.simulations.prediction.finding import Finding, findings, narrowed
 from fedhist.simulations.prediction.release_errors import (
-    ERRORS,
     ReleaseErrors,
     clipping_errors,
+    is_predicted,
     release_errors,
 )
 from fedhist.simulations.simulation import check_fits
@@ -277,10 +277,12 @@ class Predictor:
             made: makes a table of clipped sums; None for the population's own.
             given: the thresholds that were chosen with the mechanism; None to ask the plan's selector.
         """
-        if rule_for(plan).measures not in ERRORS:
+        if not is_predicted(plan):
             raise InvalidInput(
-                "debiased counts can't be predicted",
-                allowed="closed domains without debiasing, and open domains",
+                f"the release {plan.release} can't be predicted"
+                if plan.release
+                else "debiased counts can't be predicted",
+                allowed="the project's releases, without debiasing",
                 advice="try them with fedhist run --trials on public data",
             )
         chosen = given or self._chances(plan, selector_for(plan))
@@ -304,7 +306,7 @@ class Predictor:
         source = SeededSource(self.seed)
         if isinstance(selector, ScoringSelector):
             return _Chances(plan.candidate_steps, selector.choice(plan, statistic).probabilities())
-        if not selector.reads or not selector.private:
+        if not selector.reads or not is_private(selector, plan):
             only = selector.select(plan, statistic, source=source).threshold.steps
             return _Chances(np.array([only]), np.ones(1))
         drawn = [

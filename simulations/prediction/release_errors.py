@@ -15,7 +15,7 @@ from fedhist.protocol.measurements.kept_items import KeptItems
 from fedhist.protocol.measurements.kept_table import KeptTable
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.server.releases import rule_for
+from fedhist.server.releases import RULES, rule_for
 from fedhist.server.releases.central_noise import release_noise
 from fedhist.simulations.prediction.clipped_sums import ClippedSums
 from fedhist.simulations.prediction.noise_expectations import (
@@ -24,6 +24,12 @@ from fedhist.simulations.prediction.noise_expectations import (
     folded_normal,
     shown_chance,
 )
+
+
+def is_predicted(plan: Plan) -> bool:
+    """Whether the errors of the plan's release are known here: not of items one by one, nor of rules from outside."""
+    rule = rule_for(plan)
+    return rule.name in RULES.built_in and rule.measures in ERRORS
 
 
 def release_errors(plan: Plan, table: ClippedSums, steps: Integers, places: Integers) -> ReleaseErrors:

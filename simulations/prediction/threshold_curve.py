@@ -13,11 +13,10 @@ from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.neighbours import Norm
-from fedhist.server.releases import rule_for
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.prediction.clipped_sums import clipped_sums
 from fedhist.simulations.prediction.finding import Narrowed
-from fedhist.simulations.prediction.release_errors import ERRORS, clipping_errors, release_errors
+from fedhist.simulations.prediction.release_errors import clipping_errors, is_predicted, release_errors
 
 MAX_POINTS = 64
 # The most items times points to compute.
@@ -121,7 +120,7 @@ def _points(plan: Plan, items: int, chosen: float) -> Integers:
     """Candidates, evenly picked, and the chosen threshold; that alone where there is no curve."""
     room = min(MAX_POINTS, _MAX_CELLS // max(items, 1) - 1)
     at_chosen = np.array([to_steps(chosen, plan.grid_bits)])
-    if rule_for(plan).measures not in ERRORS or room < _FEWEST_POINTS:
+    if not is_predicted(plan) or room < _FEWEST_POINTS:
         return at_chosen
     steps = plan.candidate_steps
     places = np.unique(np.linspace(0, len(steps) - 1, room).round().astype(np.int64))

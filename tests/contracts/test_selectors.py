@@ -12,6 +12,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.selection import SELECTORS, Selection, selector_for
+from fedhist.server.selection.contract import ANY_NORM, Reads
 from fedhist.server.selection.weighted_quantile import WeightedQuantile
 from fedhist.testing import PLANS, SELECTOR, check_selector
 from fedhist.testing.cases import variant
@@ -67,6 +68,7 @@ def test_a_plan_that_a_selector_does_not_go_with_is_refused(settings, reason):
 @dataclass(frozen=True)
 class Toy(WeightedQuantile):
     name: str = "toy"
+    reads: Reads = (("weights", ANY_NORM),)
 
 
 class LeavesTheRange(Toy):

@@ -200,7 +200,7 @@ class TestRunning:
             (tmp_path / ".users/left.npy").touch()
         seen = []
 
-        def stopped(tasks, *, store, workers):
+        def stopped(tasks, *, store, workers, plugins):
             seen.append((store.folder.stat().st_mode & 0o777, (store.folder / "left.npy").exists()))
             seen.append(sorted(path.name for path in tmp_path.iterdir()))
             raise problem("stopped")

@@ -1,0 +1,169 @@
+"""Digests of code: of a file, an installed package, something made in a session, and fedhist itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from types import CodeType, FunctionType
+from typing import Any
+
+_TAG = b"fedhist/1/plugin/"
+_CODE_OF_RESULTS = ("protocol", "client", "server", "simulations")
+"""The packages that a measured number depends on."""
+_NOT_OF_RESULTS = ("__pycache__", "report", "figures", "deployment", "audit", "importing")
+"""Folders of them that show results, or have no part in them."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_MADE_BY_PYTHON = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "_abc_impl", "__parameters__",
+    "__firstlineno__", "__static_attributes__", "__qualname__", "__annotations__", "__dataclass_fields__",
+    "__dataclass_params__", "__match_args__", "__orig_bases__", "__hash__",
+}  # fmt: skip
+
+
+def text_digest(content: bytes) -> str:
+    """SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def package_digest(name: str, version: str, files: Iterable[tuple[str, str]]) -> str:
+    """Of an installed distribution: its name and version, and its .py files, as names inside of it and paths."""
+    return _hashed(f"{name} {version}", sorted(files))
+
+
+@cache
+def own_digest() -> str:
+    """Of fedhist's own sources, as far as measured numbers depend on them. Empty where they can't be read."""
+    files: list[tuple[str, str]] = []
+    for package in _CODE_OF_RESULTS:
+        try:
+            (place, *_) = import_module(f"fedhist.{package}").__path__
+        except ModuleNotFoundError:
+            continue
+        files += [(f"{package}/{name}", f"{place}/{name}") for name in _sources_in(place)]
+    return _hashed("fedhist", sorted(files)) if files else ""
+
+
+def _sources_in(place: str, within: str = "") -> Iterator[str]:
+    """The Python files of a folder and the folders in it, named from there."""
+    for entry in os.scandir(f"{place}/{within}"):
+        name = f"{within}{entry.name}"
+        if entry.name.endswith(".py"):
+            yield name
+        elif entry.is_dir() and entry.name not in _NOT_OF_RESULTS:
+            yield from _sources_in(place, f"{name}/")
+
+
+def session_digest(thing: object) -> str:
+    """Of something that was made in a notebook or script, and of what its code names in the same module.
+
+    From compiled code, so that a cell which is run again unchanged has the same digest, and helpers are part of it.
+    """
+    digest = hashlib.sha256(_TAG + b"session\x00")
+    made = thing if isinstance(thing, type | FunctionType) else type(thing)
+    for part in _parts(thing, made.__module__, set()):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _hashed(about: str, files: Iterable[tuple[str, str]]) -> str:
+    digest = hashlib.sha256(_TAG + about.encode() + b"\x00")
+    for name, path in files:
+        with open(path, "rb") as file:  # noqa: PTH123 - protocol/ has no pathlib
+            content = file.read()
+        digest.update(f"{name}\x00{len(content)}\x00".encode() + content)
+    return digest.hexdigest()
+
+
+def _parts(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
+    """The value in bytes that do not depend on where it stands or when it was made."""
+    if isinstance(value, _PLAIN):
+        yield repr(value).encode()
+    elif isinstance(value, CodeType):
+        yield from _of_code(value, module, seen)
+    elif id(value) in seen:
+        yield b"again"
+    else:
+        seen.add(id(value))
+        yield from _of_object(value, module, seen)
+
+
+def _of_object(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
+    if isinstance(value, staticmethod | classmethod):
+        yield from _parts(value.__func__, module, seen)
+    elif isinstance(value, property):
+        for function in (value.fget, value.fset):
+            yield from _parts(function, module, seen)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _parts(one, module, seen)
+    elif isinstance(value, set | frozenset):
+        yield from sorted(b"".join(_parts(one, module, seen)) for one in value)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from (*_parts(key, module, seen), *_parts(one, module, seen))
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value, module, seen)
+    elif isinstance(value, type):
+        yield from _of_class(value, module, seen)
+    else:
+        yield from _parts(type(value), module, seen)
+        function = getattr(value, "func", None) or getattr(value, "__wrapped__", None)
+        for inner in (function, getattr(value, "__dict__", None)):
+            yield from _parts(inner, module, seen)
+
+
+def _of_class(value: type, module: str, seen: set[int]) -> Iterator[bytes]:
+    yield f"{value.__module__}.{value.__qualname__}".encode()
+    if value.__module__ != module:
+        yield _module_digest(value.__module__)
+        return
+    for base in value.__bases__:
+        yield from _parts(base, module, seen)
+    for name, member in sorted(vars(value).items()):
+        if name not in _MADE_BY_PYTHON:
+            yield name.encode()
+            yield from _parts(member, module, seen)
+
+
+def _of_function(value: FunctionType, module: str, seen: set[int]) -> Iterator[bytes]:
+    if value.__module__ != module:
+        yield f"{value.__module__}.{value.__qualname__}".encode()
+        return
+    yield from _of_code(value.__code__, module, seen)
+    for more in (value.__defaults__, value.__kwdefaults__):
+        yield from _parts(more, module, seen)
+    for cell in value.__closure__ or ():
+        yield from _parts(cell.cell_contents, module, seen)
+    for name in sorted(_names_in(value.__code__)):
+        named = value.__globals__.get(name)
+        own = isinstance(named, FunctionType | type) and named.__module__ == module
+        if own or (isinstance(named, (*_PLAIN, tuple)) and name in value.__globals__):
+            yield name.encode()
+            yield from _parts(named, module, seen)
+
+
+def _of_code(code: CodeType, module: str, seen: set[int]) -> Iterator[bytes]:
+    yield code.co_code
+    yield " ".join((*code.co_names, *code.co_varnames)).encode()
+    for constant in code.co_consts:
+        yield from _parts(constant, module, seen)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
+
+
+@cache
+def _module_digest(name: str) -> bytes:
+    """Of the source of a module that a session imports from; empty where it has none, or is fedhist's or Python's."""
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
+    known = name.partition(".")[0] in {"fedhist", *sys.stdlib_module_names}
+    if known or not path.endswith(".py") or "site-packages" in path:
+        return b""
+    with open(path, "rb") as file:  # noqa: PTH123 - protocol/ has no pathlib
+        return hashlib.sha256(file.read()).digest()

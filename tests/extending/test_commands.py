@@ -1,0 +1,202 @@
+"""Methods of one's own on the command line: `--plugin FILE`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars
+import pytest
+
+import fedhist
+from fedhist.commands import cli
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plugins.registry import registered, restore
+from fedhist.simulations.audit.findings import Effort
+from fedhist.simulations.audit.plugin_worlds import checks_of
+from fedhist.simulations.audit.registry import run_audit
+
+SIZE = ("--users", "300", "--items", "12")
+
+
+@pytest.fixture
+def call(samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run a command in the samples' folder; its exit code, what it printed, and what it said on stderr."""
+    monkeypatch.chdir(samples)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        restore({})
+        code = cli._run([*arguments])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_a_run_names_the_code_in_its_files(call) -> None:
+    code, printed, _ = call(
+        "run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--seed", "1", "--json"
+    )
+    document = json.loads(printed)
+    assert code == 0
+    assert document["plan"]["plugins"][0].startswith("selector mine@1.0 sha256:")
+    assert document["private"]
+
+
+def test_a_result_is_read_again_with_its_plugin_and_says_which_it_needs(call, samples: Path) -> None:
+    run = ("run", "--plugin", "holders.py", "--release", "holders", *SIZE, "--out", "out", "--quiet")
+    assert call(*run, "--trace", "--seed", "1")[0] == 0
+    for command in (("report", "out", "--force"), ("trace", "show", "out")):
+        code, _, said = call(*command)
+        assert code == 2
+        assert "this run used the release holders" in said
+        assert call(*command, "--plugin", "holders.py")[0] == 0
+    assert call("run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--out", "own", "--quiet")[0] == 0
+    # What a selector chose is described without it.
+    assert call("report", "own", "--force")[0] == 0
+
+
+def test_one_that_is_not_private_is_refused_by_a_ledger_and_says_so_elsewhere(call, samples: Path) -> None:
+    path = samples / "mine.py"
+    path.write_text(path.read_text().replace("return (exponential_charge", "return (); (exponential_charge"))
+    run = ("run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--seed", "1")
+    code, _, said = call(*run, "--ledger", "ledger.db")
+    assert code == 2
+    assert "the selector mine is not private and can't be charged" in said
+    code, printed, _ = call(*run, "--json")
+    assert json.loads(printed)["private"] is False
+    code, printed, _ = call(
+        "compare",
+        "--plugin",
+        "mine.py",
+        "--selectors",
+        "mine",
+        *SIZE,
+        "--trials",
+        "2",
+        "--workers",
+        "1",
+        "--json",
+    )
+    (row,) = json.loads(printed)
+    assert (row["private"], row["epsilon_total"]) == (False, None)
+
+
+def test_a_comparison_in_two_processes_goes_on_and_refuses_edited_code(call, samples: Path) -> None:
+    compare = (
+        "compare",
+        "--plugin",
+        "mine.py",
+        "--plugin",
+        "others.py",
+        "--selectors",
+        "mine,weighted-quantile",
+    )
+    more = ("--synthetic", "twins", *SIZE, "--workers", "2", "--out", "compared")
+    assert call(*compare, *more, "--trials", "2")[0] == 0
+    rows = polars.read_csv(samples / "compared" / "table.csv")
+    assert rows["selector"].to_list() == ["mine", "weighted-quantile"]
+    assert call(*compare, *more, "--trials", "2")[0] == 0
+    path = samples / "mine.py"
+    before = path.read_text()
+    path.write_text(before.replace("0.02", "0.03"))
+    code, _, said = call(*compare, *more, "--trials", "2")
+    assert code == 2
+    assert "was measured with other code: the selector mine@1.0 changed since" in said
+    path.write_text(before)
+    assert call(*compare, *more, "--trials", "2")[0] == 0
+
+
+def test_an_error_of_a_plugin_is_one_sentence_here_and_in_a_worker(call, samples: Path) -> None:
+    path = samples / "mine.py"
+    path.write_text(
+        path.read_text().replace("return WeightedChoice(", "raise KeyError('data')\n        return dict(")
+    )
+    code, _, said = call("run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--json")
+    assert code == 1
+    assert said.endswith("the plugin mine.py failed in line 29 (KeyError); run it in Python to see more\n")
+    compare = ("compare", "--plugin", "mine.py", "--selectors", "mine", *SIZE, "--trials", "4", "--json")
+    code, _, said = call(*compare, "--workers", "2")
+    assert code == 1
+    assert "a worker failed: the plugin mine.py failed in line 29 (KeyError)" in said
+    assert "data" not in said
+
+
+def test_the_other_commands_take_names_from_it(call) -> None:
+    code, printed, _ = call("data", "list", "--plugin", "others.py")
+    assert "synthetic:twins?users=50000&items=1000&mean=3.0\n    Users alike." in printed
+    assert call("data", "describe", "--plugin", "others.py", "synthetic:twins?users=30&items=4")[0] == 0
+    assert call("run", "--plugin", "others.py", "--data", "synthetic:twins?users=30&items=4", "--engine", "here",
+                "--json")[0] == 0  # fmt: skip
+    plan = ("plan", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--epsilon", "1,2", "--json")
+    assert len(json.loads(call(*plan)[1])["rows"]) == 2
+    code, _, said = call("plan", "--plugin", "holders.py", "--release", "holders", *SIZE)
+    assert (code, "the release holders can't be predicted" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("run", "--plugin", "missing.py"),
+            "the plugin missing.py can't be read (No such file or directory)",
+        ),
+        (("run", "--selector", "mine", *SIZE), "unknown selector 'mine'"),
+        (("run", "--engine", "here", *SIZE), "there is no engine 'here'"),
+        (("compare", "--synthetic", "twins"), "there is no synthetic population 'twins'"),
+        (("audit", "--plugin", "others.py"), "nothing of population twins"),
+        (("audit", "--plugin", "mine.py", "--only", "what"), "no check has 'what' in its name"),
+    ],
+)
+def test_mistakes_are_sentences(call, arguments: tuple[str, ...], sentence: str) -> None:
+    code, _, said = call(*arguments)
+    assert code == 2
+    assert sentence in said
+
+
+FEW = Effort(canaries=1, runs=500, slow_runs=1, gaussian_runs=1, masked_canaries=1)
+
+
+def passes(name: str) -> bool:
+    """What one check says of what is registered."""
+    checks = [check for check in checks_of(registered()) if check.name == name]
+    return run_audit(FEW, seed=1, checks=checks, cores=1).passed
+
+
+def test_the_audit_passes_an_honest_selector_and_catches_one_that_costs_more(samples: Path) -> None:
+    path = samples / "mine.py"
+    fedhist.load_plugin(path)
+    kinds = ("gaussian", "gaussian, one item", "laplace")
+    assert [check.name for check in checks_of(registered())] == [f"selector mine, {kind}" for kind in kinds]
+    assert passes("selector mine, gaussian, one item")
+    path.write_text(path.read_text().replace("_select,\n", "_select * 3,\n"))
+    fedhist.load_plugin(path)
+    assert not passes("selector mine, gaussian, one item")
+
+
+def test_the_audit_passes_an_honest_rule_and_catches_one_with_too_little_noise(samples: Path) -> None:
+    fedhist.load_plugin(samples / "holders.py")
+    assert len(checks_of(registered())) == 4
+    assert passes("release rule holders, laplace, one item")
+    narrow = (
+        "import numpy as np\nfrom dataclasses import replace\nimport fedhist\n"
+        "from fedhist.server.releases.central_noise import CentralNoise\n\n@fedhist.register\n"
+        "class Narrow(CentralNoise):\n    name = 'narrow'\n\n"
+        "    def build(self, plan, selection, reading, *, ledger, source):\n"
+        "        exact = np.ldexp(reading.values[: plan.items].astype(float), -plan.grid_bits)\n"
+        "        release = super().build(plan, selection, reading, ledger=ledger, source=source)\n"
+        "        return replace(release, histogram=exact + 0.3 * (release.histogram - exact))\n"
+    )
+    (samples / "narrow.py").write_text(narrow)
+    fedhist.load_plugin(samples / "narrow.py")
+    assert not passes("release rule narrow, laplace, one item")
+
+
+def test_audit_gives_a_frame(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedhist.auditing.QUICK", replace(FEW, runs=60))
+    frame = fedhist.audit(plugin=samples / "mine.py", only="laplace", seed=1)
+    assert frame.columns == ["name", "passed", "claimed", "delta", "observed", "detail", "seconds"]
+    assert frame["passed"].to_list() == [True]
+    assert fedhist.audit("mine", only="laplace", seed=1)["claimed"].to_list() == frame["claimed"].to_list()
+    with pytest.raises(InvalidInput, match="there is no plugin 'yours'; allowed: mine"):
+        fedhist.audit("yours")

@@ -1,0 +1,231 @@
+"""Files, installed packages and worker processes: what is loaded, when, and what is said of what can't be."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import fedhist
+from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
+from fedhist.protocol.plugins.digests import own_digest
+from fedhist.protocol.plugins.loading import blamed, parcels, receive
+from fedhist.protocol.plugins.registry import registered, restore
+from fedhist.server.selection import SELECTORS, fitting
+from fedhist.simulations.datasets.registry import DATASETS, make_population
+from fedhist.simulations.engines.contract import engine_named
+from fedhist.testing import check_plugin
+from tests.builders import ROOT
+from tests.extending.conftest import SAMPLES
+
+SMALL = {"users": 50, "items": 5}
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("x = 1\ny = (\n", r"bad\.py, line 2 can't be run \(SyntaxError\)"),
+        ("x = 1\n\n1 / 0\n", r"bad\.py, line 3 can't be run \(ZeroDivisionError\)"),
+        ("raise ValueError('what a user holds')", r"line 1 can't be run \(ValueError\); allowed"),
+        ("import nothing_of_the_kind", r"\(ModuleNotFoundError: No module named 'nothing_of_the_kind'\)"),
+        ("import sys\nsys.exit(3)", r"line 2 can't be run \(SystemExit\)"),
+        ("x = 1", r"registers nothing; allowed: a file that calls fedhist\.register"),
+        ("import fedhist\nfedhist.register(3)", "line 2: int is no selector"),
+        ("\x00", r"can't be run \((SyntaxError|ValueError)\)"),
+        ("# -*- coding: klingon -*-", r"can't be run \(SyntaxError\)"),
+    ],
+)
+def test_a_file_that_can_t_be_run_is_one_sentence(code: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(code)
+    with pytest.raises(InvalidFile, match=sentence):
+        fedhist.load_plugin(path)
+    assert registered() == ()
+
+
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_what_is_no_file_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match="can't be read"):
+        fedhist.load_plugin(tmp_path / name)
+
+
+def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(samples: Path) -> None:
+    path = samples / "mine.py"
+    text = path.read_text()
+    (first,) = fedhist.load_plugin(path)
+    assert first.endswith(hashlib.sha256(path.read_bytes()).hexdigest())
+    path.write_text(text.replace('name = "mine"', 'name = "ours"'))
+    (second,) = fedhist.load_plugin(path)
+    assert "ours" in SELECTORS
+    assert "mine" not in SELECTORS
+    path.write_text(text + "\n1 / 0\n")
+    with pytest.raises(InvalidFile):
+        fedhist.load_plugin(path)
+    assert [str(plugin.identity) for plugin in registered()] == [second]
+    assert "mine" not in SELECTORS
+    assert SELECTORS["ours"].name == "ours"
+
+
+def test_populations_and_engines_go_by_their_names(samples: Path) -> None:
+    fedhist.load_plugin(samples / "others.py")
+    assert DATASETS["twins"].defaults == {"users": 50_000, "items": 1_000, "mean": 3.0}
+    assert DATASETS["twins"].line == "Users alike."
+    population = make_population("synthetic:twins?mean=9", seed=1, users=40, items=5)
+    assert (population.users, population.domain_size) == (40, 5)
+    with pytest.raises(InvalidInput, match="has no parameter 'size'"):
+        make_population("synthetic:twins?size=9", seed=1)
+    plan = fedhist.Plan(users=40, items=5)
+    here = fedhist.simulate(population, plan, seed=2, engine=engine_named("here"))
+    assert here.threshold == fedhist.simulate(population, plan, seed=2).threshold
+
+
+def test_a_population_that_is_none_is_refused() -> None:
+    fedhist.register(lambda *, users, seed: 3, kind="population", name="nothing")
+    with pytest.raises(InvalidInput, match="the synthetic population nothing is a int"):
+        make_population("synthetic:nothing", seed=1)
+
+
+class TestInstalled:
+    CODE = (SAMPLES / "mine.py").read_text().replace("@fedhist.register\n", "").replace('version = "1.0"', "")
+
+    def test_a_package_is_looked_at_when_a_name_is_not_known(self, install) -> None:
+        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        assert fedhist.Plan(**SMALL).plugins == ()
+        assert "fedhist_mine" not in sys.modules
+        (identity,) = fedhist.Plan(**SMALL, selector="mine").plugins
+        assert identity.startswith("selector mine@2.5 sha256:")
+        sys.modules.pop("fedhist_mine")
+
+    def test_a_plan_of_a_package_that_is_gone_is_refused(self, install) -> None:
+        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        document = fedhist.Plan(**SMALL, selector="mine").to_json()
+        restore({})
+        with pytest.raises(OtherPlugin, match=r"the selector mine@2.5 .* here it is missing"):
+            fedhist.Plan.from_json(document)
+        sys.modules.pop("fedhist_mine")
+
+    def test_a_broken_one_is_a_warning_and_the_others_stay(self, install) -> None:
+        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        install("fedhist_broken", "1 / 0", "[fedhist.selectors]\nbroken = fedhist_broken:Broken\n")
+        with pytest.warns(
+            RuntimeWarning, match="the selector broken of the package fedhist.broken can't be used"
+        ):
+            names = fitting(fedhist.Plan(**SMALL))
+        assert "mine" in names
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert fitting(fedhist.Plan(**SMALL)) == names
+        sys.modules.pop("fedhist_mine")
+
+    def test_all_kinds(self, install) -> None:
+        code = (SAMPLES / "holders.py").read_text() + (SAMPLES / "others.py").read_text().split('"""', 2)[2]
+        points = (
+            "[fedhist.measurements]\nholders = fedhist_all:Holders\n[fedhist.releases]\nholders = "
+            "fedhist_all:ReleaseHolders\n[fedhist.populations]\npairs = fedhist_all:twins\n"
+            "[fedhist.engines]\nthere = fedhist_all:here\n"
+        )
+        code = "\n".join(line for line in code.splitlines() if not line.startswith("@fedhist"))
+        install("fedhist_all", code, points)
+        assert len(fedhist.Plan(**SMALL, release="holders").plugins) == 2
+        assert make_population("synthetic:pairs", seed=1, users=9, items=3).users == 9
+        assert engine_named("there").func.__name__ == "here"
+        sys.modules.pop("fedhist_all")
+
+
+class TestWorkers:
+    def test_a_worker_gets_the_code_that_was_registered_not_what_the_file_says_now(
+        self, samples: Path
+    ) -> None:
+        path = samples / "mine.py"
+        (identity,) = fedhist.load_plugin(path)
+        sent = parcels(registered())
+        path.write_text("1 / 0")
+        restore({})
+        receive(sent)
+        assert [str(plugin.identity) for plugin in registered()] == [identity]
+
+    def test_a_worker_with_another_version_of_a_package_says_so(self, install) -> None:
+        site = install("fedhist_mine", TestInstalled.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        fedhist.Plan(**SMALL, selector="mine")
+        sent = parcels(registered())
+        restore({})
+        # As in a fresh process with other files.
+        from fedhist.protocol.plugins import loading
+
+        loading._looked.clear()
+        (site / "fedhist_mine.py").write_text(TestInstalled.CODE + "\n")
+        with pytest.raises(OtherPlugin, match="has another one or none"):
+            receive(sent)
+        sys.modules.pop("fedhist_mine")
+
+    def test_what_a_session_made_is_sent_by_value(self) -> None:
+        share = 0.5
+
+        @fedhist.register(kind="population", name="session")
+        def made(*, users, items, seed):
+            return fedhist.PoissonPopulation(users=users, items=items, mean=share, seed=seed)
+
+        sent = parcels(registered())
+        before = [plugin.identity for plugin in registered()]
+        restore({})
+        receive(sent)
+        assert [plugin.identity for plugin in registered()] == before
+        assert make_population("synthetic:session", seed=1, users=7, items=2).users == 7
+
+    def test_what_can_t_be_sent_says_what_to_do(self) -> None:
+        import threading
+
+        lock = threading.Lock()
+
+        @fedhist.register(kind="population", name="locked")
+        def made(*, users, seed):
+            with lock:
+                return users
+
+        with pytest.raises(InvalidInput, match=r"can't be sent to a worker process .*--plugin"):
+            parcels(registered())
+
+
+def test_an_error_inside_of_a_plugin_names_its_line_and_not_its_text(samples: Path) -> None:
+    path = samples / "mine.py"
+    path.write_text(
+        path.read_text().replace(
+            "return WeightedChoice(", "raise KeyError(tail.counts)\n        return dict("
+        )
+    )
+    fedhist.load_plugin(path)
+    population = fedhist.HeavyTailedPopulation(**SMALL, seed=1)
+    with pytest.raises(KeyError) as caught:
+        fedhist.simulate(population, fedhist.Plan(**SMALL, selector="mine"), seed=1)
+    assert blamed(caught.value).endswith("mine.py failed in line 29 (KeyError)")
+    assert blamed(ValueError("ours")) == ""
+
+
+def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None:
+    assert len(check_plugin(samples / "mine.py")) == 1
+    settings = {"users": 60, "items": 3, "max_threshold": 1.0, "release": "holders"}
+    fedhist.load_plugin(samples / "holders.py")
+    plans = (fedhist.Plan(**settings), fedhist.Plan(**settings, mechanism="laplace", neighbours="replace"))
+    assert len(check_plugin("holders", plans=plans)) == 2
+    fedhist.load_plugin(samples / "others.py")
+    check_plugin("twins")
+    with pytest.raises(InvalidInput, match="this is no plugin"):
+        check_plugin(3)
+
+
+def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(samples: Path) -> None:
+    path = samples / "mine.py"
+    path.write_text(path.read_text().replace("=plan.epsilon_select", "=2 * plan.epsilon_select"))
+    with pytest.raises(AssertionError, match=r"one user costs epsilon 1.4; charged is 0.7"):
+        check_plugin(path)
+
+
+def test_the_digest_of_fedhist_itself_is_that_of_its_sources() -> None:
+    assert len(own_digest()) == 64
+    code = "from fedhist.protocol.plugins.digests import own_digest; print(own_digest())"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == own_digest()

@@ -1,0 +1,350 @@
+"""Methods of one's own in a session: what is taken, what is refused, and what a plan says of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import fedhist
+from fedhist.protocol.errors import InvalidInput, InvalidPlan, OtherPlugin, UnexpectedMessage
+from fedhist.protocol.measurements.clipped_sum import ClippedSum
+from fedhist.protocol.measurements.given import Bound
+from fedhist.protocol.measurements.tail import TailMeasurement
+from fedhist.protocol.plugins.digests import session_digest
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.neighbours import tail_count
+from fedhist.protocol.rounds import Request
+from fedhist.server.coordinator import run_rounds
+from fedhist.server.ledger.charged_run import charged
+from fedhist.server.releases.central_noise import CentralNoise
+from fedhist.server.selection import SELECTORS, Selection
+from fedhist.server.selection.contract import ANY_NORM, Selector, exponential_charge
+from fedhist.server.selection.fixed import Fixed
+from fedhist.server.steps import check_runnable
+from tests.extending.conftest import SAMPLES
+
+USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
+Small = partial(fedhist.Plan, users=200, items=8)
+
+
+class Middle(Selector):
+    name = "middle"
+    reads = (("counts", ANY_NORM),)
+
+    def charges(self, plan):
+        return (exponential_charge(plan, tail_count(neighbours=plan.neighbours).value),)
+
+    def select(self, plan, statistic, *, source):
+        return Selection(plan.at_steps(int(plan.candidate_steps[len(plan.candidate_steps) // 2])))
+
+
+class Undeclared(Middle):
+    name = "undeclared"
+
+    def charges(self, plan):
+        return ()
+
+
+class SaysItself(Middle):
+    name = "says-itself"
+    private = False
+
+
+def test_it_runs_by_its_name_and_its_charge_is_in_the_ledger():
+    fedhist.register(Middle)
+    plan = Small(selector="middle")
+    result = fedhist.simulate(USERS, plan, seed=1)
+    assert [charge.name for charge in result.release.charges] == [
+        "exponential-mechanism",
+        "discrete-gaussian",
+    ]
+    assert result.release.private
+    assert result.total.epsilon == pytest.approx(1.1)
+    assert result.to_json()["plan"]["plugins"] == list(plan.plugins)
+    same = fedhist.histogram(USERS, selector="middle", seed=1)
+    assert np.array_equal(same.release.histogram, result.release.histogram)
+
+
+def test_a_plan_of_built_in_methods_says_nothing_of_plugins():
+    before = Small()
+    fedhist.load_plugin(SAMPLES / "mine.py")
+    assert Small() == before
+    assert Small().digest == before.digest
+    assert before.plugins == ()
+    assert "plugins" not in before.to_json()
+
+
+def test_a_plan_names_the_code_and_comes_back_from_json():
+    (identity,) = fedhist.load_plugin(SAMPLES / "mine.py")
+    plan = Small(selector="mine")
+    assert plan.plugins == (identity,)
+    assert identity.startswith("selector mine@1.0 sha256:")
+    again = fedhist.Plan.from_json(plan.to_json())
+    assert (again, again.digest) == (plan, plan.digest)
+    assert replace(plan, selector="oracle").plugins == ()
+    both = Small(release="holders", selector="mine")
+    assert both.digest != Small(selector="mine").digest
+
+
+def test_a_release_rule_brings_its_measurement():
+    fedhist.load_plugin(SAMPLES / "holders.py")
+    plan = Small(release="holders", epsilon=50.0, max_threshold=8.0)
+    assert [text.split()[0] for text in plan.plugins] == ["release", "measurement"]
+    result = fedhist.simulate(USERS, plan, seed=1)
+    assert result.release.histogram.max() <= 205
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda text: text.replace("sha256:", "sha256:0")[:-1], "here it has other code"),
+        (lambda text: text.replace("@1.0", "@2.0"), "here it has other code"),
+        (lambda text: text.replace("mine", "yours"), "here it is missing"),
+    ],
+)
+def test_a_plan_of_other_code_is_refused(change, sentence):
+    fedhist.load_plugin(SAMPLES / "mine.py")
+    document = Small(selector="mine").to_json()
+    with pytest.raises(OtherPlugin, match=f"this plan uses the selector .*; {sentence}"):
+        fedhist.Plan.from_json(document | {"plugins": [change(text) for text in document["plugins"]]})
+    with pytest.raises(InvalidPlan, match="not a list of identities"):
+        fedhist.Plan.from_json(document | {"plugins": ["selector mine"]})
+    with pytest.raises(OtherPlugin, match="does not say that it needs any plugin"):
+        fedhist.Plan.from_json(document | {"plugins": []})
+
+
+def test_a_plan_that_was_made_before_its_code_changed_does_not_run():
+    fedhist.register(Middle)
+    plan = Small(selector="middle")
+
+    class Other(Middle):
+        def select(self, plan, statistic, *, source):
+            return Selection(plan.at_steps(0))
+
+    fedhist.register(Other)
+    with pytest.raises(OtherPlugin, match="make the plan again"):
+        check_runnable(plan, simulated=True)
+
+
+@pytest.mark.parametrize("selector", [Undeclared, SaysItself])
+def test_without_a_charge_it_is_not_private_anywhere(selector, tmp_path):
+    fedhist.register(selector)
+    plan = Small(selector=selector.name)
+    result = fedhist.simulate(USERS, plan, seed=1)
+    assert not result.release.private
+    assert math.isinf(result.total.epsilon)
+    assert f"not private: the selector {selector.name} read the exact statistic" in result.notes
+    document = result.to_json()
+    assert (document["private"], document["simulation_only"]) == (False, True)
+    with pytest.raises(InvalidPlan, match=f"the selector {selector.name} is not private"):
+        check_runnable(plan, simulated=False)
+    with (
+        pytest.raises(InvalidInput, match="is not private and can't be charged"),
+        charged(tmp_path / "ledger.db", plan, label="x"),
+    ):
+        pass
+    assert not (tmp_path / "ledger.db").exists()
+    with pytest.raises(InvalidInput, match="not private"):
+        fedhist.plan_for_total(users=200, items=8, selector=selector.name, total_epsilon=1.0)
+
+
+def test_a_release_rule_without_a_charge_is_not_private_either():
+    class Free(CentralNoise):
+        name = "free"
+
+        def charges(self, plan, threshold):
+            return ()
+
+    fedhist.register(Free)
+    plan = Small(release="free")
+    result = fedhist.simulate(USERS, plan, seed=1)
+    assert not result.release.private
+    assert "not private: the release rule free read the exact sum" in result.notes
+    with pytest.raises(InvalidPlan, match="the release rule free is not private"):
+        check_runnable(plan, simulated=False)
+
+
+class Costly(Middle):
+    name = "costly"
+
+    def charges(self, plan):
+        return super().charges(replace(plan, epsilon_select=3 * plan.epsilon_select))
+
+
+class OfAnotherRound(Middle):
+    name = "another-round"
+
+    def charges(self, plan):
+        return tuple(replace(charge, round="release") for charge in super().charges(plan))
+
+
+class OffTheRange(Middle):
+    name = "off-the-range"
+
+    def select(self, plan, statistic, *, source):
+        return Selection(replace(plan.at_steps(0), steps=plan.step_range[1] + 1))
+
+
+@pytest.mark.parametrize(
+    ("selector", "sentence"),
+    [
+        (Costly, "charges epsilon 0.3 .*; allowed: at most the plan's epsilon-select and delta-select"),
+        (OfAnotherRound, "declares a charge that is not of its round"),
+        (OffTheRange, "chose a threshold outside of the plan's range"),
+    ],
+)
+def test_what_devices_count_is_an_upper_limit_of_what_is_charged(selector, sentence):
+    fedhist.register(selector)
+    with pytest.raises(InvalidPlan, match=sentence):
+        fedhist.simulate(USERS, Small(selector=selector.name), seed=1)
+
+
+def test_a_rule_can_t_charge_while_it_draws():
+    class Late(CentralNoise):
+        name = "late"
+
+        def build(self, plan, selection, reading, *, ledger, source):
+            release = super().build(plan, selection, reading, ledger=ledger, source=source)
+            ledger.charge(ledger.entries[-1])
+            return release
+
+    fedhist.register(Late)
+    with pytest.raises(InvalidPlan, match="charged the ledger while it drew"):
+        fedhist.simulate(USERS, Small(release="late"), seed=1)
+
+
+def test_a_rule_can_t_call_itself_private():
+    class Liar(CentralNoise):
+        name = "liar"
+
+        def charges(self, plan, threshold):
+            return ()
+
+        def build(self, plan, selection, reading, *, ledger, source):
+            release = super().build(plan, selection, reading, ledger=ledger, source=source)
+            return replace(release, private=True, charges=())
+
+    fedhist.register(Liar)
+    release = fedhist.simulate(USERS, Small(release="liar"), seed=1).release
+    assert (release.private, len(release.charges)) == (False, 2)
+
+
+def test_a_measurement_answers_under_plans_that_name_it_and_no_others():
+    fedhist.load_plugin(SAMPLES / "holders.py")
+    plan = Small(max_threshold=4.0)
+    bound = Bound(plan.at_steps(plan.step_range[1]))
+    with pytest.raises(UnexpectedMessage):
+        Request(plan, "holders", bound).measurement  # noqa: B018 - made when it is asked for
+    named = Small(max_threshold=4.0, release="holders")
+    assert Request(named, "holders", bound).measurement.name == "holders"
+
+
+def unnamed():
+    class Unnamed(Middle):
+        name = ""
+
+    return Unnamed
+
+
+class Unfinished(Selector):
+    name = "unfinished"
+
+
+class TakesArguments(Middle):
+    name = "takes-arguments"
+
+    def __init__(self, size):
+        self.size = size
+
+
+class Offers(TailMeasurement):
+    name = "offers"
+
+
+class ForAll(ClippedSum):
+    name = "for-all"
+
+
+@pytest.mark.parametrize(
+    ("thing", "named", "sentence"),
+    [
+        (unnamed(), {}, "has no name"),
+        (Unfinished, {}, "has no charges, select"),
+        (TakesArguments, {}, "without arguments .*register an instance"),
+        (Fixed, {}, "the name fixed is that of a built-in selector"),
+        (type("Odd", (Middle,), {"name": "Odd Name"}), {}, "the name of a selector is 'Odd Name'"),
+        (type("Odd", (Middle,), {"reads": ("counts",)}), {}, "reads 'counts'; allowed: pairs"),
+        (type("Rule", (CentralNoise,), {"name": "discover"}), {}, "that of a built-in release rule"),
+        (Offers, {}, "offers counts, weights, which another one offers"),
+        (ForAll, {}, "is for releases of the project"),
+        (object(), {}, "object is no selector, measurement or release rule"),
+        (Middle, {"kind": "engine"}, "the kind 'engine' for a selector"),
+        (Middle, {"kind": "clip"}, "the kind 'clip'"),
+        (Middle, {"name": "other"}, "the name is 'other' and that of the selector itself is 'middle'"),
+        (lambda seed: None, {"kind": "population"}, "a population without a name"),
+        (lambda users: None, {"kind": "population", "name": "x"}, "takes no seed"),
+        (
+            lambda seed, size: None,
+            {"kind": "population", "name": "x"},
+            "size of the population x has no number",
+        ),
+        (lambda population: None, {"kind": "engine", "name": "x"}, "the engine x can't be opened"),
+        (USERS, {"kind": "population", "name": "zipf"}, "is a HeavyTailedPopulation; allowed: a function"),
+    ],
+)
+def test_a_bad_one_is_refused_at_once(thing, named, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        fedhist.register(thing, **named)
+    assert registered() == ()
+
+
+def test_a_cell_that_is_run_again_replaces_and_another_source_is_refused():
+    assert fedhist.register(TakesArguments(3)).size == 3
+    first = Small(selector="takes-arguments").plugins
+    fedhist.register(TakesArguments(4))
+    assert Small(selector="takes-arguments").plugins != first
+    fedhist.register(TakesArguments(3))
+    assert Small(selector="takes-arguments").plugins == first
+    fedhist.load_plugin(SAMPLES / "mine.py")
+    with pytest.raises(InvalidInput, match=r"a selector mine is registered already, from .*mine\.py"):
+        fedhist.register(type("Mine", (Middle,), {"name": "mine"}))
+    assert SELECTORS["mine"].version == "1.0"
+
+
+def compiled(code: str) -> object:
+    space = {"__name__": "cell"}
+    exec(code, space)  # noqa: S102 - a notebook's cell
+    return space["thing"]
+
+
+def test_the_digest_of_a_cell_is_that_of_its_code_and_of_its_helpers():
+    code = "SHARE = 0.5\ndef helper(x):\n    return x * SHARE\n"
+    code += "class thing:\n    def f(self):\n        return helper({2})\n"
+    digest = session_digest(compiled(code))
+    assert session_digest(compiled("\n\n" + code)) == digest
+    for old, new in (("0.5", "0.6"), ("x * SHARE", "x + SHARE"), ("{2}", "{3}"), ("def f", "def g")):
+        assert session_digest(compiled(code.replace(old, new))) != digest, old
+
+
+def test_kinds_and_groups():
+    assert {kind.group for kind in Kind} == {
+        "fedhist.selectors", "fedhist.measurements", "fedhist.releases", "fedhist.populations", "fedhist.engines",
+    }  # fmt: skip
+
+
+def test_a_deployment_charges_what_it_declares(tmp_path):
+    """On a transport that is not simulated, through the ledger."""
+    from fedhist.simulations.audit.worlds import Replay
+
+    fedhist.register(Middle)
+    ledger = Ledger()
+    transport = Replay(USERS, fedhist.SeededSource(1))
+    release = run_rounds(Small(selector="middle"), transport, ledger=ledger, source=fedhist.SeededSource(2))
+    assert release.charges == ledger.entries
+    assert ledger.basic().epsilon == pytest.approx(1.1)
