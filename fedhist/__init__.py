@@ -21,7 +21,8 @@ if not path.isdir(path.join(_here, "protocol")):  # noqa: PTH112, PTH118 - as ab
 
 if TYPE_CHECKING:
     from fedhist.auditing import audit
-    from fedhist.client.files.records import read_population
+    from fedhist.client.files.columns import Columns
+    from fedhist.client.files.records import read_frame, read_population
     from fedhist.client.populations import SparsePopulation
     from fedhist.extending import load_plugin, register
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
@@ -61,7 +62,8 @@ _HOMES = {
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
     "server.totals": ("plan_for_total",),
-    "client.files.records": ("read_population",),
+    "client.files.columns": ("Columns",),
+    "client.files.records": ("read_frame", "read_population"),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
@@ -79,6 +81,7 @@ __all__ = [
     "BudgetExceeded",
     "BudgetFile",
     "Charge",
+    "Columns",
     "Cost",
     "Diagnostics",
     "FedhistError",
@@ -106,6 +109,7 @@ __all__ = [
     "plan_for_total",
     "plan_warnings",
     "predict",
+    "read_frame",
     "read_population",
     "register",
     "report",
