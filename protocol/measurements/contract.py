@@ -167,9 +167,14 @@ class Measurement(ABC, Generic[GivenT]):
 
     @classmethod
     def admitted(cls, plan: Plan) -> bool:
-        """Whether it fits, and the plan names it if it comes from outside: plugins change no other plan."""
+        """Whether it fits, and the plan names it if it comes from outside: plugins change no other plan.
+
+        Nor do they answer where devices must add the noise: a device that insists on that can't rely on them.
+        """
         plugin = plugin_named(Kind.MEASUREMENT, cls.name)
-        return (plugin is None or str(plugin.identity) in plan.plugins) and cls.fits(plan)
+        if plugin is None:
+            return cls.fits(plan)
+        return str(plugin.identity) in plan.plugins and not plan.noise_by_devices and cls.fits(plan)
 
     @classmethod
     def released_by(cls, plan: Plan) -> bool:

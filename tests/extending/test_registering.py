@@ -11,6 +11,7 @@ import pytest
 
 import fedhist
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, OtherPlugin, UnexpectedMessage
+from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.tail import TailMeasurement
@@ -184,6 +185,20 @@ class OfAnotherRound(Middle):
         return tuple(replace(charge, round="release") for charge in super().charges(plan))
 
 
+class NoCharges(Middle):
+    name = "no-charges"
+
+    def charges(self, plan):
+        return 0.1
+
+
+class NoSelection(Middle):
+    name = "no-selection"
+
+    def select(self, plan, statistic, *, source):
+        return Selection(4.0)
+
+
 class OffTheRange(Middle):
     name = "off-the-range"
 
@@ -196,6 +211,8 @@ class OffTheRange(Middle):
     [
         (Costly, "charges epsilon 0.3 .*; allowed: at most the plan's epsilon-select and delta-select"),
         (OfAnotherRound, "declares a charge that is not of its round"),
+        (NoCharges, "declares its charges as a float of something else"),
+        (NoSelection, "returned no Selection with a Threshold"),
         (OffTheRange, "chose a threshold outside of the plan's range"),
     ],
 )
@@ -217,6 +234,31 @@ def test_a_rule_can_t_charge_while_it_draws():
     fedhist.register(Late)
     with pytest.raises(InvalidPlan, match="charged the ledger while it drew"):
         fedhist.simulate(USERS, Small(release="late"), seed=1)
+
+
+def test_a_rule_that_builds_too_few_values_releases_nothing():
+    class Short(CentralNoise):
+        name = "short"
+
+        def build(self, plan, selection, reading, *, ledger, source):
+            release = super().build(plan, selection, reading, ledger=ledger, source=source)
+            return replace(release, histogram=release.histogram[1:])
+
+    fedhist.register(Short)
+    with pytest.raises(
+        InvalidPlan, match="did not build a release with a value for each item; nothing was released"
+    ):
+        fedhist.simulate(USERS, Small(release="short"), seed=1)
+
+
+def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
+    """A node that insists on noise from devices would send the exact sum under its masks."""
+    fedhist.load_plugin(SAMPLES / "holders.py")
+    devices = {"masking": "secagg", "participants": 5, "noise_from": "devices"}
+    plan = Small(release="holders", **devices)
+    assert not any(kind.round == "release" and kind.admitted(plan) for kind in MEASUREMENTS.values())
+    with pytest.raises(InvalidPlan, match="the release 'holders'"):
+        check_runnable(plan, simulated=True)
 
 
 def test_a_rule_can_t_call_itself_private():
@@ -330,6 +372,16 @@ def test_the_digest_of_a_cell_is_that_of_its_code_and_of_its_helpers():
     assert session_digest(compiled("\n\n" + code)) == digest
     for old, new in (("0.5", "0.6"), ("x * SHARE", "x + SHARE"), ("{2}", "{3}"), ("def f", "def g")):
         assert session_digest(compiled(code.replace(old, new))) != digest, old
+
+
+def test_a_function_that_names_itself_and_data_of_the_module_have_a_digest():
+    code = "TABLE = {'a': [1, 2]}\ndef thing(n, *, seed):\n    return thing(TABLE['a'], seed=n)\n"
+    digest = session_digest(compiled(code))
+    assert session_digest(compiled(code.replace("2]", "3]"))) != digest
+
+    @fedhist.register(kind="population", name="recursive")
+    def made(*, users, seed):
+        return made(users=users - 1, seed=seed)
 
 
 def test_kinds_and_groups():
