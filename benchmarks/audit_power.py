@@ -385,14 +385,14 @@ BUGS = (
         "discovery: charged after it ran",
         (
             "server.coordinator:advance",
-            """            if not _charged_ahead(step, request):
+            """            if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
             reading = request.measurement.read(event)
             made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
 """,
             """            reading = request.measurement.read(event)
             made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
-            if not _charged_ahead(step, request):
+            if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
 """,
         ),

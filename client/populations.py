@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
 from fedhist.protocol.labels.item_origin import ItemOrigin
@@ -57,6 +58,24 @@ class SparsePopulation:
         return (
             f"SparsePopulation(users={self.users}, domain_size={self.domain_size}, nonzeros={self.nonzeros})"
         )
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: sizes, and where the items come from."""
+        listed = {
+            ItemOrigin.PUBLIC: "a public list or numbers",
+            ItemOrigin.DATA: "read off the data, so over a closed domain a release is not private",
+            ItemOrigin.TOP: "the most frequent ones, read off the data, so a release is not private",
+        }
+        rows: list[tuple[str, object]] = [
+            ("users", f"{self.users:,}"),
+            ("items", f"{self.domain_size:,}{'' if self.labels is None else ', with names'}"),
+            ("pairs of a user and an item", f"{self.nonzeros:,}"),
+            ("list of items", listed[self.item_origin]),
+        ]
+        if self.dropped_items:
+            left_out = f"{self.dropped_items:,} items with {self.dropped_count:,} counts"
+            rows.append(("left out", left_out))
+        return html_table("Population in memory", rows)
 
     @classmethod
     def from_arrays(

@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation
     from fedhist.simulations.diagnostics import Diagnostics
     from fedhist.simulations.simulation import Result, simulate, true_histogram
+    from fedhist.simulations.workbench.compare import compare
+    from fedhist.simulations.workbench.drawing_figures import figure
     from fedhist.simulations.workbench.histogram import histogram
+    from fedhist.simulations.workbench.predict import predict
+    from fedhist.simulations.workbench.reporting import report
+    from fedhist.simulations.workbench.session import Session
 
 __version__ = "0.1.0"
 
@@ -63,7 +68,12 @@ _HOMES = {
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
     "simulations.simulation": ("Result", "simulate", "true_histogram"),
+    "simulations.workbench.compare": ("compare",),
+    "simulations.workbench.drawing_figures": ("figure",),
     "simulations.workbench.histogram": ("histogram",),
+    "simulations.workbench.predict": ("predict",),
+    "simulations.workbench.reporting": ("report",),
+    "simulations.workbench.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -86,16 +96,21 @@ __all__ = [
     "Result",
     "RoundFailed",
     "SeededSource",
+    "Session",
     "SparsePopulation",
     "SystemSource",
     "Transport",
     "audit",
+    "compare",
+    "figure",
     "histogram",
     "load_plugin",
     "plan_for_total",
     "plan_warnings",
+    "predict",
     "read_population",
     "register",
+    "report",
     "run_rounds",
     "simulate",
     "true_histogram",

@@ -7,6 +7,7 @@ data or says of which users it speaks; it names what to change.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +35,20 @@ def plan_warnings(plan: Plan) -> dict[str, str]:
     if not {"users", "bar"} & set(useless):
         useless |= _choice_by_chance(plan)
     return useless | _weak_promises(plan)
+
+
+def warnings_of_all(plans: Collection[Plan]) -> list[str]:
+    """The warnings of several plans: the first of each name, and how many plans have one of that name."""
+    found: dict[str, list[str]] = {}
+    for plan in plans:
+        for name, text in plan_warnings(plan).items():
+            found.setdefault(name, []).append(text)
+    return [
+        texts[0]
+        if len(texts) == len(plans)
+        else f"in {len(texts):,} of {len(plans):,} combinations {texts[0]}"
+        for texts in found.values()
+    ]
 
 
 def plan_notes(plan: Plan) -> list[str]:
@@ -72,7 +87,7 @@ def _one_user(plan: Plan) -> dict[str, str]:
 
 
 def _weak_promises(plan: Plan) -> dict[str, str]:
-    """Budgets that protect nobody, whatever the data is. That of a selector that is not private is told elsewhere.
+    """Budgets that protect nobody, whatever the data is. A selector that is not private is reported as such instead.
 
     With epsilon for all rounds, a guess at whether a user's data is there, even odds before, may be right but for odds
     of e^-epsilon. With delta in a round, it may show all data of each user with a chance of delta.

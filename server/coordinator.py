@@ -83,7 +83,7 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
             return _ask(plan, steps_of(plan), None, ledger, source)
         case Asking(request=request, step=step, after=after, handed=handed), Total():
             _check_total(request, event)
-            if not _charged_ahead(step, request):
+            if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
             reading = request.measurement.read(event)
             made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
@@ -127,7 +127,7 @@ def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, so
     step, *after = steps
     draws = source.fork("server")
     request = step.request(plan, handed, source=draws)
-    if request is None or _charged_ahead(step, request):
+    if request is None or _charged_ahead(request):
         _charge(plan, step, handed, ledger)
     if request is not None:
         return Asking(request=request, step=step, after=tuple(after), handed=handed)
@@ -135,9 +135,9 @@ def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, so
     return _ask(plan, tuple(after), made, ledger, source)
 
 
-def _charged_ahead(step: Step, request: Request) -> bool:
-    """Whether the answers are results already: noisy ones always, and others where the step says so."""
-    return request.measurement.share is not None or step.charged_ahead(request.plan)
+def _charged_ahead(request: Request) -> bool:
+    """Whether the answers are results already: noisy ones always, and others where the measurement says so."""
+    return request.measurement.share is not None or request.measurement.charged_ahead(request.plan)
 
 
 def _charge(plan: Plan, step: Step, handed: Handed, ledger: Ledger) -> None:

@@ -31,17 +31,13 @@ from fedhist.server.releases.keys_in_table import check_table_read, new_salt, ta
 class Discover:
     """Find the items. `privacy/discovery.py` has the proof."""
 
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Where its measurement says so."""
-        return _asked(plan).charged_ahead(plan)
-
     def charges(self, plan: Plan, handed: object) -> tuple[Charge, ...]:
         """Discovery and release together, and what a table costs."""
         return discovery_charges(plan)
 
     def request(self, plan: Plan, handed: object, *, source: Source) -> Request:
         """The weights of the items that users hold."""
-        kind = _asked(plan)
+        kind = next(kind for kind in (KeyWeights, KeyWeightsTable) if kind.fits(plan))
         given = Salt(new_salt(source=source)) if kind.takes is Salt else NOTHING
         return Request(plan=plan, asks=kind.name, given=given)
 
@@ -64,11 +60,6 @@ class Discover:
             seeded=source.seeded,
             labels=[],
         )
-
-
-def _asked(plan: Plan) -> type[KeyWeights[Any]]:
-    """What devices are asked for."""
-    return next(kind for kind in (KeyWeights, KeyWeightsTable) if kind.fits(plan))
 
 
 def found_items(plan: Plan, reading: KeySums, *, source: Source) -> tuple[list[str | int], float]:

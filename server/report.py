@@ -125,9 +125,11 @@ def name_notes(release: Release, labels: Labels | None) -> list[str]:
 
     Made from the released names or the public list alone.
     """
-    named = labels if release.labels is None else release.labels
-    formulas = sum(map(is_formula, named or ()))
-    hidden = sum(map(is_hidden, named or ()))
+    named = release.names if labels is None else release.named(labels).names
+    if isinstance(named, range):
+        return []
+    formulas = sum(map(is_formula, named))
+    hidden = sum(map(is_hidden, named))
     notes = []
     if formulas:
         notes.append(

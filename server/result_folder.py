@@ -77,8 +77,10 @@ def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> 
     allocate = getattr(os, "posix_fallocate", None)
     if allocate is None:
         return
+    made = False
     try:
         with tempfile.TemporaryFile(dir=target.absolute().parent) as probe:
+            made = True
             allocate(probe.fileno(), 0, needed)
     except OSError as error:
         if error.errno in _NO_ROOM:
@@ -86,6 +88,12 @@ def check_room(target: Path, plan: Plan, labels: Sequence[str | int] | None) -> 
                 f"there is no room for the folder {target} ({error.strerror}; it may need {needed:,} bytes)",
                 allowed="a new folder on a disk with room",
                 advice="nothing was spent; make room, or name another one with --out",
+            ) from None
+        if not made:
+            raise InvalidFile(
+                f"can't write into {target.absolute().parent} ({error.strerror})",
+                allowed="a new folder in an existing, writable one",
+                advice="nothing was spent; name another one with --out",
             ) from None
 
 

@@ -34,9 +34,6 @@ Handed = Settled | Selection | Release | None
 class Step(Protocol):
     """A part of a run. The coordinator charges it, asks for its measurement, and lets it conclude."""
 
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Whether the answers are results already, so that they are charged before they are asked for."""
-
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """What it costs."""
 
@@ -55,10 +52,6 @@ class Choose:
     """Round 1: choose the threshold."""
 
     selector: Selector
-
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Where the devices' answers are noisy."""
-        return self.selector.reads_noise
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The selector's."""
@@ -84,10 +77,6 @@ class Publish:
     """Round 2: release the histogram."""
 
     rule: ReleaseRule
-
-    def charged_ahead(self, plan: Plan) -> bool:
-        """Where what comes back is noisy, or may fail to decode."""
-        return self.rule.charged_ahead
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         """The rule's, at the threshold that was chosen."""

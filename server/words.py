@@ -59,5 +59,4 @@ def discovery_words(plan: Plan) -> RuleWords:
 
 def charged_ahead(plan: Plan) -> set[Round]:
     """The rounds that are charged before devices are asked, because their answers are results already."""
-    ahead = {round_ for round_, kind in measurements_of(plan).items() if kind.charged_ahead(plan)}
-    return ahead | ({Round.RELEASE} if rule_for(plan.releasing).charged_ahead else set())
+    return {round_ for round_, kind in measurements_of(plan).items() if kind.charged_ahead(plan)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.display.html_table import html_table
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.grid import Threshold, to_steps
 from fedhist.protocol.histograms import Floats, Integers, Population, names_of
@@ -52,6 +53,15 @@ class Diagnostics:
     relative_loss_clipped: float | None = None
     bucketed_v_error: float | None = None
     bucketed_v_error_chosen: float | None = None
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: by name."""
+        known = (
+            (name.replace("_", " "), f"{value:.4f}")
+            for name, value in asdict(self).items()
+            if value is not None
+        )
+        return html_table("Diagnostics (not private, simulation only)", known)
 
     def to_json(self) -> dict[str, Any]:
         """By name; `precision_recall` over an open domain only."""

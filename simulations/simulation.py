@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -27,6 +28,7 @@ from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
+from fedhist.server.words import method, sender
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose
 from fedhist.simulations.engines.contract import Engine
@@ -41,8 +43,8 @@ class Result:
     and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
     beside `diagnostics`.
 
-    `story` computes what reports and figures of a simulation show beside the release, and is NOT private; None where
-    nobody keeps the population.
+    `story` computes what reports and figures of a simulation show beside the release, from the population that it
+    keeps: NOT private, and only beside `diagnostics`.
     """
 
     release: Release
@@ -104,13 +106,20 @@ class Result:
     def _repr_html_(self) -> str:
         """How a notebook shows it: the summary, then the release."""
         warning = " (not private, simulation only)" if "bytes_per_user" in self.sizes_tell else ""
+        plan, cost = self.release.plan, self.tight
+        epsilon = (
+            "none" if math.isinf(cost.epsilon) else f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}"
+        )
         rows = [
             ("users that answered", ", ".join(f"{name} {users:,}" for name, users in self.users.items())),
-            ("threshold", f"{self.threshold:,.4g}"),
-            ("privacy", f"epsilon {self.tight.epsilon:.4g}, delta {self.tight.delta:.3g}"),
-            (f"sent by a user{warning}", ", ".join(self.sent)),
+            ("method", f"{method(plan, self.release.mechanism)}, neighbours {plan.neighbours.value}"),
+            ("privacy", epsilon),
+            (f"sent by {sender(plan)}{warning}", ", ".join(self.sent)),
         ]
+        if not self.release.found_nothing:
+            rows.insert(1, ("threshold", f"{self.threshold:,.4g}"))
         rows += [("not private", reason) for reason in why_not_private(self.release)]
+        rows += [("note", note) for note in self.notes if not note.startswith("not private")]
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()
@@ -232,7 +241,15 @@ def simulate(
         rounds={
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },
+        story=_story(population, release) if truth else None,
     )
+
+
+def _story(population: Population, release: Release) -> Callable[[], dict[str, Any]]:
+    """What a report of this run shows, without its scores and messages, which only events tell."""
+    from fedhist.simulations.simulation_file import simulation_document
+
+    return partial(simulation_document, population, release, (), labels_of(population))
 
 
 def true_histogram(population: Population) -> Integers:
@@ -259,10 +276,19 @@ def mean_over_trials(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def check_not_empty(population: Population) -> None:
-    """Refuse a population in which nobody has anything; as a rule the first shard settles it."""
+    """Refuse a population in which nobody has anything; as a rule the first shard settles it.
+
+    For simulations with the truth: the refusal tells what users have.
+    """
     if not any(
         bool((shard.counts[shard.offsets[0] : shard.offsets[-1]] > 0).any()) for shard in population.shards()
     ):
+        if getattr(population, "dropped_count", 0):
+            raise InvalidPopulation(
+                f"none of the {population.domain_size:,} listed items or bins is in the data, which has others",
+                allowed="a list with an item of the data, or bins around some values",
+                advice="compare the spelling of a few names, or write them alike with --normalise casefold",
+            )
         raise InvalidPopulation(
             "no user has any item", allowed="a population with at least one count", advice="check the data"
         )

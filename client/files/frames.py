@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedhist.client.files.columns import Columns
 from fedhist.client.files.record_tables import with_plain_types
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
@@ -19,18 +21,36 @@ _KINDS = ("pandas", "polars", "pyarrow")
 _SHOWN_NAMES = 20
 
 
-def in_memory(data: Any) -> nw.DataFrame[Any]:
-    """A data frame as narwhals sees it, with its rows in memory. A stream is read to its end."""
+def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
+    """A data frame as narwhals sees it, with its rows in memory; of a lazy one, the columns that are wanted.
+
+    A stream is read to its end.
+    """
     import narwhals as nw
     import polars as pl
 
-    frame = nw.from_native(data, pass_through=True, allow_series=True)
+    try:
+        frame = nw.from_native(data, pass_through=True, allow_series=True)
+    except nw.exceptions.DuplicateError:
+        raise InvalidPopulation(
+            "two columns of the data frame have the same name",
+            allowed="a different name for each column",
+            advice="rename one of them, or pass only the columns of users, items and counts",
+        ) from None
     if isinstance(frame, nw.DataFrame):
         return frame
+    source = data
+    if isinstance(frame, nw.LazyFrame):
+        found = frame.collect_schema().names()
+        names = columns.named_in(found)
+        if names is None:
+            raise _wrong_columns(data, found, columns)
+        frame = frame.select(*names)
+        source = frame.to_native()
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
-    if hasattr(data, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
         try:
-            return nw.from_native(pl.DataFrame(data), eager_only=True)
+            return nw.from_native(pl.DataFrame(source), eager_only=True)
         except (pl.exceptions.PolarsError, TypeError, ValueError):
             raise _no_frame(data) from None
     if isinstance(frame, nw.LazyFrame):
@@ -48,7 +68,7 @@ def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
     """The columns user, item and maybe count of a data frame. The index of a pandas frame is not data."""
     import polars as pl
 
-    frame = in_memory(data)
+    frame = in_memory(data, columns)
     native = frame.to_native()
     found = list(native.columns) if frame.implementation.is_pandas() else frame.columns
     names = columns.named_in(found)
@@ -83,8 +103,7 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
     except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError):
         # The errors of others may quote a value.
         raise InvalidPopulation(
-            f"column {name!r} of the data frame, of the type {column.dtype}, can't be read: its values are of several "
-            "kinds, or of one without a meaning here",
+            f"column {name!r} of the data frame, of the type {column.dtype}, can't be read{_mixture(column)}",
             allowed="text, integers, categories, truth values or dates, one kind in all rows",
             advice=f'convert the column, for example with .astype({{"{name}": "str"}})',
         ) from None
@@ -103,6 +122,19 @@ def _from_objects(column: Any) -> pl.Series:
     values = values.copy()
     values[column.isna().to_numpy()] = None
     return pl.Series(values.tolist())
+
+
+def _mixture(column: Any) -> str:
+    """Words for the first value that is of another kind than those before it."""
+    kinds = column.dropna().map(lambda value: type(value).__name__)
+    others = (kinds != kinds.iloc[0]).to_numpy() if len(kinds) else [False]
+    if not any(others):
+        return ""
+    other = int(np.argmax(others))
+    row = int(np.flatnonzero(column.notna().to_numpy())[other])
+    return (
+        f": row {row:,} (the first is row 0) holds a {kinds.iloc[other]}, the rows before a {kinds.iloc[0]}"
+    )
 
 
 def _no_frame(data: object) -> InvalidInput:

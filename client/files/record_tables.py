@@ -141,6 +141,8 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     if {"user", "item", "count"} & set(columns.given):
         missing = ", ".join(map(repr, columns.missing_in(found)))
         problem = f"and none of them is called {missing}" if missing else "and two of them have the same name"
+        if {name.lower() for name in columns.missing_in(found)} & {name.lower() for name in found}:
+            problem += ", but one differs only in upper and lower case"
         raise InvalidFile(
             f"{path} has {len(found)} columns, {problem}",
             allowed="the names of columns as the first line has them, each once",
@@ -151,5 +153,5 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice="rename the columns, or add a first line with their names",
+        advice="name them with --user-column, --item-column and --count-column, or add a first line with their names",
     )

@@ -1,4 +1,4 @@
-"""Populations from files: sparse matrices of scipy, and tables of user, item and count.
+"""Populations from files and data frames: sparse matrices of scipy, and tables of user, item and count.
 
 | file | what it holds | item labels |
 |---|---|---|
@@ -6,10 +6,12 @@
 | .npz of `fedhist data import` | the same with labels (`matrix_files`) | as imported |
 | .csv, .tsv, also with .gz | columns user, item and maybe count; UTF-8 | text, as written: 007 stays 007 |
 | .jsonl, .jsonl.gz | a JSON object a line with keys user, item and maybe count | text; numbers as written |
-| .parquet | the same columns; users and items are strings or integers | strings or integers, as stored |
+| .parquet | the same columns | integers as stored; strings, categories, truth values and dates as text |
+| a data frame (`frames`) | the same columns | the same |
 
-In a table one row is one observation, or as many as its count says (`tabulation`). Packed files (.npz, .gz, .parquet)
-are refused when they would unpack to more than a limit (`unpacked`).
+The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
+as its count says (`tabulation`). Packed files (.npz, .gz, .parquet) are refused when they would unpack to more than a
+limit (`unpacked`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import Histograms
+from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
 from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
@@ -259,6 +262,8 @@ def _check_content(path: Path, suffix: str) -> None:
     is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
     if beginning.startswith(magic) if magic else is_text:
         return
+    if not magic and beginning[0] in UTF_16_MARKS:
+        raise not_utf8(str(path), line=1, position=0, byte=beginning[0])
     raise InvalidFile(
         f"{path} does not hold what its suffix {suffix} says",
         allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),

@@ -21,7 +21,8 @@ from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.labels.encodings import not_utf8
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_QUOTED = re.compile(rb'"(?:[^"]|"")*"')
+# Possessive: a quote that is never closed would else be tried at every place up to the end of the file.
+_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 _QUOTE = b'"'
 
 
@@ -72,8 +73,9 @@ def _parsed(text: bytes, line: int, separator: bytes, *, at_end: bool = False) -
                 return Record(line, fields, problem) if at_end else None
             place = field.end()
             if text[place : place + 1] not in (separator, b"\r", b"\n", b""):
-                problem = f"in line {here:,}, field {fields}, text follows a closing quote"
-                return Record(line, fields, problem)
+                closed = line + text.count(b"\n", 0, place)
+                opened = f"a quote opens in line {here:,}, field {fields}"
+                return Record(line, fields, f"{opened}, and text follows where it closes in line {closed:,}")
         else:
             end = text.find(separator, place)
             field_text = text[place:] if end < 0 else text[place:end]
@@ -105,7 +107,7 @@ def refused_table(path: Path, separator: str) -> InvalidFile | None:
                 return InvalidFile(
                     f"line {record.line:,} of {path} has {_fields(record)}, and the header has {header.fields}",
                     allowed="as many fields in every line as the header has",
-                    advice="write fields that hold the separator in double quotes, or check the separator",
+                    advice="write fields that hold the separator in double quotes, or give another --separator",
                 )
     return None
 

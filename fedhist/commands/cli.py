@@ -96,23 +96,26 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    code = _run(arguments)
-    # What is left is the interpreter's end, which would answer Ctrl-C with a traceback.
-    _default_interrupt()
-    sys.exit(code)
-
-
-def _run(arguments: list[str] | None) -> int:
     try:
         prepare_streams()
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = _run(arguments)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # What is left is the interpreter's end, which would answer Ctrl-C with a traceback.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        # The second one, while the first was being answered.
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
         code = cli.main(args=arguments, prog_name="fedhist", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        # A second Ctrl-C ends the process at once.
-        _default_interrupt()
         code = _report(error)
         if code is None:
             raise
@@ -188,11 +191,6 @@ def _misused(error: click.ClickException) -> int:
     message = " ".join(part.strip() for part in error.format_message().split("\n\t"))
     echo(f"error: {message} See '{command} --help'.", err=True)
     return error.exit_code
-
-
-def _default_interrupt() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(*_: Any) -> NoReturn:

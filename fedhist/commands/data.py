@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -39,7 +40,8 @@ snap          check-ins of Gowalla and Brightkite: user, time, latitude,
 movielens     ratings.csv, ratings.dat (::) or u.data (tabs). Items are
               the movies that a user rated.
 records       CSV or TSV with a header, JSON lines or Parquet, with the
-              columns user, item and optionally count.
+              columns user, item and optionally count, or those that
+              --user-column, --item-column and --count-column name.
 
 Words of sentiment140: HTML entities are decoded, upper case becomes lower case, addresses (http://, https://, www.)
 and mentions (@name) are left out, and words are the longest runs of a-z, 0-9 and '. A user is the tweet's author,
@@ -98,6 +100,7 @@ def data() -> None:
     metavar="SHARE",
     help="The largest share of malformed lines with which a file is imported; 0.001 is 0.1 percent.",
 )
+@partial(column_options, bins=False)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: Any) -> None:
@@ -108,7 +111,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     start = perf_counter()
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        imported = import_population(source, **options)
+        imported = import_population(source, columns=columns_of(options), **options)
         population, tally = imported.population, imported.tally
         progress.phase("write")
         write_matrix(population, out, force=force)

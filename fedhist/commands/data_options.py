@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -35,9 +36,11 @@ _OPTIONS = {
 COLUMN_OPTIONS = tuple(_OPTIONS)
 
 
-def column_options(command: Command) -> Command:
+def column_options(command: Command, *, bins: bool = True) -> Command:
     """Add the options of columns, the separator and bins to a command."""
     for name, (metavar, text) in reversed(_OPTIONS.items()):
+        if name == "bins" and not bins:
+            continue
         command = click.option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)(command)
     return command
 
@@ -58,12 +61,19 @@ def edges_of(text: str) -> list[float]:
     """The edges that a text stands for: numbers with commas between them, or START:STOP:STEP."""
     wrong = InvalidInput(
         f"--bins is {text!r}",
-        allowed="rising numbers with commas between them, or START:STOP:STEP with whole steps from START to STOP",
+        allowed="rising numbers with commas between them, or START:STOP:STEP with whole steps from START to STOP, "
+        f"up to {MAX_BINS:,} bins",
         advice="for example 0,10,20,inf or 0:100:10",
     )
     try:
         if ":" not in text:
-            return [float(Decimal(part.strip())) for part in text.split(",")]
+            numbers = [Decimal(part.strip()) for part in text.split(",")]
+            if (
+                any(number.is_finite() and math.isinf(float(number)) for number in numbers)
+                or len(numbers) > MAX_BINS
+            ):
+                raise wrong
+            return [float(number) for number in numbers]
         start, stop, step = (Decimal(part.strip()) for part in text.split(":"))
         if not (start.is_finite() and stop.is_finite() and step.is_finite() and step > 0 and stop > start):
             raise wrong

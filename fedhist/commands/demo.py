@@ -11,11 +11,8 @@ import click
 
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, plan_options, total_options
-from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo, printing_what_is_in
 from fedhist.display.visible_text import visible
-from fedhist.server.result_folder import check_target
-from fedhist.simulations.experiments.tables import print_rows
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -68,6 +65,7 @@ def demo_deployment(  # noqa: PLR0917 - one for each option
     Connections use TLS, and only nodes with registered keys are let in. All of it listens on the loopback
     interface, on free ports, and sends no telemetry. Each node reads example data from a file of its own.
     """
+    from fedhist.server.result_folder import check_target
     from fedhist.simulations.deployment.demo import Demo, run_demo
 
     demo = Demo(
@@ -103,6 +101,9 @@ def _workspace(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _print(data: RunData) -> None:
+    from fedhist.commands.summary import epsilon_text, stdout_console
+    from fedhist.simulations.experiments.tables import print_rows
+
     document = data.document
     console = stdout_console()
     for name, report in document["rounds"].items():

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import click
 
-from fedhist.client.files.new_files import check_new_file
+from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
 from fedhist.commands.terminal import echo
-from fedhist.protocol.errors import InvalidInput
-
-_WITHHELD = {
-    "bytes": "over an open domain sizes depend on the data, and only a simulation with the truth has them",
-    "seconds": "times depend on the data, and only a simulation with the truth has them",
-}
 
 
 @click.command(
@@ -33,21 +27,12 @@ def figure(folder: Path, name: str, out: Path, force: bool) -> None:
     NAME is released, curve, scores, users, budget, bytes or seconds. Only a simulation with the truth has the charts
     curve, scores, users and seconds and, over an open domain without masking, bytes.
     """
-    from fedhist.simulations.figures.painting import FORMATS, write_figure_file
-    from fedhist.simulations.report.charts import CHART_NAMES, run_charts
-    from fedhist.simulations.report.run_data import read_run
+    from fedhist.simulations.figures.painting import FORMATS, save
+    from fedhist.simulations.workbench.drawing_figures import check_chart, draw
 
     check_new_file(out, suffixes=FORMATS, force=force)
-    if name not in CHART_NAMES:
-        raise InvalidInput(f"there is no chart {name!r}", allowed=", ".join(CHART_NAMES))
-    charts = run_charts(read_run(folder))
-    if name not in charts:
-        raise InvalidInput(
-            f"this run has nothing to show in the chart {name!r}",
-            allowed=", ".join(charts),
-            advice=_WITHHELD.get(
-                name, "curve, scores and users need a simulation with the truth and its simulation.json"
-            ),
-        )
-    write_figure_file([charts[name]], out, force=force)
+    check_chart(name)
+    drawn = draw(folder, name)
+    with new_file(out, suffixes=FORMATS, force=force) as file:
+        save(drawn, file, out.suffix.lower().removeprefix("."))
     echo(f"written: {out}")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
-from fedhist.commands.summary import epsilon_text, stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.privacy.ledger import Cost
-from fedhist.server.ledger.budget_file import BudgetFile, RunRecord
-from fedhist.simulations.experiments.tables import print_rows
+
+if TYPE_CHECKING:
+    from fedhist.protocol.privacy.ledger import Cost
+    from fedhist.server.ledger.budget_file import RunRecord
 
 FILE = click.argument("file", type=PATH)
 TEXT_COLUMNS = ("when", "plan", "data", "selector", "status")
@@ -44,6 +44,11 @@ def ledger() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(file: Path, as_json: bool) -> None:
     """Print what was spent, by which plan and when."""
+    from fedhist.commands.summary import stdout_console
+    from fedhist.protocol.privacy.ledger import Cost
+    from fedhist.server.ledger.budget_file import BudgetFile
+    from fedhist.simulations.experiments.tables import print_rows
+
     budget = BudgetFile.open(file, create=False)
     runs, limit = budget.runs(), budget.limit
     spent, reserved, tight = budget.spent(), budget.reserved(), budget.tight()
@@ -100,6 +105,9 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
             f"the limit would be epsilon {epsilon:g}, delta {delta:g}",
             allowed="a finite --epsilon, 0 or more, and a --delta from 0 to below 1",
         )
+    from fedhist.protocol.privacy.ledger import Cost
+    from fedhist.server.ledger.budget_file import BudgetFile
+
     wanted = Cost(epsilon, delta)
     BudgetFile.open(file, create=True).set_limit(wanted, replace=replace)
     echo(f"limit of {file.name}: {_text(wanted)}")
@@ -115,11 +123,15 @@ def set_limit(file: Path, epsilon: float, delta: float, replace: bool) -> None:
 @click.argument("run", type=int)
 def close(file: Path, run: int) -> None:
     """End a run whose process died: it then counts with what it charged instead of what it reserved."""
+    from fedhist.server.ledger.budget_file import BudgetFile
+
     BudgetFile.open(file, create=False).close(run)
     echo(f"run {run} of {file.name} is closed")
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
+    from fedhist.commands.summary import epsilon_text
+
     return {
         "run": run.id,
         "when": f"{run.time:%Y-%m-%d %H:%M:%S}",
@@ -148,4 +160,6 @@ def _run_document(run: RunRecord) -> dict[str, Any]:
 
 
 def _text(cost: Cost) -> str:
+    from fedhist.commands.summary import epsilon_text
+
     return f"epsilon {epsilon_text(cost.epsilon)}, delta {cost.delta:.3g}"

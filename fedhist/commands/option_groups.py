@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ class OptionGroup(NamedTuple):
 GROUPS = (
     OptionGroup(
         "Data",
-        "--data --items-file --users --items --synthetic --format --round --participant",
-        "--user-column --item-column --count-column --separator --bins --top-items --normalise --mean-total "
+        "--data --items-file --user-column --item-column --count-column --users --items --synthetic --format --round "
+        "--participant",
+        "--separator --bins --top-items --normalise --mean-total "
         "--distinct-items --tail-index --vocabulary --by --encoding --max-malformed",
     ),
     OptionGroup(
@@ -34,7 +35,7 @@ GROUPS = (
     ),
     OptionGroup(
         "Method",
-        "--domain --mechanism --selector --selectors --max-threshold --quick --deep --only --plugin",
+        "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only --plugin",
         "--threshold --min-threshold --candidates --sparsity --upper-limits --rescale --debias --release "
         "--discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
     ),
@@ -53,16 +54,59 @@ GROUPS = (
 )
 """Where every option of every command stands in its help, and in which order."""
 
+_FLAGS = frozenset(flag for group in GROUPS for flag in f"{group.few} {group.others}".split())
 _TERM_WIDTH = 24
+_UNBROKEN_HYPHEN = "\u2011"
+"""Stands for a hyphen while lines are broken, so that no flag is."""
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks lines between words alone."""
+
+    def write_text(self, text: str) -> None:
+        """A paragraph."""
+        super().write_text(text.replace("-", _UNBROKEN_HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Terms and what they mean."""
+        whole = [(term, text.replace("-", _UNBROKEN_HYPHEN)) for term, text in rows]
+        super().write_dl(whole, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """All that was written."""
+        return super().getvalue().replace(_UNBROKEN_HYPHEN, "-")
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
 
 
 class _Helpful(click.Command):
     """A command with examples, whose help has its options in groups."""
 
+    context_class = _Context
+
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         """Examples are lines for a shell; those that begin with # say what the next one does."""
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; a mistake in it knows its command, and what was probably meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not isinstance(self, click.Group) or error.option_name not in _FLAGS:
+                raise
+            raise click.UsageError(f"{error.option_name} goes after the name of a command.", ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            if not (error.message.startswith("Got unexpected extra arg") and self._takes("--data")):
+                raise
+            raise click.UsageError(f"{error.message}: a file is given with --data.", ctx) from None
+
+    def _takes(self, flag: str) -> bool:
+        return any(flag in one.opts for one in self.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options under their headings."""

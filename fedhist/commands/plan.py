@@ -10,54 +10,44 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from click.core import ParameterSource
 
 from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import COLUMN_OPTIONS, columns_of
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, mechanism_for
-from fedhist.commands.plan_summary import (
-    PUBLIC_ONLY,
-    default_split_words,
-    print_answer,
-    print_curve,
-    row_of,
-    split_document,
-    split_words,
-    target_document,
-    target_words,
-    warnings_of_rows,
-)
+from fedhist.commands.plan_summary import print_answer, print_curve
 from fedhist.commands.progress import progress_on
 from fedhist.commands.run_options import run
 from fedhist.commands.summary import print_notes, stdout_console
 from fedhist.commands.terminal import line
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.plan import Plan
-from fedhist.server.steps import check_runnable
 from fedhist.server.words import method
-from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
-from fedhist.simulations.datasets.guessed import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX, GuessedPopulation
-from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.datasets.guessed import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
+from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.tables import write_csv
 from fedhist.simulations.figures.painting import FORMATS, write_figure_file
 from fedhist.simulations.figures.plan_ahead import draw_plan_ahead
-from fedhist.simulations.prediction.ahead import (
-    Outlook,
-    Split,
-    Target,
-    curve,
-    epsilon_for,
-    round_digits,
-    split_total,
+from fedhist.simulations.prediction.words import (
+    PUBLIC_ONLY,
+    row_of,
+    split_document,
+    split_words,
+    target_document,
+    target_words,
 )
-from fedhist.simulations.prediction.prediction import Prediction, Predictor
-from fedhist.simulations.simulation import check_labels, check_not_empty
 from fedhist.simulations.workbench.checks import check_population
+from fedhist.simulations.workbench.predict import (
+    DEFAULT_POINTS,
+    GUESSES,
+    MAX_POINTS,
+    Answers,
+    Question,
+    answer,
+    spread,
+)
 
-MAX_POINTS = 200
-DEFAULT_POINTS = 20
+_ASKED = ("best_split", "target_error", "total_epsilon", "total_delta", "seed")
 
 _FROM_RUN = (
     "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "domain", "mechanism", "release",
@@ -83,17 +73,6 @@ class Options(Wanted):
     figure: Path | None
     csv: Path | None
     as_json: bool
-
-
-@dataclass(frozen=True)
-class Answers:
-    """All that was predicted; `usual` are the errors of the default split, where rows are of the best one."""
-
-    epsilons: list[float]
-    rows: list[Prediction]
-    target: Target | None
-    split: Split | None
-    usual: list[float]
 
 
 @click.command(
@@ -171,47 +150,37 @@ def plan(context: click.Context, /, **flags: Any) -> None:
     options = Options(columns=columns_of(flags), open_domain=flags["domain"] == "open", **own)
     epsilons = _epsilons(options.epsilon)
     given = {name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    _check(options, given)
+    _check(options)
     flags["mechanism"] = mechanism_for(
         flags["mechanism"], domain=flags["domain"], no_delta=flags["delta"] == 0
     )
+    question = Question(
+        wanted=options,
+        guesses={name: value for name in GUESSES if (value := getattr(options, name)) is not None},
+        settings=flags,
+        epsilons=epsilons,
+        given=given,
+        **{name: getattr(options, name) for name in _ASKED},
+    )
     with progress_on(sys.stderr) as progress:
-        progress.phase("population")
-        loaded = _population(options)
-        items = None if options.open_domain else loaded.population.domain_size
-        settings = flags | {"users": loaded.population.users, "items": items}
-        outlook = Outlook(
-            Predictor(progress.watch(loaded.population), seed=options.seed),
-            settings,
-            options.total_delta,
-            flags["epsilon_select"] if "epsilon_select" in given else None,
-        )
-        first = outlook.plan(epsilons[0])
-        check_runnable(first, simulated=True)
-        check_labels(loaded.population, first)
-        check_not_empty(loaded.population)
-        progress.phase("predict")
-        totals = options.best_split
-        split = None if options.total_epsilon is None else split_total(outlook, options.total_epsilon)
-        rows = curve(outlook, epsilons, totals=totals)
-        target = None
-        if options.target_error is not None:
-            target = epsilon_for(outlook, options.target_error, epsilons, rows, totals=totals)
-        usual = (
-            [outlook.predictor.relative_loss(outlook.split(total)) for total in epsilons] if totals else []
-        )
-        answers = Answers(epsilons=epsilons, rows=rows, target=target, split=split, usual=usual)
-        document = _document(options, loaded, first, answers)
+        answers = answer(question, on_phase=progress.phase, watch=progress.watch)
+        document = _document(answers)
         if options.csv is not None:
             write_csv(options.csv, document["rows"])
         if options.figure is not None:
             progress.phase("write")
-            drawn = draw_plan_ahead(epsilons, rows, totals=totals, target=target, split=split)
+            drawn = draw_plan_ahead(
+                epsilons,
+                document["rows"],
+                totals=options.best_split,
+                target=answers.target,
+                split=answers.split,
+            )
             write_figure_file(drawn, options.figure, force=True)
     if options.as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:
-        _print(options, loaded, first, answers, document["notes"])
+        _print(options, answers, document["notes"])
 
 
 # The same options as `fedhist run` has, with the same words: a plan that was predicted is run by the same flags.
@@ -234,8 +203,7 @@ def _epsilons(text: str) -> list[float]:
             (count,) = map(int, points or [str(DEFAULT_POINTS)])
             if not (0 < float(low) < float(high) < math.inf and count >= 2):
                 raise wrong
-            asked = np.geomspace(float(low), float(high), min(count, MAX_POINTS + 1))
-            values = sorted({round_digits(value, 3) for value in asked})
+            values = spread(float(low), float(high), min(count, MAX_POINTS + 1))
     except ValueError:
         raise wrong from None
     if not all(0 < value < math.inf for value in values):
@@ -247,98 +215,46 @@ def _epsilons(text: str) -> list[float]:
     return values
 
 
-def _check(options: Options, given: set[str]) -> None:
+def _check(options: Options) -> None:
     check_population(options)
-    guesses = _guesses(options)
-    if guesses and (options.data is not None or options.top_items is not None):
-        raise InvalidInput(
-            "guesses (--mean-total, --distinct-items, --tail-index) make a population of their own",
-            allowed="guesses with --users and --items, without --data and --top-items",
-        )
-    for flag, number in (
-        ("--target-error", options.target_error),
-        ("--total-epsilon", options.total_epsilon),
-    ):
-        if number is not None and not 0 < number < math.inf:
-            raise InvalidInput(f"{flag} is {number:g}", allowed="a finite number above 0")
-    if options.total_delta is not None and given & {"delta", "delta_select"}:
-        raise InvalidInput(
-            "--total-delta with --delta or --delta-select", allowed="the total or its parts, not both"
-        )
-    if options.best_split and "epsilon_select" in given:
-        raise InvalidInput(
-            "--best-split with --epsilon-select",
-            allowed="one or the other: --best-split chooses the budget of the threshold",
-        )
     # Before anything is computed: files that can't be written, or that would take the place of the data.
     for flag, path, suffixes in (("--figure", options.figure, FORMATS), ("--csv", options.csv, ())):
         if path is None:
             continue
         check_new_file(path, suffixes=suffixes, force=True)
         if path.resolve() in [
-            read.resolve() for read in (options.data, options.items_file) if read is not None
+            read.resolve() for read in (options.path, options.items_file) if read is not None
         ]:
             raise InvalidInput(f"{flag} names a file that is read", allowed="another file")
 
 
-def _guesses(options: Options) -> dict[str, float]:
-    named = {name: getattr(options, name) for name in ("mean_total", "distinct_items", "tail_index")}
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def _population(options: Options) -> Loaded:
-    guesses = _guesses(options)
-    if not guesses:
-        return load(options, options.seed)
-    model = GuessedPopulation(
-        users=options.users or DEFAULT_USERS,
-        items=options.items or DEFAULT_ITEMS,
-        seed=options.seed,
-        **guesses,
-    )
-    made = (
-        f"model population: Pareto totals of mean {model.mean_total:g} and tail index {model.tail_index:g}, "
-        f"{model.wanted_items:.3g} different items a user, popularity 1/(rank + 2). Real users differ: "
-        "try other guesses"
-    )
-    return Loaded(model, "model of your guesses", notes=(made,))
-
-
-def _document(options: Options, loaded: Loaded, first: Plan, answers: Answers) -> dict[str, Any]:
-    totals = options.best_split
-    # The notes of a file on what is not private are said of everything here by the last one.
-    kept = [note for note in loaded.notes if "not private" not in note]
-    drawn = answers.rows[0].draws
-    if drawn is not None:
-        kept.append(
-            f"the selector {first.selector} has no closed form: it was drawn {drawn} times for each row"
-        )
-    kept += warnings_of_rows([row.plan for row in answers.rows])
-    if answers.usual:
-        kept.append(default_split_words(answers.rows, answers.usual))
+def _document(answers: Answers) -> dict[str, Any]:
+    totals, population = answers.question.best_split, answers.loaded.population
+    plan = {
+        name: value
+        for name, value in answers.first.to_json().items()
+        if name not in ("epsilon", "epsilon_select")
+    }
     return {
         "private": False,
         "population": {
-            "name": loaded.name,
-            "users": loaded.population.users,
-            "items": loaded.population.domain_size,
+            "name": answers.loaded.name,
+            "users": population.users,
+            "items": population.domain_size,
         },
-        "plan": {
-            name: value
-            for name, value in first.to_json().items()
-            if name not in ("epsilon", "epsilon_select")
-        },
+        "plan": plan,
         "epsilon_is": "total" if totals else "histogram",
         "rows": [row_of(row) for row in answers.rows],
         "target": None if answers.target is None else target_document(answers.target, totals=totals),
         "default_split_losses": answers.usual or None,
         "split": None if answers.split is None else split_document(answers.split),
-        "notes": [*kept, PUBLIC_ONLY],
+        "notes": [*answers.notes, PUBLIC_ONLY],
     }
 
 
-def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, notes: list[str]) -> None:
+def _print(options: Options, answers: Answers, notes: list[str]) -> None:
     console = stdout_console()
+    loaded, first = answers.loaded, answers.first
     items = f"{loaded.population.domain_size:,} items" + (" of an open domain" if first.items is None else "")
     chosen = "fixed" if first.selector == "fixed" else f"chosen by {first.selector}"
     facts = (
@@ -347,9 +263,8 @@ def _print(options: Options, loaded: Loaded, first: Plan, answers: Answers, note
         f"from {first.min_threshold:g} to {first.max_threshold:g}"
     )
     console.print(facts, markup=False, soft_wrap=True)
-    print_curve(
-        console, answers.epsilons, answers.rows, totals=options.best_split, target=options.target_error
-    )
+    epsilons, totals = answers.question.epsilons, options.best_split
+    print_curve(console, epsilons, answers.rows, totals=totals, target=options.target_error)
     if answers.target is not None:
         question = f"Which epsilon gives an error of {answers.target.error:g}?"
         print_answer(console, question, target_words(answers.target, totals=options.best_split))

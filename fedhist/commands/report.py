@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from fedhist.client.files.new_files import check_new_file, new_file
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
@@ -27,18 +26,10 @@ def report(folder: Path, out: Path | None, force: bool, quiet: bool) -> None:
     FOLDER is that of a run, or of 'fedhist compare' or 'fedhist paper'. The page needs no network. Values that a
     simulation computed from the exact data are marked. The page of a deployment shows only the release and its cost.
     """
-    from fedhist.simulations.report.run_data import read_run
-    from fedhist.simulations.report.run_page import run_page
-    from fedhist.simulations.report.tables_page import experiment_page, is_experiment
+    from fedhist.simulations.workbench.reporting import write_page
 
-    target = folder / "report.html" if out is None else out
     with progress_on(sys.stderr, quiet=quiet) as progress:
         progress.phase("report")
-        if folder.is_dir():
-            check_new_file(target, force=force)
-        text = experiment_page(folder) if is_experiment(folder) else run_page(read_run(folder))
-        page = text.encode("utf-8")
-        with new_file(target, force=force) as file:
-            file.write(page)
+        written = write_page(folder, folder / "report.html" if out is None else out, force=force)
     if not quiet:
-        echo(f"written: {target} ({len(page):,} bytes)")
+        echo(f"written: {written} ({written.stat().st_size:,} bytes)")

@@ -139,7 +139,8 @@ FROM_POPULATION = ("users", "items", "participants")
 def run(context: click.Context, /, **flags: Any) -> None:
     """Choose a contribution bound privately and release a private histogram.
 
-    Without arguments: 50,000 synthetic users, both rounds, a summary and a result folder.
+    The bound is called the threshold: who has more than that is scaled down to it, so that nobody's data counts for
+    much, and noise hides the rest. Without arguments: 50,000 synthetic users, a summary and a result folder.
     """
     from fedhist.commands.run import run_here
 

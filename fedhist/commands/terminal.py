@@ -33,18 +33,19 @@ def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_streams() -> None:
-    """Make printing safe: nothing that is printed can be a character too many for the terminal.
+    """Make printing safe on any terminal: characters that its encoding lacks are written in ASCII.
 
     A stream that was closed before we began gets a file that refuses to be written, as the closed one would: else
     the next file that is opened would take its number, and be written in its place.
     """
     codecs.register_error(_ERRORS, _in_plain_characters)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            with suppress(OSError):
-                os.open(os.devnull, os.O_RDONLY)
-            if name != "stdin":
-                setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+            # The lowest number that is free, which is the closed stream's.
+            number = os.open(os.devnull, os.O_RDONLY)
+            setattr(
+                sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)
+            )
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=_ERRORS)

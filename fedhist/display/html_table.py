@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fedhist.display.visible_text import visible
 
 _CELL = "padding:2px 12px 2px 0;text-align:left;border:none;vertical-align:top"
-_BAR = "display:inline-block;height:.8em;background:#5b9bc8;vertical-align:baseline"
+_SHORT = 60
+_LINE, _LINES = "white-space:nowrap", "max-width:44em;overflow-wrap:anywhere"
+_WIDTH, _HEIGHT = 180, 14
+_BAR, _GROUND = "#5b9bc8", "#8884"
 
 
 def html_table(title: str, rows: Iterable[Sequence[object]], *, headings: Sequence[str] = ()) -> str:
     """A table with a title; rows of any values."""
     head = "".join(f'<th style="{_CELL}">{_text(name)}</th>' for name in headings)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{_cell(value)}</td>' for value in row) + "</tr>"
-        for row in rows
-    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     top = f"<thead><tr>{head}</tr></thead>" if headings else ""
     return (
         f'<div class="fedhist"><b>{_text(title)}</b><table style="border-collapse:collapse">{top}'
@@ -25,15 +26,46 @@ def html_table(title: str, rows: Iterable[Sequence[object]], *, headings: Sequen
     )
 
 
-class BarLength(float):
-    """A number from 0 to 1 that is shown as a bar."""
+@dataclass(frozen=True)
+class BarLength:
+    """A length that is shown as a bar; all are shares of the full width.
+
+    Args:
+        length: of the bar.
+        low: where its interval begins, if it has one.
+        high: where its interval ends.
+        whole: whether to show the full width as well.
+    """
+
+    length: float
+    low: float | None = None
+    high: float | None = None
+    whole: bool = False
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, BarLength):
-        width = 10 * min(max(value, 0.0), 1.0)
-        return f'<span style="{_BAR};width:{width:.2f}em"></span>'
-    return _text(value)
+    shown = _bar(value) if isinstance(value, BarLength) else _text(value)
+    width = _LINE if isinstance(value, BarLength) or len(shown) <= _SHORT else _LINES
+    return f'<td style="{_CELL};{width}">{shown}</td>'
+
+
+def _bar(bar: BarLength) -> str:
+    """An image of its own, with the notebook's colour of text for the interval."""
+    marks = f'<rect width="{_WIDTH}" y="3" height="8" fill="{_GROUND}"/>' if bar.whole else ""
+    marks += f'<rect width="{_place(bar.length):.1f}" y="3" height="8" fill="{_BAR}"/>'
+    if bar.low is not None and bar.high is not None:
+        low, high = _place(bar.low), _place(bar.high)
+        lines = f"M{low:.1f} 7H{high:.1f}M{low:.1f} 3V11M{high:.1f} 3V11"
+        marks += f'<path d="{lines}" stroke="currentColor" stroke-width="1.2" fill="none"/>'
+    # Room on both sides for the ends of intervals.
+    width = _WIDTH + 4
+    return (
+        f'<svg width="{width}" height="{_HEIGHT}" viewBox="-2 0 {width} {_HEIGHT}" role="img">{marks}</svg>'
+    )
+
+
+def _place(share: float) -> float:
+    return _WIDTH * min(max(share, 0.0), 1.0)
 
 
 def _text(value: object) -> str:

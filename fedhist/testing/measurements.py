@@ -301,6 +301,7 @@ def shares_of_noise_stay_inside_their_reach(asked: Asked) -> None:
     for one in asked:
         adds, asked_to = one.share is not None, one.noised(one.plan)
         require(adds == asked_to, f"devices add noise: {adds}; the plan asks for it: {asked_to}")
+        require(one.charged_ahead(one.plan) or not adds, "noisy answers are not charged ahead")
         if one.share is not None:
             draws = [
                 one.share.draw(one.shape.length, source=SeededSource(1).fork(number))

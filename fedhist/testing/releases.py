@@ -101,14 +101,13 @@ def planned_charges_bound_the_real_ones(ruled: Ruled) -> None:
 def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
     """Nor asked, where answers are results already: noisy, or a table that may not decode. Any charge may fail."""
     for plan in ruled:
-        results = MEASUREMENTS[ruled.rule.measures].charged_ahead(plan)
-        require(ruled.rule.charged_ahead or not results, "devices' answers are results and not charged ahead")
+        ahead = MEASUREMENTS[ruled.rule.measures].charged_ahead(plan)
         for place in range(len(ruled.rule.charges(plan, _chosen(plan).threshold))):
             run = _Run(ruled.rule, plan, ledger=Ledger(_Refusal(place)))
             try:
                 run.release()
             except BudgetExceeded:
-                require(not (run.asked and ruled.rule.charged_ahead), "devices were asked before a charge")
+                require(not (run.asked and ahead), "devices were asked before a charge")
                 drawn = [purpose for purpose in run.source.drawn if purpose[:2] == ("server", "release")]
                 require(not drawn, "noise was drawn before a charge")
             else:
@@ -240,9 +239,6 @@ def the_noise_hides_one_user_as_charged(ruled: Ruled) -> None:
 
 class _Chosen:
     """A step before the release that hands on its threshold."""
-
-    def charged_ahead(self, plan: Plan) -> bool:
-        return False
 
     def charges(self, plan: Plan, handed: Handed) -> tuple[Charge, ...]:
         return ()

@@ -14,12 +14,13 @@ import numpy as np
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats, Integers
+from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.registry import alone
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss
 from fedhist.protocol.privacy.neighbours import Neighbours
-from fedhist.server.selection import SELECTORS, Selection, Selector, column_of, selector_for
+from fedhist.server.selection import SELECTORS, Selection, Selector, selector_for
 from fedhist.server.selection.contract import ScoringSelector
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.testing.cases import PLANS, WatchedSource, labels_for, some_rows, telling_rows, total_of, variant
@@ -100,8 +101,6 @@ def it_costs_its_budget_or_nothing(chooser: Chooser) -> None:
         budget = {"epsilon_select": 0.37, "delta_select": 3e-7, "neighbours": neighbours.value}
         for plan in chooser.plans_with(**budget):
             selector = selector_for(plan)
-            noisy = bool(selector.reads) and column_of(plan, selector).measurement.noised(plan)
-            require(selector.reads_noise == noisy, f"it says that it reads noise: {not noisy}")
             charges = selector.charges(plan)
             cost = basic_total(charges)
             for charge in charges:
@@ -159,7 +158,7 @@ def the_source_alone_decides_the_choice(chooser: Chooser) -> None:
             )
             require(one.threshold == again.threshold, "the same seed chooses another threshold")
             require(one.mechanism == again.mechanism, "the same seed chooses another mechanism")
-            require(not (source.drawn and selector.reads_noise), "it draws for a noisy statistic")
+            require(not (source.drawn and isinstance(statistic, NoisyTail)), "it draws for a noisy statistic")
 
 
 @SELECTOR.check

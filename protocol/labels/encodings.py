@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedhist.protocol.errors import InvalidFile
 
 _FIRST_LATIN_LETTER = 0xA0
-_FIRST_HIGH_BYTE = 0x80
+UTF_16_MARKS = b"\xff\xfe"
 
 
 def not_utf8(name: str, *, line: int, position: int, byte: int) -> InvalidFile:
@@ -17,13 +17,16 @@ def not_utf8(name: str, *, line: int, position: int, byte: int) -> InvalidFile:
         position: of that byte in the file, from 0.
         byte: its value.
     """
-    # Letters with accents are one byte from A0 on in Latin-1; Windows has quotes and dashes from 80 on.
-    looks, code = ("Latin-1", "LATIN1") if byte >= _FIRST_LATIN_LETTER else ("Windows-1252", "CP1252")
-    guess = f"it looks like {looks}; convert it with iconv -f {code} -t UTF-8 OLD > NEW"
+    # UTF-16 begins with a mark; letters with accents are one byte from A0 on in Latin-1; Windows has quotes and dashes
+    # from 80 on.
+    if position == 0 and byte in UTF_16_MARKS:
+        looks, code = "UTF-16", "UTF-16"
+    else:
+        looks, code = ("Latin-1", "LATIN1") if byte >= _FIRST_LATIN_LETTER else ("Windows-1252", "CP1252")
     return InvalidFile(
         f"line {line:,} of {name} is not in UTF-8: byte 0x{byte:02X} at position {position:,} of the file",
         allowed="text in UTF-8",
-        advice=guess if byte >= _FIRST_HIGH_BYTE else "convert it to UTF-8",
+        advice=f"it looks like {looks}; convert it with iconv -f {code} -t UTF-8 OLD > NEW",
     )
 
 

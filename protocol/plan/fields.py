@@ -74,9 +74,10 @@ class PlanFields:
     )
     mechanism: str = _field(
         FILLED_IN,
-        "The noise of the histogram. gaussian: a user's counts are scaled down to the l2 norm of the threshold, and "
-        "delta is spent. laplace: to its l1 norm, without delta over a closed domain; in one release above a bar, a "
-        "random part of the counts is kept instead. auto chooses between both privately, together with the threshold.",
+        "The noise of the histogram. gaussian: a user's counts are scaled down until their l2 norm is at most the "
+        "threshold, and delta is spent. laplace: until their l1 norm is, without delta over a closed domain; in one "
+        "release above a bar (see --release) a random part of the counts is kept instead. auto chooses between both "
+        "privately, together with the threshold.",
         choices=(*MECHANISMS, "auto"),
         filled_in="gaussian; auto after a discovery; laplace for one release above a bar, for one debiased item, and "
         "in commands with --delta 0",

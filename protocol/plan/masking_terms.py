@@ -71,7 +71,9 @@ def check_masking(plan: Plan) -> None:
 
 
 def _check_unused(plan: Plan) -> None:
-    used = [name for name, default in UNMASKED.items() if getattr(plan, name) != default]
+    used = [
+        f"--{name.replace('_', '-')}" for name, default in UNMASKED.items() if getattr(plan, name) != default
+    ]
     if used:
         raise InvalidPlan(
             f"a plan without masking sets {', '.join(used)}",

@@ -14,7 +14,7 @@ from fedhist.protocol.privacy.neighbours import Neighbours
 class PlanSettings(TypedDict, total=False):
     """Every field of `Plan` but users and items, and epsilon, which those functions name themselves."""
 
-    domain: str
+    domain: str | None
     mechanism: str | None
     selector: str | None
     threshold: float | None

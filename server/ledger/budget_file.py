@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import BudgetExceeded, InvalidFile, InvalidInput, InvalidPlan
 from fedhist.protocol.privacy.composition import basic_total, exact_sum, tight_total
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
@@ -59,6 +60,11 @@ class RunRecord:
     def charged(self) -> Cost:
         """What its charges sum to."""
         return basic_total(self.charges)
+
+    @property
+    def counted(self) -> Cost:
+        """What it takes from the limit."""
+        return self.reserved if self.status == "open" else self.charged
 
 
 @dataclass(frozen=True)
@@ -250,6 +256,29 @@ class BudgetFile:
         """What the open runs hold, charged or not."""
         return _reserved(self.runs())
 
+    def left(self) -> Cost | None:
+        """What a further run may reserve, 0 or more; None without a limit."""
+        with transaction(self.path, write=False) as database:
+            limit, runs = _read_limit(database), _read_runs(database)
+        used = _spent(runs) + _reserved(runs)
+        if limit is None:
+            return None
+        return Cost(max(limit.epsilon - used.epsilon, 0.0), max(limit.delta - used.delta, 0.0))
+
+    def _repr_html_(self) -> str:
+        """The ledger in a notebook: what is spent and left, then one row a run."""
+        spent, reserved, left = self.spent(), self.reserved(), self.left()
+        rows: list[tuple[object, ...]] = [
+            (run.id, f"{run.time:%Y-%m-%d %H:%M}", run.label, run.status, *_numbers(run.counted))
+            for run in self.runs()
+        ]
+        rows += [("", "", "spent", "", *_numbers(spent))]
+        rows += [("", "", "reserved by open runs", "", *_numbers(reserved))] if reserved != Cost(0, 0) else []
+        rows += [("", "", "left", "", *_numbers(left))] if left is not None else []
+        limit = "no limit" if self.limit is None else f"limit {_text(self.limit)}"
+        heads = ("run", "time", "data", "status", "epsilon", "delta")
+        return html_table(f"Ledger {self.path.name}, {limit}", rows, headings=heads)
+
     def tight(self) -> Cost:
         """`spent() + reserved()` by tight composition: a smaller epsilon at the same delta.
 
@@ -338,6 +367,10 @@ def _spent(runs: list[RunRecord]) -> Cost:
 def _reserved(runs: list[RunRecord]) -> Cost:
     held = [run.reserved for run in runs if run.status == "open"]
     return Cost(exact_sum(cost.epsilon for cost in held), exact_sum(cost.delta for cost in held))
+
+
+def _numbers(cost: Cost) -> tuple[str, str]:
+    return f"{cost.epsilon:.4g}", f"{cost.delta:.3g}"
 
 
 def _plan_text(plan: Mapping[str, Any]) -> str:

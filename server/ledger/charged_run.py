@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedhist.display.visible_text import LONGEST_LINE, visible
-from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, check_same_neighbours
 from fedhist.server.ledger.budget_file import BudgetFile, OpenRun
+from fedhist.server.ledger.what_fits import what_fits
 from fedhist.server.result_folder import undisturbed
 from fedhist.server.steps import method_of, planned_charges, private_instead
 
@@ -43,7 +44,11 @@ def charged(
     budget = BudgetFile.open(ledger, create=True)
     # Checked now, not at the first charge.
     check_same_neighbours(charges[0], [charge for run in budget.runs() for charge in run.charges[:1]][:1])
-    entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    try:
+        entry = budget.begin(plan.digest.hex(), plan.to_json(), cost, label=label, now=datetime.now(UTC))
+    except BudgetExceeded as refusal:
+        left = budget.left() or Cost(0.0, 0.0)
+        raise BudgetExceeded(f"{refusal} {what_fits(plan, left, trials=trials)}") from None
     try:
         yield entry.record
     except BaseException as error:

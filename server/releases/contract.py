@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import BarLength, html_table
+from fedhist.display.visible_text import visible
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
@@ -24,6 +25,7 @@ from fedhist.server.estimates import Interval
 from fedhist.server.selection.contract import Selection
 
 _ROWS_SHOWN = 10
+_LETTERS_SHOWN = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,23 +216,30 @@ class Release:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the items of the largest values, with bars."""
-        rows = np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
-        most = max(float(self.estimate[rows].max()), 1e-9) if rows else 1.0
-        named = self.names
+        names, rows = self.names, np.argsort(-self.histogram, kind="stable")[:_ROWS_SHOWN].tolist()
         warning = "" if self.private and not self.seeded else ", simulation only"
-        title = (
-            f"Release{warning}: {len(rows)} of {len(self.histogram):,} items, "
-            f"threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
-        )
+        title = f"Release{warning}: {len(rows)} of {len(self.histogram):,} items"
+        if not self.found_nothing:
+            title += f", threshold {self.threshold:,.4g}, standard error {self.standard_error:,.4g}"
         headings: tuple[str, ...] = ("item", "estimate", "value")
         shown: list[tuple[object, ...]] = [
-            (named[row], f"{self.estimate[row]:,.1f}", f"{self.histogram[row]:,.1f}") for row in rows
+            (
+                visible(names[row], _LETTERS_SHOWN),
+                f"{self.estimate[row]:,.1f}",
+                f"{self.histogram[row]:,.1f}",
+            )
+            for row in rows
         ]
+        low = high = self.estimate
         if self.interval is not None:
             headings += (f"{self.interval.level:.0%} interval",)
             low, high = self.interval.low, self.interval.high
             shown = [(*row, f"{low[i]:,.1f} to {high[i]:,.1f}") for i, row in zip(rows, shown, strict=True)]
-        bars = [(*row, BarLength(self.estimate[i] / most)) for i, row in zip(rows, shown, strict=True)]
+        most = max(float(high[rows].max(initial=0.0)), float(self.estimate[rows].max(initial=0.0)), 1e-9)
+        bars = [
+            (*row, BarLength(self.estimate[i] / most, low[i] / most, high[i] / most))
+            for i, row in zip(rows, shown, strict=True)
+        ]
         return html_table(title, bars, headings=(*headings, ""))
 
 
@@ -264,9 +273,6 @@ class ReleaseRule(ABC):
 
     measures: ClassVar[str]
     """The measurement that it releases."""
-
-    charged_ahead: ClassVar[bool] = False
-    """Whether the answers are results already, so that they are charged before they are asked for."""
 
     def fits(self, plan: Plan) -> bool:
         """Whether it can release what this plan measures."""

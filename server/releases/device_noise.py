@@ -24,7 +24,6 @@ class DeviceNoise(ReleaseRule):
 
     name = "device-noise"
     measures = ClippedSum.name
-    charged_ahead = True
 
     def fits(self, plan: Plan) -> bool:
         """Whole histograms of a closed domain, noised by the devices."""

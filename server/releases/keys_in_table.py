@@ -29,7 +29,6 @@ class KeysInTable(KeysAboveBar):
 
     name = "keys-in-table"
     measures = KeptTable.name
-    charged_ahead = True
     positive_only = False
 
     def given(self, plan: Plan, selection: Selection, *, source: Source) -> SaltedBound:

@@ -104,9 +104,6 @@ class Selector(ABC):
     Empty for one that needs no round of its own.
     """
 
-    reads_noise: bool = False
-    """Whether what it reads is noisy already, and so is charged before it is asked for."""
-
     version: str = ""
     """Of one from outside, as its author counts."""
 

@@ -22,8 +22,6 @@ class FromNoisyTail(Selector):
         column: the part of the tail that it reads.
     """
 
-    reads_noise = True
-
     def __init__(self, original: Selector, column: str) -> None:
         self.name, self.reads = original.name, original.reads
         self.original, self.column = original, column

@@ -129,7 +129,7 @@ def load(wanted: Wanted, seed: int) -> Loaded:
     else:
         from fedhist.client.files.frames import frame_kind, in_memory
 
-        frame = in_memory(wanted.data)
+        frame = in_memory(wanted.data, wanted.columns)
         kind = frame_kind(frame)
         read = partial(read_frame, frame, columns=wanted.columns)
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)

@@ -11,12 +11,13 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_totals
+from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
 from fedhist.protocol.validation import without_repeats
@@ -53,6 +54,12 @@ class SyntheticPopulation(ABC):
         for number in range(-(-self.users // self.block_users)):
             left = self.users - number * self.block_users
             yield self.block(number).rows(0, min(left, self.block_users))
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what it is drawn with."""
+        drawn = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type] # all are dataclasses
+        shown = ((name.replace("_", " "), f"{value:,}") for name, value in drawn.items())
+        return html_table(f"{type(self).__name__}, synthetic", shown)
 
     @property
     def domain_size(self) -> int:

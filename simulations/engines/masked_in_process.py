@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhist.client.device import answer_population
-from fedhist.client.masked_device import with_noise
+from fedhist.client.masked_device import participant_vector, with_noise
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
+from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
 from fedhist.protocol.masking.graph import share_of
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import KEY_BYTES, Identity, draw_bytes
@@ -106,6 +107,23 @@ def masked_round(
     # The mean over the participants that sent something: all of these sent their keys.
     sent = round((report.size or 0) / report.stages[MaskingStage.ADVERTISING].answered)
     return MaskedRound(total, read(exact), run.included, sent, report)
+
+
+def unmasked_total(request: Request, population: Population, *, source: Source) -> Total:
+    """What the server reads of a masked round without drop-outs, to the bit, without keys and masks.
+
+    The participants, their shares of noise, their vectors and the sum modulo 2^width are those of `masked_round`; masks
+    cancel in that sum. For experiments that repeat a round many times.
+    """
+    parts, width = request.plan.masks.participants, request.measurement.masked_width
+    draws = source.fork("masking", request.round.value)
+    summed = zeros(vector_length(request), width)
+    for number, part in enumerate(parts_of(population, parts)):
+        own = draws.fork("noise", number)
+        summed += to_residues(participant_vector(request, part, source=source, own=own), width)
+    labels = labels_of(population)
+    known = range(population.domain_size) if labels is None else labels
+    return numbered(to_total(to_integers(summed), request, participants=parts), known)
 
 
 def dropouts(participants: int, share: float, *, source: Source) -> Mapping[str, Collection[int]]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.clips.clipping import user_squares, user_totals
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Floats, Integers, Labels, names_of
 from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.plan import Plan
@@ -30,6 +31,7 @@ from fedhist.server.selection.exponential_v import capped_error, choice_by_range
 from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.totals import plan_for_total
 from fedhist.simulations.engines.in_process import exact_total
+from fedhist.simulations.engines.masked_in_process import unmasked_total
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
 
 PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
@@ -77,10 +79,14 @@ class Cell:
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
+    def settings_for(self, users: int) -> dict[str, Any]:
+        """The settings, with numbers for deltas that depend on the number of users."""
+        deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
+        return {name: deltas.get(value, value) for name, value in self.settings.items()}
+
     def plan(self, users: int, items: int) -> Plan:
         """The plan for these numbers of users and items."""
-        deltas = {PAPER_DELTA: 1 / (2 * users), ALL_DELTA: 1 / users}
-        settings = {name: deltas.get(value, value) for name, value in self.settings.items()}
+        settings = self.settings_for(users)
         if self.exact is not None:
             settings |= {"selector": "fixed", "threshold": settings.get("max_threshold", 1500.0)}
         closed = settings.get("domain", "closed") == "closed"
@@ -119,6 +125,9 @@ class CellTrials:
     cells: tuple[Cell, ...]
 
 
+NOTHING_RELEASED = {"loss": 1.0, "estimate": 1.0, "threshold": math.nan, "released": 0.0}
+"""The values of a trial whose round failed, as one over an open domain may whose table has too little room."""
+
 RoundOnes = dict[object, tuple[Total, float]]
 """The sums of round 1 and the seconds that they took, by statistic."""
 
@@ -137,18 +146,27 @@ class SharedRoundOne:
     remembered: float = 0.0
 
     def total(self, request: Request) -> Total:
-        """The sum; that of round 1 from memory if it was computed before."""
-        if request.round is not Round.SELECT or request.settled.keys is not None:
-            return exact_total(request, self.population, source=self.source)
-        key = request.key
+        """The sum; that of round 1 from memory if it was computed before. Noise of devices is drawn in every trial."""
+        if (
+            request.round is not Round.SELECT
+            or request.settled.keys is not None
+            or request.measurement.share is not None
+        ):
+            return self._sum(request)
+        key = (request.plan.masking, request.key)
         if key in self.first:
             total, spent = self.first[key]
             self.remembered += spent
             return total
         start = perf_counter()
-        total = exact_total(request, self.population, source=self.source)
+        total = self._sum(request)
         self.first[key] = (total, perf_counter() - start)
         return total
+
+    def _sum(self, request: Request) -> Total:
+        """What the server reads; under masks that is the sum of what the participants would have masked."""
+        add = exact_total if request.plan.participants is None else unmasked_total
+        return add(request, self.population, source=self.source)
 
 
 _file_rounds: dict[str, RoundOnes] = defaultdict(dict)
@@ -181,7 +199,12 @@ def _measure(
     if cell.half_penalty:
         plan = _half_penalty(plan, transport, source.fork())
     ledger = Ledger()
-    release = run_rounds(plan, transport, ledger=ledger, source=source.fork())
+    try:
+        release = run_rounds(plan, transport, ledger=ledger, source=source.fork())
+    except RoundFailed:
+        # Nothing was released, and every item counts as 0.
+        spent = perf_counter() - start + transport.remembered
+        return NOTHING_RELEASED | {"seconds": spent, "delta": ledger.basic().delta}
     spent = perf_counter() - start + transport.remembered
     values = {
         "loss": relative_loss(release, release.histogram, truth, names_of(population)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,8 @@ def _pool(size: int, folder: Path, plugins: Sequence[Parcel]) -> Iterator[list[C
             with _ctrl_c_held_back():
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, folder, plugins), daemon=True)
-                process.start()
+                with _script_left_alone():
+                    process.start()
                 theirs.close()
                 pipes.append(ours)
                 processes.append(process)
@@ -121,6 +123,21 @@ def _pool(size: int, folder: Path, plugins: Sequence[Parcel]) -> Iterator[list[C
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _script_left_alone() -> Iterator[None]:
+    """A process started in here does not run the caller's script once more, which may compare at its top level."""
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    main.__file__ = None
+    try:
+        yield
+    finally:
+        del main.__file__
+        for name, value in kept.items():
+            setattr(main, name, value)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from warnings import catch_warnings, filterwarnings
 
 from fedhist.client.files.new_files import new_file
 from fedhist.display.visible_text import visible
-from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart
-from fedhist.simulations.report.comparison_charts import MAX_CHARTS, Row, comparison_charts
+from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, BarChart, LineChart
+from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
 from fedhist.simulations.report.drawing import SWATCH_WIDTH, WIDTH, draw, legend
 from fedhist.simulations.report.marks import LOOKS, Box, Dot, Drawing, Look, Mark, Point, Stroke, Words
+from fedhist.simulations.report.methods import Row
 from fedhist.simulations.report.page import style_sheet
 
 if TYPE_CHECKING:
@@ -54,13 +55,25 @@ def write_figure(
     heading: Sequence[str] = (),
 ) -> None:
     """The charts in rows, under the lines of a heading, as "svg" or "png". The same charts give the same bytes."""
+    save(painted(charts, columns=columns, heading=heading), file, kind)
+
+
+def painted(charts: Sequence[AnyChart], *, columns: int = _COLUMNS, heading: Sequence[str] = ()) -> Figure:
+    """The charts in rows, under the lines of a heading, as a figure that belongs to no window and to no pyplot."""
+    from matplotlib import rc_context
+
+    with rc_context(RC):
+        return _painted(charts, max(1, min(len(charts), columns)), heading)
+
+
+def save(figure: Figure, file: BinaryIO, kind: str) -> None:
+    """The figure as "svg" or "png"; the same figure gives the same bytes."""
     from matplotlib import rc_context
 
     about = {"Date": None, "Creator": "fedhist"} if kind == "svg" else {"Software": "fedhist"}
     with rc_context(RC), catch_warnings():
         # A name in a script that the font lacks: an SVG keeps it as text, and a PNG shows boxes.
         filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _painted(charts, max(1, min(len(charts), columns)), heading)
         figure.savefig(file, format=kind, metadata=about)
 
 
@@ -82,9 +95,15 @@ def save_figure(
 
 def draw_comparison(rows: Sequence[Row], stem: Path) -> tuple[Path, Path]:
     """The charts of a comparison beside each other, as stem.svg and stem.png."""
+    charts, heading = charts_of(rows)
+    return save_figure(charts, stem, heading=heading)
+
+
+def charts_of(rows: Sequence[Row]) -> tuple[list[LineChart | BarChart], list[str]]:
+    """The charts of a comparison that a figure has room for, and what its heading says of the others."""
     charts = comparison_charts(rows)
     left_out = [f"the first {MAX_CHARTS} of {len(charts)} charts"] if len(charts) > MAX_CHARTS else []
-    return save_figure(charts[:MAX_CHARTS], stem, heading=left_out)
+    return charts[:MAX_CHARTS], left_out or ([] if charts else ["no combination has a loss"])
 
 
 def _painted(charts: Sequence[AnyChart], columns: int, heading: Sequence[str]) -> Figure:
@@ -126,10 +145,11 @@ def _title(words: str) -> Drawing:
 
 
 def _paint(drawn: Sequence[Placed], width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D
 
-    figure = Figure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
+    from fedhist.simulations.figures.shown_figure import ShownFigure
+
+    figure = ShownFigure(figsize=(width / _UNITS_AN_INCH, height / _UNITS_AN_INCH))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, width)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fedhist.simulations.prediction.ahead import FLATNESS, Split, Target
-from fedhist.simulations.prediction.prediction import Prediction
+from fedhist.simulations.prediction.ahead import FLATNESS, OutOfReach, Split, Target
 from fedhist.simulations.report.charts import Line, LineChart, Rule
 
 
 def draw_plan_ahead(
     epsilons: Sequence[float],
-    rows: Sequence[Prediction],
+    rows: Sequence[Mapping[str, Any]],
     *,
     totals: bool,
-    target: Target | None = None,
+    target: Target | OutOfReach | None = None,
     split: Split | None = None,
 ) -> list[LineChart]:
     """Error and its parts over epsilon, the thresholds, and the split if one was asked for.
 
     Args:
         epsilons: of the histogram, or with `totals` of both rounds.
-        rows: a prediction for each.
+        rows: a prediction for each, as `row_of` has them.
         totals: what the epsilons are.
-        target: the error that was asked for, marked.
+        target: the error that was asked for, marked, or the least one where that is out of reach.
         split: of one total between the rounds.
     """
     along = "total epsilon, best split" if totals else "epsilon of the histogram"
@@ -32,13 +32,19 @@ def draw_plan_ahead(
 
 
 def _error(
-    epsilons: Sequence[float], rows: Sequence[Prediction], target: Target | None, along: str
+    epsilons: Sequence[float],
+    rows: Sequence[Mapping[str, Any]],
+    target: Target | OutOfReach | None,
+    along: str,
 ) -> LineChart:
-    noise = "noise alone" if rows[0].recall is None else "noise and withheld keys"
+    noise = "noise alone" if rows[0]["recall"] is None else "noise and withheld keys"
     reached: tuple[Line, ...] = ()
     if target is not None:
-        name = f"{target.error:g} at epsilon {target.epsilon:.3g}"
-        reached = (Line(name, "chosen", [target.epsilon], [target.prediction.relative_loss]),)
+        least = target.prediction.relative_loss
+        missed = isinstance(target, OutOfReach)
+        name = f"{target.error:g} is out of reach; least is {least:.3g}" if missed else f"{target.error:g}"
+        named = f"{name} at epsilon {target.epsilon:.3g}"
+        reached = (Line(named, "chosen", [target.epsilon], [least]),)
     return LineChart(
         name="error",
         title="Predicted error by epsilon",
@@ -46,18 +52,18 @@ def _error(
         y_label="relative error",
         truth=False,
         lines=(
-            Line("predicted error", "s0", epsilons, [row.relative_loss for row in rows]),
-            Line("clipping alone", "s1", epsilons, [row.clipping_error for row in rows]),
-            Line(noise, "s2", epsilons, [row.noise_error for row in rows]),
+            Line("predicted error", "s0", epsilons, [row["relative_loss"] for row in rows]),
+            Line("clipping alone", "s1", epsilons, [row["clipping_error"] for row in rows]),
+            Line(noise, "s2", epsilons, [row["noise_error"] for row in rows]),
         ),
         points=reached,
         log_y=True,
     )
 
 
-def _threshold(epsilons: Sequence[float], rows: Sequence[Prediction], along: str) -> LineChart:
-    lows, highs = [row.threshold_low for row in rows], [row.threshold_high for row in rows]
-    thresholds = [row.threshold for row in rows]
+def _threshold(epsilons: Sequence[float], rows: Sequence[Mapping[str, Any]], along: str) -> LineChart:
+    lows, highs = [row["threshold_low"] for row in rows], [row["threshold_high"] for row in rows]
+    thresholds = [row["threshold"] for row in rows]
     return LineChart(
         name="threshold",
         title="Mean threshold by epsilon, with 9 of 10 choices",

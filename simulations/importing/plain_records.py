@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedhist.client.files.columns import USUAL_COLUMNS
+from fedhist.client.files.columns import ROLES, USUAL_COLUMNS, Columns
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed, counted
@@ -28,18 +28,21 @@ class PlainRecords(Format):
         '{"user": "ana", "item": "park", "count": 2}'
     )
 
+    def __init__(self, columns: Columns = USUAL_COLUMNS) -> None:
+        self.columns = columns
+
     def reader(self, beginning: pl.Series) -> LineReader | None:
         """Recognises JSON objects, or a first line that names the columns."""
         header = beginning[0] if len(beginning) else ""
         if header.lstrip().startswith("{"):
-            return LineReader(parse_json)
-        separator = "\t" if "\t" in header else ","
-        names = [name.strip().strip(QUOTE).lower() for name in header.split(separator)]
-        columns: tuple[str, ...] = ("user", "item", "count")
-        places = {name: str(names.index(name)) for name in columns if name in names}
+            return LineReader(partial(parse_json, columns=self.columns))
+        separator = self.columns.separator or ("\t" if "\t" in header else ",")
+        names = [name.strip().strip(QUOTE) for name in header.split(separator)]
+        roles = self.columns.named_in(names)
         # A first line without these names may be data, which no error may quote.
-        if "user" not in places or "item" not in places or any(names.count(name) > 1 for name in places):
+        if roles is None:
             return None
+        places = {role: str(names.index(name)) for name, role in roles.items()}
         parse = partial(parse_columns, separator=separator, columns=len(names), places=places)
         return LineReader(parse, header=True)
 
@@ -61,33 +64,35 @@ def parse_columns(lines: pl.Series, *, separator: str, columns: int, places: dic
     return counted(fields.select(user, item, count.alias("count")))
 
 
-def parse_json(lines: pl.Series) -> Parsed:
+def parse_json(lines: pl.Series, *, columns: Columns) -> Parsed:
     """The records of these JSON objects, one per line."""
-    return counted(pl.concat(_objects(lines)))
+    return counted(pl.concat(_objects(lines, columns)))
 
 
-def parse_parquet(path: Path) -> Parsed:
+def parse_parquet(path: Path, columns: Columns) -> Parsed:
     """The records of a Parquet file; its rows count as lines."""
-    table = parquet_table(path, USUAL_COLUMNS)
+    table = parquet_table(path, columns)
     # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
     return counted(table.select(pl.col("user", "item").cast(pl.String), count.alias("count")))
 
 
-def _objects(lines: pl.Series) -> list[pl.DataFrame]:
+def _objects(lines: pl.Series, columns: Columns) -> list[pl.DataFrame]:
     """One row per line; a row of nulls for a line that is not such an object.
 
     polars only says whether all lines are right. If not, the lines are halved until the wrong ones are found.
     """
+    names = dict(zip(columns.names, ROLES, strict=True))
     schema = {"user": pl.String, "item": pl.String, "count": pl.Float64}
+    keys = dict(zip(names, schema.values(), strict=True))
     try:
         with silent_native_errors():
-            table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=schema)
+            table = pl.read_ndjson(io.BytesIO("\n".join(lines.to_list()).encode()), schema=keys)
         if table.height == len(lines):
-            return [table.with_columns(pl.col("count").fill_null(1.0))]
+            return [table.rename(names).with_columns(pl.col("count").fill_null(1.0))]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         pass
     if len(lines) == 1:
         return [pl.DataFrame({"user": [None], "item": [None], "count": [None]}, schema=schema)]
     middle = len(lines) // 2
-    return _objects(lines[:middle]) + _objects(lines[middle:])
+    return _objects(lines[:middle], columns) + _objects(lines[middle:], columns)

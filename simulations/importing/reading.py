@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.tabulation import tabulated
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
@@ -79,6 +80,7 @@ def import_population(
     by: By | None = None,
     encoding: Encoding | None = None,
     max_malformed: float = MAX_MALFORMED,
+    columns: Columns = USUAL_COLUMNS,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Imported:
     """The population in a published file.
@@ -89,6 +91,7 @@ def import_population(
         by: whose words a tweet of Sentiment140 is; None stands for the author's.
         encoding: of the text; None stands for the format's own.
         max_malformed: the largest share of malformed lines with which a file is imported.
+        columns: the columns of the format records, and the separator of its text; without bins.
         chunk_bytes: the size of the pieces in which text is read.
     """
     if format_name not in ("auto", *FORMATS):
@@ -99,10 +102,15 @@ def import_population(
             allowed="a share from 0 to 1",
             advice="0.001 is 0.1 percent",
         )
+    if columns.given and format_name not in ("auto", PlainRecords.name):
+        raise InvalidInput(
+            f"{columns.in_words()} for a file of the format {format_name}",
+            allowed=f"names of columns and a separator with --format {PlainRecords.name}",
+        )
     if path.is_file() and (path.suffix.lower() == ".parquet" or _is_parquet(path)):
-        chosen, tally, tables = _read_rows(path, format_name)
+        chosen, tally, tables = _read_rows(path, format_name, columns)
     else:
-        chosen, reader = _recognised(path, format_name, by, encoding)
+        chosen, reader = _recognised(path, format_name, by, encoding, columns)
         tally = Tally()
         tables = [
             _read_chunk(chunk, reader, tally)
@@ -128,16 +136,24 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _recognised(
-    path: Path, format_name: str, by: By | None, encoding: Encoding | None
+    path: Path, format_name: str, by: By | None, encoding: Encoding | None, columns: Columns
 ) -> tuple[Format, LineReader]:
     """The format of a file, and how to read it."""
     for name, known in FORMATS.items():
-        if format_name not in ("auto", name):
+        if format_name not in ("auto", name) or (columns.given and name != PlainRecords.name):
             continue
         one = Sentiment140(by=by) if by is not None and name == "sentiment140" else known
+        one = PlainRecords(columns) if columns.given else one
         reader = one.reader(_beginning(path, encoding or one.encoding))
         if reader is not None:
             return one, reader
+    if columns.given:
+        missing = ", ".join(map(repr, columns.names[:2] if columns.count is None else columns.names))
+        raise InvalidFile(
+            f"the first line of {path} does not name the columns {missing}, each once",
+            allowed="a first line with the names of the columns, spelled exactly so",
+            advice="check --user-column, --item-column and --count-column, and the --separator",
+        )
     others = "name another --format, or write a CSV with the columns user and item"
     if format_name == "auto":
         raise InvalidFile(
@@ -179,11 +195,11 @@ def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
     return parsed.records
 
 
-def _read_rows(path: Path, format_name: str) -> tuple[Format, Tally, list[pl.DataFrame]]:
+def _read_rows(path: Path, format_name: str, columns: Columns) -> tuple[Format, Tally, list[pl.DataFrame]]:
     """The records of a Parquet file; its rows are numbered from 1."""
     if format_name not in ("auto", "records"):
         raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
-    parsed: Parsed = parse_parquet(path)
+    parsed: Parsed = parse_parquet(path, columns)
     tally = Tally(unit="row")
     tally.add(parsed.good, pl.Series(np.arange(1, len(parsed.good) + 1)))
     return FORMATS["records"], tally, [parsed.records]

@@ -115,6 +115,23 @@ class Target:
 
 
 @dataclass(frozen=True)
+class OutOfReach:
+    """An error that no epsilon of a range is predicted to reach.
+
+    Args:
+        error: the largest error allowed.
+        epsilon: where the range has its least error; of the histogram, or the total where the curve is over totals.
+        prediction: at that epsilon.
+        advice: what would help.
+    """
+
+    error: float
+    epsilon: float
+    prediction: Prediction
+    advice: str
+
+
+@dataclass(frozen=True)
 class Split:
     """How the error depends on the share of a total epsilon that round 1 gets.
 
@@ -205,16 +222,11 @@ def _discoveries(outlook: Outlook, total: float, best: Plan) -> dict[float, floa
 
 def epsilon_for(
     outlook: Outlook, error: float, epsilons: Sequence[float], rows: Sequence[Prediction], *, totals: bool
-) -> Target:
-    """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve.
-
-    Raises:
-        InvalidInput: no epsilon of the range reaches it; the text gives the least error and its epsilon.
-    """
-    losses = [row.relative_loss for row in rows]
-    reached = [place for place, loss in enumerate(losses) if loss <= error]
+) -> Target | OutOfReach:
+    """The least epsilon whose predicted error is at most `error`, by halves between the rows of the curve."""
+    reached = [place for place, row in enumerate(rows) if row.relative_loss <= error]
     if not reached:
-        raise _out_of_reach(outlook, error, epsilons, losses, totals=totals)
+        return _out_of_reach(outlook, error, epsilons, rows, totals=totals)
     place = reached[0]
     if place == 0:
         return Target(error=error, epsilon=epsilons[0], prediction=rows[0], at_start=True)
@@ -239,10 +251,9 @@ _PLENTY = 1e6
 
 
 def _out_of_reach(
-    outlook: Outlook, error: float, epsilons: Sequence[float], losses: Sequence[float], *, totals: bool
-) -> InvalidInput:
-    best = int(np.argmin(losses))
-    least = round_digits(losses[best], 4, up=True)
+    outlook: Outlook, error: float, epsilons: Sequence[float], rows: Sequence[Prediction], *, totals: bool
+) -> OutOfReach:
+    best = int(np.argmin([row.relative_loss for row in rows]))
     plan = outlook.plan(epsilons[-1])
     flag, largest = "--threshold", plan.threshold
     if largest is None:
@@ -260,11 +271,7 @@ def _out_of_reach(
         )
     else:
         advice = "raise the end of --epsilon, or plan for more users or fewer items"
-    return InvalidInput(
-        f"no epsilon from {epsilons[0]:g} to {epsilons[-1]:g} is predicted to reach an error of {error:g}",
-        allowed=f"{least:g} or more, the least of this range, at epsilon {epsilons[best]:g}",
-        advice=advice,
-    )
+    return OutOfReach(error=error, epsilon=epsilons[best], prediction=rows[best], advice=advice)
 
 
 def round_digits(value: float, digits: int, *, up: bool = False) -> float:

@@ -62,7 +62,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class LineChart(Chart):
-    """Lines over one axis, with single points, vertical rules, and short ticks at `ticks`."""
+    """Lines over one axis, with single points, vertical rules, and short ticks at `ticks`.
+
+    With `side_by_side`, marks of different lines at the same x stand beside each other, and intervals are drawn whole
+    where they are not far wider than the values.
+    """
 
     lines: tuple[Line, ...]
     points: tuple[Line, ...] = ()
@@ -70,6 +74,7 @@ class LineChart(Chart):
     ticks: tuple[float, ...] = ()
     log_x: bool = True
     log_y: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,10 @@ class BinChart(Chart):
 
 @dataclass(frozen=True)
 class Bar:
-    """A named value, with an interval around it and a value to compare it with if they are known."""
+    """A named value, with an interval around it and a value to compare it with if they are known.
+
+    The `best` of several is marked.
+    """
 
     label: str
     value: float
@@ -91,11 +99,12 @@ class Bar:
     high: float | None = None
     mark: float | None = None
     note: str = ""
+    best: bool = False
 
 
 @dataclass(frozen=True)
 class BarChart(Chart):
-    """Horizontal bars, or dots on a logarithmic axis.
+    """Horizontal bars, or dots on a logarithmic axis. Long names stand above their bars.
 
     Args:
         bars: from the top down.
@@ -103,6 +112,7 @@ class BarChart(Chart):
         mark_name: what its mark is; empty if there are none.
         interval_name: what its whiskers are.
         log_x: whether the axis is logarithmic; all values must be positive.
+        dots: whether values are dots on any axis.
     """
 
     bars: tuple[Bar, ...]
@@ -111,6 +121,12 @@ class BarChart(Chart):
     interval_name: str = "95 % of the noise"
     unit: str = ""
     log_x: bool = False
+    dots: bool = False
+
+    @property
+    def as_dots(self) -> bool:
+        """Whether values are dots: a bar on a logarithmic axis would have no beginning."""
+        return self.dots or self.log_x
 
 
 @dataclass(frozen=True)

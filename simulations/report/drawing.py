@@ -27,7 +27,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 20, 40
 _ROW = 17
 # How far down a logarithmic axis goes, as a share of its top.
 _DEPTH = 1e-4
-_LABEL_LETTERS = 24
+_LABEL_LETTERS, _LONG_LETTERS = 24, 74
+_SHIFT = 5
+# An interval is drawn up to this multiple of the largest value.
+_WIDEST = 2.5
 _LETTER_WIDTH = 6.7
 
 
@@ -39,7 +42,7 @@ def draw(chart: AnyChart) -> Drawing:
         case BinChart():
             height, marks = _HEIGHT, _bin_chart(chart)
         case BarChart():
-            height, marks = _TOP + _ROW * len(chart.bars) + _BOTTOM, _bar_chart(chart)
+            height, marks = _TOP + _row_of(chart) * len(chart.bars) + _BOTTOM, _bar_chart(chart)
         case StackChart():
             height, marks = 130, _stack_chart(chart)
     return Drawing(WIDTH, height, tuple(marks))
@@ -56,9 +59,11 @@ def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
             shown += [(point.name, [_point(point.look, 14, 7)]) for point in chart.points]
         case BarChart(mark_name=name) if name:
             shown = [
-                (chart.value_name, [Dot("bar", 14, 7, 4) if chart.log_x else Box("bar", 4, 2, 20, 10)]),
+                (chart.value_name, [Dot("bar", 14, 7, 4) if chart.as_dots else Box("bar", 4, 2, 20, 10)]),
                 (name, [_vertical("mark", 14, 0, SWATCH_HEIGHT)]),
             ]
+        case BarChart() if any(bar.best for bar in chart.bars):
+            shown = [("the best private method", [_point("best", 14, 7)])]
         case StackChart():
             shown = [
                 (f"{p.label}: {p.note}", [Box(f"part{n % 4}", 4, 2, 20, 10)])
@@ -71,18 +76,22 @@ def legend(chart: AnyChart) -> list[tuple[str, Drawing]]:
 
 def _line_chart(chart: LineChart) -> Iterator[Mark]:
     xs = sorted({x for line in chart.lines for x in line.xs})
-    across = (logarithmic if chart.log_x else linear)(xs[0], xs[-1], _LEFT, WIDTH - _RIGHT)
+    inset = _SHIFT * len(chart.lines) / 2 if chart.side_by_side else 0
+    across = (logarithmic if chart.log_x else linear)(xs[0], xs[-1], _LEFT + inset, WIDTH - _RIGHT - inset)
     up = _upwards(chart)
-    yield from _frame(chart, across, up)
+    yield from _frame(chart, across, up, inset=inset)
     for x in chart.ticks:
         yield _vertical("tick-mark", across.place(x), up.start, up.start + 4)
     yield from _rules(chart.rules, across, up)
-    for line in chart.lines:
-        points = [(across.place(x), up.beyond(max(y, up.low))) for x, y in zip(line.xs, line.ys, strict=True)]
+    for line, shift in zip(chart.lines, _shifts(chart, across, xs), strict=True):
+        points = [
+            (across.place(x) + shift, up.beyond(max(y, up.low)))
+            for x, y in zip(line.xs, line.ys, strict=True)
+        ]
         yield Stroke(f"line {line.look}", _below(points, up.stop))
         for (x, _), (low, high) in zip(points, line.intervals, strict=False):
             yield _whisker(f"interval {line.look}", (x, up.place(low)), (x, up.place(high)))
-        if line.intervals or len(points) == 1:
+        if line.intervals or len(points) == 1 or chart.side_by_side:
             yield from (Dot(f"dot {line.look}", x, max(y, up.stop), 3.5) for x, y in points)
     for point in chart.points:
         for x, y in zip(point.xs, point.ys, strict=True):
@@ -93,6 +102,17 @@ def _line_chart(chart: LineChart) -> Iterator[Mark]:
         yield _hit(left, up.stop, right - left, up.start - up.stop, *_tip_at(chart, x))
 
 
+def _shifts(chart: LineChart, across: Axis, xs: Sequence[float]) -> list[float]:
+    """How far the marks of each line stand beside their x."""
+    count = len(chart.lines)
+    if not chart.side_by_side:
+        return [0.0] * count
+    places = [across.place(x) for x in xs]
+    room = min((b - a for a, b in pairwise(places)), default=WIDTH) * 0.7
+    step = min(_SHIFT, room / count)
+    return [step * (place - (count - 1) / 2) for place in range(count)]
+
+
 def _upwards(chart: LineChart) -> Axis:
     ys = [y for line in (*chart.lines, *chart.points) for y in line.ys]
     start, stop = _HEIGHT - _BOTTOM, _TOP
@@ -100,8 +120,12 @@ def _upwards(chart: LineChart) -> Axis:
     # Intervals that reach far beyond the values, or below zero, are cut off.
     if chart.log_y:
         top = max([*ys, *ends])
+        if chart.side_by_side:
+            top = min(top, _WIDEST * max(ys))
         least = min((y for y in ys if y > _DEPTH * top), default=top)
         return logarithmic(max(min([*ys, *ends]), least / 3), top, start, stop)
+    if chart.side_by_side and ends:
+        return linear(0.0, 1.03 * min(max([*ys, *ends]), _WIDEST * max(ys)), start, stop)
     return linear(min(0.0, *ys), 1.3 * max(0.0, *ys) if ends else headroom(ys), start, stop)
 
 
@@ -132,33 +156,49 @@ def _bin_chart(chart: BinChart) -> Iterator[Mark]:
         yield _hit(left, up.stop, width, up.start - up.stop, *tip)
 
 
+def _row_of(chart: BarChart) -> int:
+    """The height of a bar with its name."""
+    return _ROW if max(len(bar.label) for bar in chart.bars) <= _LABEL_LETTERS or not chart.dots else 2 * _ROW
+
+
 def _bar_chart(chart: BarChart) -> Iterator[Mark]:
-    ends = [v for bar in chart.bars for v in (bar.value, bar.low, bar.high, bar.mark) if v is not None]
+    high = _row_of(chart)
+    above = high > _ROW
     letters = min(max(len(bar.label) for bar in chart.bars), _LABEL_LETTERS)
-    start = max(12 + _LETTER_WIDTH * letters, 60)
-    stop, bottom = WIDTH - _RIGHT - 8, _TOP + _ROW * len(chart.bars)
-    if chart.log_x:
-        values = [bar.value for bar in chart.bars]
-        across = logarithmic(max(min(ends), min(values) / 3) / 1.1, max(ends), start, stop)
-    else:
-        across = linear(min(0.0, *ends), max(0.0, *ends), start, stop)
+    start = 16 if above else max(12 + _LETTER_WIDTH * letters, 60)
+    stop, bottom = WIDTH - _RIGHT - 8, _TOP + high * len(chart.bars)
+    across = _along(chart, start, stop)
     yield from _axis_below(chart, across, bottom, grid_from=_TOP)
     for row, bar in enumerate(chart.bars):
-        top = _TOP + row * _ROW
+        top = _TOP + (row + 1) * high - _ROW
         middle = top + _ROW / 2
-        yield Words("label", start - 6, middle + 4, visible(bar.label, _LABEL_LETTERS), "end")
-        if chart.log_x:
-            # A bar on a logarithmic axis would have no beginning.
-            yield Dot("bar", across.place(bar.value), middle, 4)
+        if above:
+            yield Words("label", start, top - 1, visible(bar.label, _LONG_LETTERS))
         else:
+            yield Words("label", start - 6, middle + 4, visible(bar.label, _LABEL_LETTERS), "end")
+        if not chart.as_dots:
             left, right = sorted((across.place(0), across.place(bar.value)))
             yield Box("bar", left, top + 3, max(right - left, 0.5), _ROW - 6)
         if bar.low is not None and bar.high is not None:
             yield _whisker("whisker", (across.place(bar.low), middle), (across.place(bar.high), middle))
+        if chart.as_dots:
+            x = across.place(bar.value)
+            yield _point("best", x, middle) if bar.best else Dot("bar", x, middle, 4)
         if bar.mark is not None:
             yield _vertical("mark", across.place(bar.mark), top + 1.5, top + _ROW - 1.5)
     for row, bar in enumerate(chart.bars):
-        yield _hit(0, _TOP + row * _ROW, WIDTH, _ROW, *_tip_of(chart, bar))
+        yield _hit(0, _TOP + row * high, WIDTH, high, *_tip_of(chart, bar))
+
+
+def _along(chart: BarChart, start: float, stop: float) -> Axis:
+    values = [bar.value for bar in chart.bars]
+    ends = [v for bar in chart.bars for v in (bar.value, bar.low, bar.high, bar.mark) if v is not None]
+    high = min(max(ends), _WIDEST * max(values)) if chart.dots else max(ends)
+    if chart.log_x:
+        return logarithmic(max(min(ends), min(values) / 3) / 1.1, high, start, stop)
+    if chart.dots:
+        return linear(min(0.0, *values), max(0.0, high), start, stop)
+    return linear(min(0.0, *ends), max(0.0, *ends), start, stop)
 
 
 def _tip_of(chart: BarChart, bar: Bar) -> Iterator[str]:
@@ -191,18 +231,21 @@ def _stack_chart(chart: StackChart) -> Iterator[Mark]:
     yield from hits
 
 
-def _frame(chart: AnyChart, across: Axis, up: Axis) -> Iterator[Mark]:
-    """Both axes with their ticks and names."""
-    yield from _axis_below(chart, across, up.start)
+def _frame(chart: AnyChart, across: Axis, up: Axis, *, inset: float = 0.0) -> Iterator[Mark]:
+    """Both axes with their ticks and names; lines reach beyond the axis by the inset."""
+    left, right = across.start - inset, across.stop + inset
+    yield from _axis_below(chart, across, up.start, beyond=inset)
     for tick in up.ticks():
         y = up.place(tick)
-        yield _horizontal("gridline", across.start, across.stop, y)
-        yield Words("tick", across.start - 5, y + 3.5, tick_text(tick), "end")
+        yield _horizontal("gridline", left, right, y)
+        yield Words("tick", left - 5, y + 3.5, tick_text(tick), "end")
     yield Words("axis-name", 4, _TOP - 8, chart.y_label)
 
 
-def _axis_below(chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None) -> Iterator[Mark]:
-    yield _horizontal("axis", across.start, across.stop, y)
+def _axis_below(
+    chart: AnyChart, across: Axis, y: float, *, grid_from: float | None = None, beyond: float = 0.0
+) -> Iterator[Mark]:
+    yield _horizontal("axis", across.start - beyond, across.stop + beyond, y)
     for tick in across.ticks():
         x = across.place(tick)
         if grid_from is not None:

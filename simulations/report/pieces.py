@@ -11,6 +11,7 @@ from fedhist.simulations.report.charts import (
     Bar,
     BarChart,
     BinChart,
+    Line,
     LineChart,
     StackChart,
     number,
@@ -89,9 +90,9 @@ def _values(chart: AnyChart) -> str:
     match chart:
         case LineChart():
             heads = [chart.x_label, *(line.name for line in chart.lines)]
-            columns = [dict(zip(line.xs, line.ys, strict=True)) for line in chart.lines]
+            columns = [_texts(line) for line in chart.lines]
             rows = [
-                [number(x), *(number(ys[x]) if x in ys else "" for ys in columns)]
+                [number(x), *(ys.get(x, "") for ys in columns)]
                 for x in sorted({x for ys in columns for x in ys})
             ]
             return table(heads, rows, numeric=0)
@@ -110,6 +111,13 @@ def _values(chart: AnyChart) -> str:
                 [[part.label, part.note, number(part.value)] for part in chart.parts],
                 numeric=2,
             )
+
+
+def _texts(line: Line) -> dict[float, str]:
+    """The values of a line with their intervals, by x."""
+    values = {x: number(y) for x, y in zip(line.xs, line.ys, strict=True)}
+    ends = dict(zip(line.xs, line.intervals, strict=False))
+    return {x: f"{y} ({' to '.join(map(number, ends[x]))})" if x in ends else y for x, y in values.items()}
 
 
 def _bar_row(chart: BarChart, bar: Bar) -> list[str]:

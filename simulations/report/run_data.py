@@ -15,12 +15,14 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.plan import Plan
 from fedhist.server.withholding import length_tells
+from fedhist.simulations.simulation import Result
 from fedhist.simulations.simulation_file import SIMULATION_FILE, read_object, read_simulation
 
 RESULT_FILE, HISTOGRAM_FILE = "result.json", "histogram.csv"
 NOISE_BARS = 1.96
 """Standard errors in a 95 % interval of the noise, where a folder holds no interval."""
 _NUMBERS = ("values", "errors", "estimates", "lows", "highs", "limits")
+_COLUMNS = ("value", "standard_error", "estimate", "low", "high", "upper_limit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,27 @@ def read_run(folder: Path) -> RunData:
         labels=labels,
         **numbers_of,
         simulation=read_simulation(path) if path.exists() else None,
+    )
+
+
+def run_of(result: Result, name: str) -> RunData:
+    """A run of this process, as its result folder would have it."""
+    columns = result.release.columns()
+    rows = {
+        kind: np.array(columns[column], dtype=np.float64)
+        for kind, column in zip(_NUMBERS, _COLUMNS, strict=True)
+        if column in columns
+    }
+    rows.setdefault("lows", rows["values"] - NOISE_BARS * rows["errors"])
+    rows.setdefault("highs", rows["values"] + NOISE_BARS * rows["errors"])
+    rows.setdefault("limits", np.full(len(rows["values"]), math.nan))
+    return RunData(
+        name=name,
+        plan=result.release.plan,
+        document=result.to_json(),
+        labels=[str(name) for name in columns["item"]],
+        **rows,
+        simulation=None if result.story is None else result.story(),
     )
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import csv
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidFile
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.report.charts import number
-from fedhist.simulations.report.comparison_charts import AXES, MAX_CHARTS, comparison_charts
+from fedhist.simulations.report.comparison_charts import MAX_CHARTS, comparison_charts
+from fedhist.simulations.report.comparison_parts import comparison_parts, comparison_rows
 from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.page import fill
-from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
+from fedhist.simulations.report.pieces import BADGE, section, table
 from fedhist.simulations.report.run_data import damaged
 
 Row = Mapping[str, str]
@@ -41,10 +40,6 @@ def experiment_page(folder: Path) -> str:
     name = folder.resolve().name
     tables = {path.stem: _read_rows(path) for path in sorted(folder.glob("*.csv"))}
     comparison = (folder / TABLE_FILE).is_file() and (folder / JOURNAL_FILE).is_file()
-    if comparison and not {"data", "selector", "loss_mean"} <= set(
-        tables["table"][0] if tables["table"] else ()
-    ):
-        raise damaged(folder / TABLE_FILE)
     kind = "fedhist compare" if comparison else "fedhist paper"
     head = (
         f'<header><p class="kicker">{kind}</p><h1><bdi>{text(name)}</bdi></h1><p class=kinds>'
@@ -53,41 +48,25 @@ def experiment_page(folder: Path) -> str:
     )
     parts, charts = [head], []
     if comparison:
-        rows = _losses(tables["table"])
-        charts = comparison_charts(rows)[:MAX_CHARTS]
-        drawn = "".join(figure(chart) for chart in charts)
-        lead = "Lower is better. A selector that is not private reads the exact data."
-        parts += [
-            tiles(_tiles(rows)),
-            section("losses", "Losses", f'<div class="grid">{drawn}</div>', lead=lead),
-        ]
+        rows = comparison_table(folder)
+        charts = comparison_charts(rows)
+        parts += comparison_parts(rows, charts[:MAX_CHARTS], len(charts))
+        charts = charts[:MAX_CHARTS]
     parts.append(_verdicts(tables))
-    # A comparison's figure shows what its charts show.
+    # A comparison's figure shows what its charts show, and its first table what matters of all columns.
     parts.append("" if comparison else _figures(folder))
-    parts += [_table(stem, rows) for stem, rows in tables.items() if not stem.endswith("-claims")]
+    shown = {stem: rows for stem, rows in tables.items() if not stem.endswith("-claims")}
+    parts += [_folded(stem, rows) if comparison else _table(stem, rows) for stem, rows in shown.items()]
     data = {"name": name, "charts": {chart.name: asdict(chart) for chart in charts}}
     return fill(title=f"fedhist: {name}", body="".join(parts), data=data)
 
 
-def _losses(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of a comparison's table with numbers where its charts need them; an empty cell is None."""
-    optional = (*AXES, "loss_low", "loss_high")
-    return [
-        {name: _number(row[name]) if row.get(name) else None for name in optional}
-        | {"data": row["data"], "selector": row["selector"], "release": row.get("release") or None}
-        | {"private": bool(row.get("epsilon_total")), "loss_mean": _number(row["loss_mean"])}
-        for row in rows
-    ]
-
-
-def _tiles(rows: Sequence[Mapping[str, Any]]) -> list[Tile]:
-    private = [row for row in rows if row["private"]]
-    shown = [Tile("combinations", f"{len(rows):,}", "of data, selector and settings")]
-    if private:
-        best = min(private, key=lambda row: float(row["loss_mean"]))
-        note = f"mean relative loss {number(best['loss_mean'])}, on {best['data']}"
-        shown.append(Tile("lowest, private", best["selector"], note, truth=True))
-    return shown
+def comparison_table(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a comparison's folder. InvalidFile if they are damaged, or if it is no comparison."""
+    rows = _read_rows(folder / TABLE_FILE)
+    if not rows or not {"data", "selector", "loss_mean"} <= set(rows[0]):
+        raise damaged(folder / TABLE_FILE)
+    return comparison_rows(rows)
 
 
 def _verdicts(tables: Mapping[str, Sequence[Row]]) -> str:
@@ -124,6 +103,15 @@ def _table(name: str, rows: Sequence[Row]) -> str:
     )
 
 
+def _folded(name: str, rows: Sequence[Row]) -> str:
+    """A table that opens when it is asked for."""
+    return section(
+        f"table-{text(name)}",
+        f"All columns: {name}.csv",
+        f'<details class="panel long"><summary>{len(rows):,} rows</summary>{_rows(rows)}</details>',
+    )
+
+
 def _rows(rows: Sequence[Row]) -> str:
     if not rows:
         return "<p>No rows.</p>"
@@ -138,16 +126,6 @@ def _shown(value: str) -> str:
         return number(float(value)) if "." in value or "e" in value else value
     except ValueError:
         return value
-
-
-def _number(value: str) -> float:
-    try:
-        found = float(value)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        raise InvalidFile("a cell of table.csv is not a number", allowed="the file as a run wrote it")
-    return found
 
 
 def _read_rows(path: Path) -> list[Row]:

@@ -16,7 +16,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 USUAL_EPSILON: float = float("1")
 """The default of epsilon. Known by its identity: beside total_epsilon, only a default may be left out."""
 
-_DEFAULTS = {"dropout": 0.0, "trace": False}
+# The domain depends on the data.
+_DEFAULTS = {"domain": None, "dropout": 0.0, "trace": False}
 
 
 class RunSettings(PlanSettings, total=False):
@@ -53,15 +54,25 @@ def spelled_out(function: _Function) -> _Function:
     own = inspect.signature(function)
     named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     settings = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=kind)
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=kind.__forward_arg__
+        )
         for name, kind in RunSettings.__annotations__.items()
     ]
     function.__signature__ = own.replace(parameters=[*named, *settings])  # type: ignore[attr-defined]
     return function
 
 
+def as_method(function: Callable[..., Any], *, without: str) -> inspect.Signature:
+    """The signature of a method that passes its arguments on to a function, but for one."""
+    shown = inspect.signature(function)
+    passed = [one for one in shown.parameters.values() if one.name != without]
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return shown.replace(parameters=[this, *passed])
+
+
 def _default(name: str) -> object:
-    return FIELDS[name].default if name in FIELDS else _DEFAULTS.get(name)
+    return FIELDS[name].default if name in FIELDS and name not in _DEFAULTS else _DEFAULTS.get(name)
 
 
 def check_names(settings: Iterable[str]) -> None:

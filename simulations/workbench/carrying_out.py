@@ -112,6 +112,7 @@ def carry_out(
     plan = _plan(asked, settings, loaded.population)
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
     _check_ready(asked, loaded, plan)
+    engine = _engine(asked, plan)
     observe_too = on_plan(plan)
     written: list[str] = []
     with recorded_run(
@@ -129,7 +130,9 @@ def carry_out(
     ) as recorded:
         recorder = recorded.recorder
         observe = to_all(recorder, watcher.observe, observe_too)
-        results = list(_trials(asked, plan, loaded, recorded.journal, watcher, observe=observe))
+        results = list(
+            _trials(asked, plan, loaded, watcher, engine=engine, journal=recorded.journal, observe=observe)
+        )
         first = results[0]
         if asked.truth:
             story = partial(
@@ -152,7 +155,13 @@ def carry_out(
 
 def _plan(asked: Asked, settings: Mapping[str, Any], population: Population) -> Plan:
     fields = dict(settings)
-    if fields.get("masking", "none") != "none" and fields.get("participants") is None:
+    participants = fields.get("participants")
+    if asked.nodes is not None and participants not in (None, asked.nodes):
+        raise InvalidInput(
+            f"--nodes {asked.nodes} and {participants} participants",
+            allowed="one of them: under masks the participants are the nodes",
+        )
+    if fields.get("masking", "none") != "none" and participants is None:
         default = min(DEFAULT_PARTICIPANTS, population.users)
         fields["participants"] = default if asked.nodes is None else asked.nodes
     items = None if asked.open_domain else population.domain_size
@@ -165,7 +174,7 @@ def _budget_notes(plan: Plan, settings: Mapping[str, Any]) -> list[str]:
     if settings.get("total_epsilon") is not None:
         notes.append(total_words(plan, settings["total_epsilon"]))
     for name in ("delta", "total_delta"):
-        if settings.get(name) and plan.is_pure:
+        if settings.get(name) and plan.delta == 0:
             flag = f"--{name.replace('_', '-')} {settings[name]:g}"
             notes.append(f"the laplace mechanism spends no delta: {flag} is not used")
     return notes
@@ -195,9 +204,10 @@ def _trials(
     asked: Asked,
     plan: Plan,
     loaded: Loaded,
-    journal: Callable[[Charge], None] | None,
     watcher: Watcher,
     *,
+    engine: Engine,
+    journal: Callable[[Charge], None] | None,
     observe: Observer,
 ) -> Iterator[Result]:
     """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
@@ -208,7 +218,6 @@ def _trials(
     if asked.trials is not None and first is None:
         first = 0
     trials = asked.trials or 1
-    engine = _engine(asked, plan)
     for number in range(trials):
         watcher.trial(number + 1, trials)
         seed = None if first is None else first + number
@@ -232,7 +241,7 @@ def _trials(
 def _engine(asked: Asked, plan: Plan) -> Engine:
     """The engine with its own settings; under masking its nodes are the plan's participants."""
     own: dict[str, Any] = {"dropout": asked.dropout} if asked.dropout else {}
-    nodes = plan.masks.participants if plan.is_masked else asked.nodes
+    nodes = asked.nodes if plan.participants is None else plan.participants
     if asked.engine in ON_NODES and nodes is not None:
         own["nodes"] = nodes
     if asked.ray_address is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.masking_terms import MAX_SHARE
+from fedhist.protocol.privacy.calibration import is_number
 from fedhist.simulations.engines.contract import ON_NODES, ON_RAY
 from fedhist.simulations.engines.ray_runtime import check_address
 
@@ -49,9 +50,13 @@ def shaped_file() -> InvalidInput:
 
 
 def check_count(flag: str, value: int | None) -> None:
-    """Refuse a number of things below one."""
-    if value is not None and value < 1:
+    """Refuse a number of things that is no whole number, or below one."""
+    if value is not None and not (_is_whole(value) and value >= 1):
         raise InvalidInput(f"{flag} is {value}", allowed="a whole number of at least 1")
+
+
+def _is_whole(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def check_trials(trials: int | None) -> None:
@@ -65,6 +70,12 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
     check_population(asked)
     check_count("--nodes", asked.nodes)
     check_trials(asked.trials)
+    for flag, value in (("--truth", asked.truth), ("--trace", asked.trace)):
+        # A text such as "no" would count as True, and the truth is not private.
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{flag} is {value!r}", allowed="True or False")
+    if asked.seed is not None and not _is_whole(asked.seed):
+        raise InvalidInput(f"--seed is {asked.seed!r}", allowed="a whole number")
     if asked.nodes is not None and asked.engine not in ON_NODES and not masked:
         raise InvalidInput(
             f"the engine {asked.engine} has no nodes",
@@ -76,8 +87,8 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
             allowed=f"--ray-address with --engine {', '.join(ON_RAY)}",
         )
     check_address(asked.ray_address)
-    if not 0 <= asked.dropout < 1:
-        raise InvalidInput(f"--dropout is {asked.dropout:g}", allowed="a number from 0 to below 1")
+    if not (is_number(asked.dropout) and 0 <= asked.dropout < 1):
+        raise InvalidInput(f"--dropout is {asked.dropout}", allowed="a number from 0 to below 1")
     if asked.dropout and not masked:
         raise InvalidInput(
             "--dropout without masking", allowed="--dropout with --masking secagg or secagg-signed"

@@ -11,6 +11,7 @@ from fedhist.client.files.columns import Columns
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.labels.item_origin import ItemOrigin
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.server.report import name_notes
 from fedhist.simulations.workbench.arguments import (
     USUAL_EPSILON,
     RunSettings,
@@ -105,7 +106,7 @@ def histogram(
             nodes=settings.get("nodes"),
             dropout=settings.get("dropout") or 0.0,
             ray_address=settings.get("ray_address"),
-            trace=bool(settings.get("trace")),
+            trace=settings.get("trace", False),
         )
         found = "domain" not in fields and asked.item_origin is ItemOrigin.DATA
         if found:
@@ -116,7 +117,10 @@ def histogram(
             asked, fields, target=lambda: None if out is None else Path(out), watcher=Watcher()
         )
     result = finished.result
-    return replace(result, notes=tuple(map(in_python, result.notes)))
+    # They are about a file of the folder.
+    unwritten = name_notes(result.release, None) if out is None else []
+    notes = (in_python(note) for note in result.notes if note not in unwritten)
+    return replace(result, notes=tuple(notes))
 
 
 def _checked(data: object) -> object:

@@ -8,32 +8,42 @@ from contextlib import contextmanager
 
 from fedhist.protocol.errors import FedhistError, InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.server.selection import SELECTORS
 from fedhist.simulations.engines.contract import ENGINES
 
-_VALUES = {"fixed", *ENGINES, *(choice for one in FIELDS.values() for choice in one.choices)}
-_OPTION = re.compile(r"--([a-z][a-z-]*[a-z])(?: ([a-z][a-z-]*[a-z])\b)?")
+_VALUES = {
+    *ENGINES,
+    *SELECTORS,
+    *("discover", "truncated-laplace"),
+    *(choice for one in FIELDS.values() for choice in one.choices),
+}
 _PHRASES = {
     "leave --no-truth out": "pass truth=True",
     "--no-truth": "truth=False",
-    "the --items-file": "items",
+    "the --items-file": "the list of items",
     "--items-file FILE": "items=[...]",
     "--items-file": "items=[...]",
+    "--force": "force=True",
     "--user-column": "user",
     "--item-column": "item",
     "--count-column": "count",
-    "--ledger FILE": "ledger",
+    "--ledger": "ledger=...",
 }
 """What is called otherwise in Python; longer phrases first."""
 
+_OPTION = re.compile(
+    rf"'fedhist [^']*'|{'|'.join(_PHRASES)}|--([a-z][a-z-]*[a-z])(?: ([a-z][a-z-]*[a-z])\b)?"
+)
+
 
 def in_python(text: str) -> str:
-    """The sentence with arguments of functions in the place of options."""
-    for phrase, words in _PHRASES.items():
-        text = text.replace(phrase, words)
+    """The sentence with arguments of functions in the place of options; whole commands stay as they are."""
     return _OPTION.sub(_argument, text)
 
 
 def _argument(option: re.Match[str]) -> str:
+    if option[1] is None:
+        return _PHRASES.get(option[0], option[0])
     name, value = option[1].replace("-", "_"), option[2]
     if value is None:
         return name

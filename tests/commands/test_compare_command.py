@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.experiments.comparison import drawn_once, names_of
-from tests.builders import files_in, rows_of
+from fedhist.simulations.experiments.sources import drawn_once, names_of
+from tests.builders import files_in, rows_of, write_npz
 
 SMALL = ("--users", 300, "--items", 20, "--trials", 2, "--workers", 1)
 FEW = ("--selectors", "oracle", "--trials", 1, "--workers", 1)
@@ -72,6 +72,129 @@ class TestRows:
         assert {row["release"] for row in rows} == {"truncated-laplace", "laplace-threshold-paper"}
         assert {row["delta"] for row in rows} == {1 / 600}
         assert {row["threshold_mean"] for row in rows if row["selector"] == "fixed"} == {5}
+
+
+class TestGrids:
+    def test_methods_of_every_kind_stand_in_one_grid_and_the_rest_is_counted(self, fedhist, data):
+        shown = fedhist(
+            "compare", "--data", data, "--selectors", "weighted-quantile,quantile", "--mechanism", "gaussian,laplace",
+            "--debias", "none,poisson", "--masking", "none,secagg", "--nodes", 5, "--trials", 2, "--workers", 1,
+            "--json",
+        )  # fmt: skip
+        rows = shown.document()
+        assert "combinations do not go together and are left out" in shown.err
+        assert {(row["debias"], row["masking"]) for row in rows} == {
+            (debias, masking) for debias in (None, "poisson") for masking in ("none", "secagg")
+        }
+        assert len({row["method"] for row in rows}) == len(rows)
+        # What the server reads is the same with masks as without.
+        for row in rows:
+            (other,) = [
+                one
+                for one in rows
+                if one["masking"] != row["masking"]
+                and all(one[name] == row[name] for name in ("selector", "mechanism", "debias"))
+            ]
+            assert (row["loss_mean"], row["estimate_loss_mean"]) == (
+                other["loss_mean"],
+                other["estimate_loss_mean"],
+            )
+
+    def test_noise_of_devices_differs_in_every_trial(self, fedhist, data):
+        (row,) = fedhist(
+            "compare", "--data", data, "--selectors", "weighted-quantile", "--masking", "secagg", "--noise-from",
+            "devices", "--nodes", 20, "--trials", 3, "--workers", 1, "--json",
+        ).document()  # fmt: skip
+        assert row["loss_std"] > 0 and row["threshold_std"] > 0
+        assert (row["participants"], row["noise_from"]) == (20, "devices")
+
+    def test_a_public_list_is_the_domain_of_all_data(self, fedhist, tmp_path, data):
+        (tmp_path / "items.txt").write_text("a\nb\nnobody\n")
+        (tmp_path / "b.csv").write_text("user,item\nx,b\ny,b\nz,q\n")
+        call = ("compare", "--data", data, "--data", "b.csv", "--items-file", "items.txt", *FEW)
+        rows = fedhist(*call, "--json").document()
+        assert [(row["data"], row["items"], row["released_mean"]) for row in rows] == [
+            ("a", 3, 3),
+            ("b", 3, 3),
+        ]
+        refused = fedhist("compare", "--items-file", "items.txt", *FEW, "--out", "r")
+        assert (refused.code, "--items-file with --data" in refused.err) == (2, True)
+
+    def test_a_list_of_names_is_refused_for_columns_without_names(self, fedhist, tmp_path, data):
+        write_npz(tmp_path / "m.npz", [[1, 2], [3, 0]])
+        (tmp_path / "items.txt").write_text("a\n")
+        refused = fedhist(
+            "compare", "--data", data, "--data", "m.npz", "--items-file", "items.txt", *FEW, "--out", "r"
+        )
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "m: " in refused.err and "only numbers" in refused.err
+        assert not (tmp_path / "r").exists()
+
+
+class TestAnswer:
+    def test_it_ends_with_the_best_method_and_the_command_that_runs_it(self, fedhist, tmp_path, data):
+        shown = fedhist(
+            "compare", "--data", data, "--selectors", "weighted-quantile,oracle", "--mechanism", "laplace",
+            "--epsilon", 3, "--trials", 3, "--workers", 1, "--out", "c",
+        )  # fmt: skip
+        assert shown.code == 0, shown.err
+        assert "best on a: weighted-quantile, with a mean loss of" in shown.out
+        (command,) = [line for line in shown.out.splitlines() if line.startswith("to run it: ")]
+        words = command.removeprefix("to run it: fedhist ").split()
+        assert words == [
+            "run", "--data", "a.csv", "--selector", "weighted-quantile", "--mechanism", "laplace", "--epsilon", "3",
+        ]  # fmt: skip
+        assert fedhist(*words, "--json").document()["plan"]["mechanism"] == "laplace"
+        assert "add --items-file with a public list" in shown.out
+
+    def test_a_method_far_behind_is_worse_trial_by_trial(self, fedhist, data):
+        rows = fedhist(
+            "compare", "--data", data, "--selectors", "fixed", "--threshold", "2,1500", "--trials", 5, "--workers", 1,
+            "--json",
+        ).document()  # fmt: skip
+        assert [(row["threshold"], row["result"]) for row in rows] == [(2, "best"), (1500, "worse")]
+        assert rows[0]["gap_mean"] == 0 < rows[1]["gap_low"] <= rows[1]["gap_mean"] <= rows[1]["gap_high"]
+        assert rows[1]["loss_mean"] > 1
+
+    def test_each_budget_and_each_data_set_has_its_own_best(self, fedhist, tmp_path, data):
+        shown = fedhist(
+            "compare", "--data", data, "--synthetic", "poisson", "--users", 50, "--items", 4, "--epsilon", "1,9",
+            "--selectors", "weighted-quantile,m-quantile", "--trials", 2, "--workers", 1, "--out", "c",
+        )  # fmt: skip
+        for where in ("a, epsilon 1", "a, epsilon 9", "poisson, epsilon 1", "poisson, epsilon 9"):
+            assert f"best on {where}: " in shown.out
+        assert [row["result"] for row in rows_of(tmp_path / "c/table.csv")].count("best") == 4
+
+    def test_estimates_rank_where_only_they_change(self, fedhist, data):
+        call = (
+            "compare",
+            "--data",
+            data,
+            "--selectors",
+            "weighted-quantile",
+            "--trials",
+            2,
+            "--workers",
+            1,
+            "--json",
+        )
+        assert {row["ranked_by"] for row in fedhist(*call).document()} == {"loss"}
+        rows = fedhist(*call, "--rescale", "none,proportional").document()
+        assert {row["ranked_by"] for row in rows} == {"estimate-loss"}
+        (best,) = [row for row in rows if row["result"] == "best"]
+        assert best["estimate_loss_mean"] == min(row["estimate_loss_mean"] for row in rows)
+
+    def test_a_round_that_fails_is_a_loss_of_one_and_is_told(self, fedhist, tmp_path):
+        (tmp_path / "many.csv").write_text("user,item\n" + "".join(f"u{n},i{n}\n" for n in range(300)))
+        shown = fedhist(
+            "compare", "--data", "many.csv", "--domain", "open", "--release", "truncated-laplace", "--masking",
+            "secagg", "--nodes", 5, "--table-capacity", 1, "--selectors", "exponential-v", "--epsilon", 50,
+            "--epsilon-select", 50, "--trials", 2, "--workers", 1, "--json",
+        )  # fmt: skip
+        (row,) = shown.document()
+        assert (row["failed"], row["loss_mean"], row["released_mean"]) == (2, 1.0, 0.0)
+        assert row["threshold_mean"] is None
+        assert "a round failed" in shown.err
 
 
 class TestFolder:

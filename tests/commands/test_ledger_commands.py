@@ -111,7 +111,7 @@ class TestLimit:
     ) -> None:
         outcome = fedhist("ledger", "limit", "l.db", *limit)
         assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
-        assert ("; allowed: a finite epsilon" if "--delta" in limit else "--delta") in outcome.err
+        assert ("; allowed: a finite --epsilon" if "--delta" in limit else "--delta") in outcome.err
 
 
 class TestClose:

@@ -118,11 +118,10 @@ def test_all_methods_of_beyond_cost_the_same_in_all():
 
 
 class TestWords:
-    def test_without_data_it_says_what_is_missing_and_where_to_get_it(self, fedhist):
-        shown = fedhist("paper", "table-words")
-        assert shown.code == 0
-        assert "can't be reproduced" in shown.out
-        assert "help.sentiment140.com" in shown.out
+    def test_without_data_it_says_what_is_missing_and_where_to_get_it(self, fedhist, tmp_path):
+        refused = refusal(fedhist("paper", "table-words"))
+        assert "--data" in refused and "help.sentiment140.com" in refused
+        assert not (tmp_path / "fedhist-paper").exists()
 
     def test_other_data_is_shown_and_not_judged(self, paper, tmp_path):
         (tmp_path / "words.csv").write_text(WORDS)

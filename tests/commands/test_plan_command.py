@@ -134,27 +134,34 @@ class TestTarget:
         assert target["at_start_of_range"]
         assert target["epsilon"] == 5.0
 
-    def test_out_of_reach_names_the_best_and_where(self, fedhist: Fedhist) -> None:
-        rows = fedhist(*SMALL, "--epsilon", "1:4:3", "--json").document()["rows"]
-        outcome = fedhist(*SMALL, "--epsilon", "1:4:3", "--target-error", 0.001)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-        best = float(outcome.err.split("allowed: ")[1].split(" ")[0])
-        assert best == pytest.approx(min(row["relative_loss"] for row in rows), rel=1e-3)
-        assert "at epsilon 4" in outcome.err
+    def test_out_of_reach_still_shows_all_and_names_the_best_and_where(
+        self, fedhist: Fedhist, tmp_path: Path
+    ) -> None:
+        call = (*SMALL, "--epsilon", "1:4:3", "--target-error", 0.001)
+        outcome = fedhist(*call, "--figure", "ahead.svg")
+        assert (outcome.code, outcome.err) == (0, "")
+        document = fedhist(*call, "--json").document()
+        target = document["target"]
+        assert not target["reached"] and target["epsilon"] is None
+        assert target["least_error"] == min(row["relative_loss"] for row in document["rows"])
+        assert target["least_at_epsilon"] == 4.0
+        said = " ".join(outcome.out.split())
+        assert "none of this range is predicted to reach it" in said
+        least = float(said.split("The least error is ")[1].split(",")[0])
+        assert least == pytest.approx(target["least_error"], rel=1e-3)
+        assert "at epsilon 4;" in said
+        assert "0.001 is out of reach" in (tmp_path / "ahead.svg").read_text()
 
     def test_a_target_that_the_choice_of_the_threshold_forbids_says_so(self, fedhist: Fedhist) -> None:
         """No epsilon of the histogram helps against a poor choice; a larger epsilon' does."""
         arguments = ("plan", "--users", 5000, "--items", 100, "--epsilon", "1:10:3", "--target-error", 0.12)
-        refused = fedhist(*arguments, "--epsilon-select", 0.01)
-        assert refused.code == 2
-        assert "epsilon' = 0.01 alone costs" in refused.err and "raise --epsilon-select" in refused.err
-        assert fedhist(*arguments, "--epsilon-select", 2).code == 0
+        words = fedhist(*arguments, "--epsilon-select", 0.01, "--json").document()["target"]["words"]
+        assert "epsilon' = 0.01 alone costs" in words and "raise --epsilon-select" in words
+        assert fedhist(*arguments, "--epsilon-select", 2, "--json").document()["target"]["reached"]
 
     def test_out_of_reach_through_clipping_points_at_the_threshold(self, fedhist: Fedhist) -> None:
-        outcome = fedhist(*SMALL, "--max-threshold", 3, "--target-error", 0.1)
-        assert outcome.code == 2
-        assert "raise --max-threshold" in outcome.err
+        flags = ("--max-threshold", 3, "--target-error", 0.1, "--json")
+        assert "raise --max-threshold" in fedhist(*SMALL, *flags).document()["target"]["words"]
 
 
 class TestSplit:

@@ -351,7 +351,7 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--domain", "open", "--release", "gaussian"], "allowed: 'truncated-laplace' or 'laplace-threshold'"),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
     (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
-    (["--statistic", "bucketed"], "add --domain open or leave it out"),
+    (["--statistic", "bucketed"], "add --domain open or leave --statistic out"),
     (["--debias", "poisson", "--items", "5000"], "5000 items debiased one by one; allowed: up to 4096"),
     (["--debias", "poisson", "--selector", "dpsgd"], "allowed: quantile, fixed, oracle"),
     (["--dropout", "0.1"], "--dropout without masking"),

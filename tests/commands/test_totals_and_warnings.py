@@ -99,3 +99,9 @@ class TestFlower:
         for node in write_data(demo, tmp_path):
             assert node["max-epsilon"] == pytest.approx(plan.epsilon + plan.epsilon_select)
             assert float(node["max-epsilon"]) > 1.1
+
+    def test_a_demonstration_has_as_many_users_on_every_node_as_were_asked_for(self, tmp_path: Path) -> None:
+        """A user without any item has no row in a file."""
+        for node in write_data(Demo(nodes=3, users=200), tmp_path):
+            rows = Path(str(node["data-path"])).read_text().splitlines()[1:]
+            assert len({row.split(",")[0] for row in rows}) == 200

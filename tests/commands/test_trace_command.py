@@ -118,7 +118,10 @@ class TestMaskedRuns:
         assert outcome.code == 4
         assert "are needed" in outcome.err
         (path,) = tmp_path.iterdir()
-        assert outcome.err.splitlines()[0] == f"the trace of the failed run: {path.name}"
+        before, *_, trace, error = outcome.err.splitlines()
+        assert "--dropout 0.5" in before and "raise --dropout-share" in before
+        assert trace == f"the trace of the failed run: {path.name}"
+        assert "--dropout-share" in error
         events = read_trace(path).events
         assert [e for e in events if isinstance(e, DroppedOut)]
         assert events[-1].kind == "end"

@@ -9,7 +9,6 @@ import pytest
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.releases import RULES
 from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.releases.device_noise import DeviceNoise
 from fedhist.server.releases.keys_above_bar import KeysAboveBar
 from fedhist.testing import PLANS, RELEASE_RULE, check_release_rule
 from fedhist.testing.cases import variant
@@ -38,10 +37,6 @@ class CostsWhatWasChosen(CentralNoise):
         (charge,) = super().charges(plan, threshold)
         share = 1 if threshold is None else threshold.value / plan.max_threshold
         return (replace(charge, epsilon=share * charge.epsilon),)
-
-
-class AsksBeforeTheCharge(DeviceNoise):
-    charged_ahead = False
 
 
 class DrawsBeforeTheCharge(CentralNoise):
@@ -99,7 +94,6 @@ class DrawsHalfTheNoise(CentralNoise):
         (ChargesNothing, "planned_charges_bound_the_real_ones"),
         (ChargesMoreThanPlanned, "planned_charges_bound_the_real_ones"),
         (CostsWhatWasChosen, "planned_charges_bound_the_real_ones"),
-        (AsksBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
         (DrawsBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
         (ChargesAgain, "the_release_tells_its_own_story"),
         (HidesItsSeed, "the_release_tells_its_own_story"),

@@ -14,12 +14,14 @@ from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round, Total
 from fedhist.server.coordinator import Asking, Begin, Planned, Released, advance, run_rounds
 from fedhist.server.steps import planned_charges
+from fedhist.server.words import charged_ahead
 from fedhist.testing.cases import histograms_of
 from tests.asking import first_request, release_at, releasing, select_request, selecting
 from tests.builders import Cohort, Refused, Untouched, refusing
 
 SOURCE = SeededSource(1)
 CLOSED, OPEN = {"users": 200, "items": 3}, {"users": 200, "domain": "open", "release": "truncated-laplace"}
+MASKED = {"masking": "secagg", "participants": 5}
 DISCOVERED = {"users": 200, "domain": "open", "epsilon": 8.0}
 modes = pytest.mark.parametrize("mode", [CLOSED, OPEN, DISCOVERED], ids=["closed", "open", "discovered"])
 
@@ -155,3 +157,21 @@ def test_states_and_totals_do_not_print_values(cohort):
     assert "array" not in repr(total)
     releasing = advance(selecting(select_request(plan_of())), total, ledger=Ledger(), source=SOURCE)
     assert "array" not in repr(releasing)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ahead"),
+    [
+        ({"items": 3}, False),
+        ({"items": 3, **MASKED}, False),
+        ({"items": 3, **MASKED, "noise_from": "devices"}, True),
+        ({"domain": "open"}, False),
+        ({"domain": "open", **MASKED}, True),
+    ],
+)
+def test_answers_that_are_noisy_or_may_not_decode_are_charged_before_they_are_asked_for(settings, ahead):
+    plan, ledger = Plan(users=50, **settings), Ledger()
+    state = advance(Planned(plan), Begin(), ledger=ledger, source=SeededSource(1))
+    assert isinstance(state, Asking)
+    assert bool(ledger.entries) is ahead
+    assert (state.request.round in charged_ahead(plan)) is ahead

@@ -121,7 +121,7 @@ class TestBins:
         for value in ("secret", "nan", "inf"):
             path.write_text(f"user,item\na,1\nb,{value}\n")
             with pytest.raises(
-                InvalidPopulation, match="the item in line 3, .* is no finite number"
+                InvalidPopulation, match=r"the item in line 3, .* is no finite number"
             ) as caught:
                 read_population(path, columns=Columns(bins=[0, 1]))
             assert "secret" not in str(caught.value)

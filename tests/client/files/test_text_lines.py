@@ -40,11 +40,19 @@ def written(tmp_path: Path) -> Write:
             r"line 3 of .* is not in UTF-8: byte 0xE9 at position 21 .*Latin-1; .*iconv",
         ),
         (b"user,item\na,x\nann,\x93tea\x94\n", r"line 3 of .*byte 0x93 .*Windows-1252"),
+        (
+            "user,item\nann,tea\n".encode("utf-16"),
+            r"byte 0xFF at position 0 .* looks like UTF-16; .*iconv -f UTF-16",
+        ),
         (b"user,item\na,x\nann,tea,much\n", r"line 3 of .* has 3 fields, and the header has 2"),
         (b'user,item\na,"two\nlines"\nann,tea,much\n', r"line 4 of .* has 3 fields"),
         (b'user,item\na,x\nb,"tea\nann,y\n', r"a quote opens in line 3, field 2, and is never closed"),
         (b'user,item\na,"two\nlines"\nb,x\n"ann,tea\n', r"a quote opens in line 5, field 1"),
-        (b'user,item\na,"tea" ann\n', r"in line 2, field 2, text follows a closing quote"),
+        (
+            b'user,item\na,"tea" ann\n',
+            r"a quote opens in line 2, field 2, and text follows where it closes in line 2",
+        ),
+        (b'user,item\na,"tea\nb,"milk"\n', r"a quote opens in line 2, field 2, .* closes in line 3"),
         (
             b'user,item\na,ann"tea\nb,y\n',
             r"in line 2, field 2, a quote stands inside of a field without quotes",

@@ -199,10 +199,10 @@ def test_the_open_domain_takes_the_statistic_that_can_be_masked():
         ({"participants": 4, "dropout_share": 0.3, "masking": "secagg-signed"}, "can't rebuild"),
         ({"dropout_share": -0.1}, "drop-out share is -0.1"),
         ({"dropout_share": float("nan")}, "drop-out share is nan"),
-        ({"masking": "none"}, "without masking sets participants"),
+        ({"masking": "none"}, "without masking sets --participants"),
         (
             {"masking": "none", "participants": None, "noise_from": "devices"},
-            "without masking sets noise_from",
+            "without masking sets --noise-from",
         ),
         ({"masking": "pgp"}, "masking is 'pgp'; allowed: none, secagg"),
         ({"noise_from": "above"}, "noise from is 'above'; allowed: server, devices"),

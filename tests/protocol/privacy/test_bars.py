@@ -350,7 +350,7 @@ def test_a_budget_out_of_range_is_refused(
 
 @each_kind
 def test_noise_too_wide_to_draw_is_refused(kind: OpenNoiseKind) -> None:
-    with pytest.raises(InvalidPlan, match=r"2\^51.*raise epsilon"):
+    with pytest.raises(InvalidPlan, match=r"2\^51.*raise --epsilon"):
         made(kind, 2**30, 1e-7, 1e-6, Neighbours.ADD_REMOVE)
 
 

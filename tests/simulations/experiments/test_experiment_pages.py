@@ -19,6 +19,7 @@ def compared(selector: str, loss: float, **changes: Any) -> dict[str, Any]:
         "data": "heavy-tailed", "users": 1000, "items": 20, "selector": selector, "release": "", "epsilon": 1.0,
         "delta": 1e-6, "epsilon_select": 0.1, "max_threshold": 1500.0, "threshold": "", "loss_mean": loss,
         "loss_low": loss / 2, "loss_high": loss * 1.8, "epsilon_total": "" if selector == "oracle" else 1.1,
+        "estimate_loss_mean": loss * 0.9, "group": 1, "result": "", "trials": 20, "gap_mean": loss, "ranked_by": "loss",
     }  # fmt: skip
     return row | changes
 
@@ -40,7 +41,11 @@ def page_of(fedhist: Fedhist, folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist, tmp_path: Path) -> None:
-    rows = [compared("weighted-quantile", 0.4), compared("oracle", 0.2), compared("dpsgd", 0.3)]
+    rows = [
+        compared("weighted-quantile", 0.4, result="not different"),
+        compared("oracle", 0.2),
+        compared("dpsgd", 0.3, result="best"),
+    ]
     page, charts = page_of(fedhist, folder_of(tmp_path, rows))
     bars = charts["loss-1"]["bars"]
     assert [(bar["label"], bar["value"]) for bar in bars] == [
@@ -49,7 +54,8 @@ def test_selectors_are_bars_with_their_intervals_the_best_first(fedhist: Fedhist
     assert bars[1]["low"] == 0.15
     assert "95 % interval of the mean: 0.15 to 0.54" in page
     # The oracle reads the exact data and is no private winner.
-    assert re.search(r"lowest, private.*?<dd[^>]*>dpsgd", page)
+    assert re.search(r"best private method.*?<dd[^>]*>dpsgd", page)
+    assert [bar["best"] for bar in bars] == [False, True, False]
     assert page.count("not private, simulation only") >= 3
 
 
@@ -71,6 +77,50 @@ def test_what_varies_is_an_axis_and_data_sets_have_charts_of_their_own(
     assert [line["ys"] for line in chart["lines"]] == [[0.1, 1.0], [1.1, 2.0]]
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
+
+
+def test_each_data_set_has_its_own_axis_and_its_own_best_method(fedhist: Fedhist, tmp_path: Path) -> None:
+    """Data sets of different sizes: the number of items is no axis, and losses of different data are not compared."""
+    best = {"words": "dpsgd", EVIL: "m-quantile"}
+    rows = [
+        compared(
+            name, loss, data=data, items=items, group=group, result="best" if name == best[data] else "worse"
+        )
+        for group, (data, items) in enumerate((("words", 20), (EVIL, 500)), 1)
+        for name, loss in (("dpsgd", 0.01 * group), ("m-quantile", 0.3 / group))
+    ]
+    page, charts = page_of(fedhist, folder_of(tmp_path, rows))
+    assert [[bar["label"] for bar in chart["bars"]] for chart in charts.values()] == [
+        ["dpsgd", "m-quantile"]
+    ] * 2
+    assert all(bar["low"] < bar["value"] < bar["high"] for chart in charts.values() for bar in chart["bars"])
+    found = re.search(r'<section id="best">.*?</section>', page, re.DOTALL)
+    assert found is not None
+    cells = re.findall(r"<td[^>]*><bdi>(.*?)</bdi>", found[0])
+    assert [cells[0], cells[1], cells[5], cells[6]] == [
+        "words",
+        "dpsgd",
+        "&lt;script&gt;alert(1)&lt;/script&gt;",
+        "m-quantile",
+    ]
+    # All columns are there for those who open them.
+    assert "<details" in page and "loss_mean" in page
+
+
+def test_one_trial_has_no_intervals_and_proves_nothing(fedhist: Fedhist, tmp_path: Path) -> None:
+    single = {"loss_low": "", "loss_high": "", "trials": 1}
+    rows = [compared("dpsgd", 0.3, result="best", **single), compared("m-quantile", 3.0, **single)]
+    page, charts = page_of(fedhist, folder_of(tmp_path, rows))
+    assert charts["loss-1"]["bars"][0]["low"] is None
+    assert "a single trial tells nothing apart" in page
+
+
+def test_a_row_without_a_loss_is_listed_and_not_drawn(fedhist: Fedhist, tmp_path: Path) -> None:
+    gone = {"loss_mean": "", "loss_low": "", "loss_high": ""}
+    rows = [compared("dpsgd", 0.3, result="best"), compared("broken", 1.0, **gone)]
+    page, charts = page_of(fedhist, folder_of(tmp_path, rows))
+    assert [bar["label"] for bar in charts["loss-1"]["bars"]] == ["dpsgd"]
+    assert "broken" in page
 
 
 def test_a_rerun_of_the_paper_shows_claims_tables_and_figures(fedhist: Fedhist, tmp_path: Path) -> None:

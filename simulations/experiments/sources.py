@@ -1,0 +1,276 @@
+"""The populations of a comparison: which they are, what they are called, and their users."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedhist.client.populations import SparsePopulation
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.labels.item_list import read_items
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.registry import plugin_named
+from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
+from fedhist.simulations.datasets.loading import Wanted, load
+from fedhist.simulations.datasets.registry import PREFIX, dataset_name, is_synthetic, make_population
+from fedhist.simulations.datasets.synthetic import materialise
+from fedhist.simulations.experiments.user_sets import FILE, UserSet, file_digest
+from fedhist.simulations.simulation import check_not_empty
+
+_Name = TypeVar("_Name", str, Path)
+_TAG = b"fedhist/1/experiment/drawn-once/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where the users of a comparison come from.
+
+    Args:
+        data: paths, `synthetic:NAME?...`, data frames, matrices or populations by name; the same users in every trial.
+        kinds: names of synthetic populations that are drawn anew for each trial.
+        users: of synthetic populations.
+        items: sizes of synthetic populations; each is compared.
+        top_items: numbers of items to keep of each population; each is compared.
+        reading: how data is read, as of one that has none: columns, the public list, spelling, and the domain.
+    """
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Sequence[str] = ()
+    users: int | None = None
+    items: tuple[int, ...] | None = None
+    top_items: tuple[int, ...] | None = None
+    reading: Wanted = field(default_factory=Wanted)
+
+    def wanted(self, name: str) -> Wanted:
+        """The data of this name, as a run would be asked for it."""
+        made = _synthetic(self.data[name])
+        if not made:
+            return replace(self.reading, data=self.data[name])
+        return Wanted(data=self.data[name], users=self.users, open_domain=self.reading.open_domain)
+
+
+@dataclass
+class LoadedSets:
+    """The sets of users, those that are the same in every trial with their users, and what is to be said of them.
+
+    `wanted` has by a set's key how `fedhist run` asks for it.
+    """
+
+    sets: list[UserSet] = field(default_factory=list)
+    populations: dict[UserSet, SparsePopulation] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    frame_kind: str | None = None
+
+    def add(
+        self, users: UserSet, size: tuple[int, int], wanted: Wanted, whole: SparsePopulation | None = None
+    ) -> None:
+        """Add a set with its numbers of users and items, once."""
+        if users.key in self.sizes:
+            return
+        self.sets.append(users)
+        self.sizes[users.key] = size
+        self.wanted[users.key] = replace(wanted, top_items=users.top_items)
+        if whole is not None:
+            self.populations[users] = (
+                whole if users.top_items is None else whole.keep_top_items(users.top_items)
+            )
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def tops(self, name: str, items: int, wanted: Sequence[int] | None) -> list[int | None]:
+        """The numbers of items to keep, each at most all of them; a larger one is noted. None keeps all."""
+        for top in wanted or ():
+            if top > items:
+                self.note(f"{name} has {items:,} items: --top-items {top:,} keeps them all")
+        return list(dict.fromkeys(min(top, items) for top in wanted)) if wanted else [None]
+
+
+def load_sets(sources: Sources, seed: int) -> LoadedSets:
+    """All sets; a file is read once, also where several numbers of its items are kept."""
+    _check_reading(sources)
+    shown = {name: str(data) if _is_file(data) else name for name, data in sources.data.items()}
+    digests = {
+        shown[name]: _digest(sources.wanted(name)) for name, data in sources.data.items() if _is_file(data)
+    }
+    check_different(digests)
+    loaded = LoadedSets()
+    for name, data in sources.data.items():
+        if _synthetic(data):
+            _add_drawn(loaded, sources, name, str(data), seed)
+        else:
+            digests[shown[name]] = _add_data(loaded, sources, name, digests.get(shown[name]))
+    check_different(digests)
+    count = DEFAULT_USERS if sources.users is None else sources.users
+    for kind in sources.kinds:
+        for items in sources.items or (DEFAULT_ITEMS,):
+            called = _with_items(kind, items, sources)
+            wanted = Wanted(data=f"{PREFIX}{kind}", users=count, items=items)
+            for top in loaded.tops(called, items, sources.top_items):
+                users = UserSet(kind=kind, name=called, users=count, items=items, top_items=top)
+                loaded.add(users, (count, top or items), wanted)
+    return loaded
+
+
+def _add_data(loaded: LoadedSets, sources: Sources, name: str, content: str | None) -> str:
+    """Read data and add its sets; returns the digest of its content."""
+    wanted = sources.wanted(name)
+    try:
+        read = load(wanted, 0)
+        population = materialise(read.population)
+        check_not_empty(population)
+    except InvalidInput as refusal:
+        if len(sources.data) == 1:
+            raise
+        which = f"{name}: {refusal.problem}"
+        raise type(refusal)(which, allowed=refusal.allowed, advice=refusal.advice) from None
+    content = content or _population_digest(population)
+    loaded.frame_kind = loaded.frame_kind or read.frame_kind
+    for note in read.notes:
+        # That a list was read off the data makes a release not private; no comparison is.
+        if "not private" not in note:
+            loaded.note(note)
+    for top in loaded.tops(name, population.domain_size, sources.top_items):
+        users = UserSet(kind=FILE, name=name, content=content, top_items=top)
+        loaded.add(users, (population.users, top or population.domain_size), wanted, population)
+    return content
+
+
+def _add_drawn(loaded: LoadedSets, sources: Sources, name: str, text: str, seed: int) -> None:
+    """Draw the users of `synthetic:NAME?...` once and add their sets."""
+    for items in sources.items or (None,):
+        size = {"users": sources.users, "items": items}
+        population = drawn_once(text, seed, **size)
+        check_not_empty(population)
+        called = _with_items(name, items, sources)
+        for top in loaded.tops(called, population.domain_size, sources.top_items):
+            content = drawn_digest(text, seed, **size)
+            users = UserSet(kind=FILE, name=called, content=content, top_items=top)
+            shape = (population.users, top or population.domain_size)
+            loaded.add(users, shape, replace(sources.wanted(name), items=items), population)
+
+
+def _check_reading(sources: Sources) -> None:
+    """Refuse what only files and frames have, where there are none, and a list beside another choice of items."""
+    reading = sources.reading
+    listed = reading.items_file is not None or reading.item_names is not None
+    read = [data for data in sources.data.values() if not _synthetic(data)]
+    if listed and (not read or sources.top_items):
+        raise InvalidInput(
+            "--items-file names the domain of a data file",
+            allowed="--items-file with --data, without --top-items",
+        )
+    if reading.normalise is not None and not read:
+        raise InvalidInput(
+            "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
+        )
+
+
+def names_of(paths: Sequence[Path], *, taken: Sequence[str] = ()) -> dict[Path, str]:
+    """The name of each population in tables: the shortest that no other population has.
+
+    A file is called `visits`, else `visits.csv`, else `x/visits.csv` and so on up to the whole path; a synthetic
+    population `zipf?users=5`, else with `synthetic:` before it. Whole paths differ, so the search ends.
+
+    Args:
+        paths: different paths.
+        taken: names of other populations in the same table.
+    """
+    choices = {path: _names(path) for path in paths}
+    length = dict.fromkeys(paths, 0)
+    while True:
+        named = {path: choices[path][length[path]] for path in paths}
+        all_names = [*named.values(), *taken]
+        longer = [
+            path
+            for path, name in named.items()
+            if all_names.count(name) > 1 and length[path] + 1 < len(choices[path])
+        ]
+        if not longer:
+            return named
+        for path in longer:
+            length[path] += 1
+
+
+def _names(path: Path) -> list[str]:
+    """The possible names, from the shortest to the longest."""
+    if is_synthetic(str(path)):
+        return [str(path).removeprefix(PREFIX), str(path)]
+    parts = path.absolute().parts
+    return [path.stem, *("/".join(parts[-count:]) for count in range(1, len(parts) + 1))]
+
+
+def drawn_once(text: str, seed: int, **sizes: int | None) -> SparsePopulation:
+    """The users of `synthetic:NAME?...`, the same in every trial, like a file's: those of `fedhist run`."""
+    return materialise(make_population(text, seed=seed, **sizes))
+
+
+def drawn_digest(text: str, seed: int, **sizes: int | None) -> str:
+    """The digest of `drawn_once`, whose users are a function of these arguments alone."""
+    plugin = plugin_named(Kind.POPULATION, dataset_name(text))
+    code = [] if plugin is None else [str(plugin.identity)]
+    content = json.dumps(
+        [text, seed, {name: size for name, size in sizes.items() if size is not None}, *code]
+    )
+    return hashlib.sha256(_TAG + content.encode()).hexdigest()
+
+
+def check_different(contents: Mapping[_Name, str]) -> None:
+    """Refuse two populations with the same content: they would share one row, under one of their names."""
+    seen: dict[str, _Name] = {}
+    for name, content in contents.items():
+        if content in seen:
+            raise InvalidInput(
+                f"{seen[content]} and {name} have the same content", allowed="each population once"
+            )
+        seen[content] = name
+
+
+def _synthetic(data: Any) -> bool:
+    return isinstance(data, str | Path) and is_synthetic(str(data))
+
+
+def _is_file(data: Any) -> bool:
+    return isinstance(data, str | Path) and not is_synthetic(str(data))
+
+
+def _digest(wanted: Wanted) -> str:
+    """The digest of a file, and of how it is read where that is not as usual."""
+    digest = file_digest(Path(wanted.data))
+    how = {name: getattr(wanted.columns, name) for name in wanted.columns.given}
+    if wanted.items_file is not None:
+        how["items"] = read_items(wanted.items_file)
+    if wanted.item_names is not None:
+        how["items"] = list(wanted.item_names)
+    if wanted.normalise is not None:
+        how["normalise"] = wanted.normalise
+    if not how:
+        return digest
+    return hashlib.sha256(_TAG + json.dumps([digest, how], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _population_digest(population: SparsePopulation) -> str:
+    """The digest of all counts and names."""
+    users = population.histograms
+    digest = hashlib.sha256(_TAG)
+    for values in (users.offsets, users.items, users.counts):
+        digest.update(np.ascontiguousarray(values, dtype=np.int64).tobytes())
+    labels = None if population.labels is None else list(map(str, population.labels))
+    digest.update(json.dumps([population.domain_size, labels]).encode())
+    return digest.hexdigest()
+
+
+def _with_items(name: str, items: int | None, sources: Sources) -> str:
+    """The name, with the number of items where several sizes keep the same number of top items."""
+    several = sources.top_items and len(sources.items or ()) > 1
+    return f"{name}, {items:,} items" if several else name

@@ -1,0 +1,30 @@
+"""How `fedhist.compare` and `fedhist.predict` are told to read data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedhist.client.files.columns import Columns
+from fedhist.simulations.datasets.loading import Wanted
+from fedhist.simulations.workbench.arguments import labels_in
+
+
+def reading_of(
+    *,
+    user: str,
+    item: str,
+    count: str | None,
+    separator: str | None,
+    bins: Sequence[float] | None,
+    items: Any,
+    normalise: str | None,
+    domain: Any,
+) -> Wanted:
+    """Data that is read like this; `items` is a public list or, as a whole number, the size of synthetic data."""
+    columns = Columns(user=user, item=item, count=count, separator=separator, bins=bins)
+    reading = Wanted(columns=columns, open_domain=domain == "open", normalise=normalise)
+    if isinstance(items, int):
+        return replace(reading, items=items)
+    return replace(reading, item_names=labels_in(items))

@@ -1,0 +1,108 @@
+"""--user-column, --item-column, --count-column, --separator and --bins as a user meets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhist.commands.data_options import edges_of
+from fedhist.protocol.errors import InvalidInput
+from tests.builders import Fedhist
+
+OWN = ("--user-column", "uid", "--item-column", "age", "--count-column", "n", "--separator", ";")
+
+
+@pytest.fixture
+def ages(tmp_path: Path) -> Path:
+    path = tmp_path / "ages.csv"
+    path.write_text("uid;age;n\n" + "".join(f"{user};{20 + user % 60}.5;2\n" for user in range(200)))
+    return path
+
+
+def test_a_table_with_its_own_columns_is_described_run_planned_and_compared(
+    fedhist: Fedhist, ages: Path, tmp_path: Path
+) -> None:
+    own = (*OWN, "--bins", "0:100:20")
+    described = fedhist("data", "describe", ages, *own, "--json").document()
+    assert (described["users"], described["items"], described["total"]) == (200, 5, 400)
+    # Bins are public, so a run that is to be shared takes them.
+    run = fedhist("run", "--data", ages, *own, "--no-truth", "--out", "result", "--no-report")
+    assert run.code == 0, run.err
+    lines = (tmp_path / "result" / "histogram.csv").read_text().splitlines()
+    assert [line.rpartition('",')[0] for line in lines[1:]] == [
+        '"[0, 20)', '"[20, 40)', '"[40, 60)', '"[60, 80)', '"[80, 100)',
+    ]  # fmt: skip
+    planned = fedhist("plan", "--data", ages, *own, "--epsilon", "1,2", "--json").document()
+    assert (planned["population"]["users"], planned["population"]["items"]) == (200, 5)
+    compared = fedhist(
+        "compare",
+        "--data",
+        ages,
+        *own,
+        "--trials",
+        1,
+        "--workers",
+        1,
+        "--selectors",
+        "weighted-quantile",
+        "--json",
+    )
+    assert compared.code == 0, compared.err
+
+
+def test_the_importer_reads_ones_own_columns(fedhist: Fedhist, ages: Path) -> None:
+    document = fedhist("data", "import", ages, *OWN, "--out", "ages.npz", "--json").document()
+    assert (document["format"], document["users"], document["total"]) == ("records", 200, 400)
+    wrong = fedhist("data", "import", ages, "--user-column", "who", "--out", "other.npz")
+    assert wrong.code == 2
+    assert "does not name the columns 'who', 'item'" in wrong.err
+    assert "uid" not in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--user-column", "who"), "has 1 columns, and none of them is called 'who', 'item'"),
+        (("--user-column", "UID", *OWN[2:]), "one differs only in upper and lower case"),
+        ((*OWN[:6], "--separator", "::"), "the separator is no single character"),
+        ((*OWN, "--bins", "0,x"), "--bins is '0,x'"),
+        ((*OWN, "--bins", "30,20"), "edge 2 of the bins is 20, after 30"),
+        (OWN[:2] + OWN[4:], "none of them is called 'item'"),
+        ((*OWN, "--bins", "90,95", "--seed", "1"), "none of the 1 listed items or bins is in the data"),
+    ],
+)
+def test_mistakes_are_a_sentence(
+    fedhist: Fedhist, ages: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    told = fedhist("run", "--data", ages, *arguments, "--json")
+    assert told.code == 2
+    assert words in told.err
+    assert "Traceback" not in told.err
+
+
+def test_columns_are_refused_for_synthetic_data(fedhist: Fedhist) -> None:
+    for arguments in (("run",), ("plan",), ("compare", "--json"), ("data", "describe", "synthetic:zipf")):
+        told = fedhist(*arguments, "--user-column", "uid")
+        assert (told.code, "a user column" in told.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "edges"),
+    [
+        ("0,10,20", [0, 10, 20]),
+        ("-inf, 0.5 ,inf", [-float("inf"), 0.5, float("inf")]),
+        ("0:1:0.1", [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]),
+        ("-1:1:1", [-1, 0, 1]),
+    ],
+)
+def test_edges(text: str, edges: list[float]) -> None:
+    assert edges_of(text) == edges
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1,", "0:10", "0:10:3", "10:0:1", "0:10:0", "0:inf:1", "0:1:1e-9", "0,1e400", "a:b:c"]
+)
+def test_what_stands_for_no_edges(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--bins is"):
+        edges_of(text)

@@ -1,0 +1,264 @@
+"""`fedhist.histogram`: what goes in, what comes out, and what is refused before anything is spent."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.sparse import csr_array
+
+import fedhist
+from fedhist.protocol.plan.fields import FIELDS, PlanFields
+from fedhist.protocol.plan.settings import PlanSettings
+from fedhist.simulations.workbench import carrying_out
+from fedhist.simulations.workbench.arguments import Question, RunSettings
+from fedhist.simulations.workbench.spelling import in_python
+from tests.builders import Fedhist, files_in, runs_in
+
+NAMES = ["tea", "coffee", "milk"]
+# 600 users who have tea three times and coffee once, and one who has something of their own.
+ROWS = [(f"u{user}", name) for user in range(600) for name in ("tea", "tea", "tea", "coffee")] + [
+    ("u0", "mine")
+]
+FRAME = pd.DataFrame(ROWS, columns=["user", "item"])
+KINDS = {"pandas": FRAME, "polars": pl.from_pandas(FRAME), "pyarrow": pa.Table.from_pandas(FRAME)}
+
+
+class ArrowStream:
+    """A table of a library that nobody knows."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return KINDS["pyarrow"].__arrow_c_stream__(requested_schema)
+
+
+class TestArguments:
+    def test_every_field_of_a_plan_is_one_with_its_own_type(self) -> None:
+        named = {"users", "items", "epsilon"}
+        assert set(PlanSettings.__annotations__) == set(FIELDS) - named
+        declared = get_type_hints(PlanFields)
+        for name, kind in get_type_hints(PlanSettings).items():
+            assert kind in (declared[name], declared[name] | None, declared[name] | str), name
+
+    def test_help_shows_all_of_them_and_a_session_takes_the_same(self) -> None:
+        shown = inspect.signature(fedhist.histogram).parameters
+        assert [*shown][:6] == ["data", "user", "item", "count", "items", "epsilon"]
+        assert set(shown) == {"data", "ledger", *Question.__annotations__}
+        assert (
+            set(Question.__annotations__)
+            > set(RunSettings.__annotations__)
+            > set(FIELDS)
+            - {
+                "users",
+                "items",
+                "epsilon",
+            }
+        )
+        asked = inspect.signature(fedhist.Session.histogram).parameters
+        assert set(asked) == {"self", "data", *Question.__annotations__}
+        assert {name: one.default for name, one in shown.items()}["epsilon"] == 1.0
+
+    def test_a_name_that_does_not_exist_is_a_type_error(self) -> None:
+        with pytest.raises(TypeError, match="Did you mean 'epsilon_select'"):
+            fedhist.histogram(FRAME, epsilon_selekt=1.0)
+
+
+class TestFrames:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_kind_that_came_in_comes_back(self, kind: str) -> None:
+        result = fedhist.histogram(KINDS[kind], items=NAMES, epsilon=5.0)
+        frame = result.to_frame()
+        assert type(frame) is type(KINDS[kind])
+        columns = pl.DataFrame(frame)
+        assert columns.columns[:2] == ["item", "value"] and {"estimate", "low", "high"} <= set(
+            columns.columns
+        )
+        assert columns["item"].to_list() == NAMES
+        assert columns["value"].to_list() == pytest.approx([1800, 600, 0], abs=60)
+        assert result.release.private and not result.release.seeded
+
+    def test_others_come_back_as_polars(self, tmp_path: Path) -> None:
+        FRAME.to_csv(tmp_path / "t.csv", index=False)
+        for data in (tmp_path / "t.csv", str(tmp_path / "t.csv")):
+            assert isinstance(fedhist.histogram(data, items=NAMES).to_frame(), pl.DataFrame)
+        assert fedhist.histogram(ArrowStream(), items=NAMES).to_frame()["item"].to_list() == NAMES
+
+    def test_matrices_populations_and_synthetic_ones_are_closed_domains(self) -> None:
+        matrix = csr_array(np.full((300, 3), 2))
+        populations: list[Any] = [
+            matrix,
+            fedhist.SparsePopulation.from_scipy(matrix),
+            "synthetic:poisson?items=3",
+        ]
+        for data in populations:
+            result = fedhist.histogram(data)
+            assert (result.release.plan.domain, result.release.plan.items) == ("closed", 3)
+            assert result.to_frame()["item"].to_list() == [0, 1, 2]
+        assert fedhist.histogram(matrix, items=NAMES).to_frame()["item"].to_list() == NAMES
+
+    def test_columns_bins_and_the_names_of_a_set_an_array_or_a_column(self) -> None:
+        renamed = FRAME.rename(columns={"user": "who", "item": "what"}).assign(age=7, item=1.5)
+        asked: dict[str, Any] = {"user": "who", "item": "what", "count": "age"}
+        for items in (set(NAMES), np.array(sorted(NAMES)), pd.Series(sorted(NAMES)), pa.array(sorted(NAMES))):
+            result = fedhist.histogram(renamed, **asked, items=items)
+            assert list(result.release.names) == sorted(NAMES)
+        binned = fedhist.histogram(renamed, user="who", bins=[0, 1, 2])
+        assert list(binned.release.names) == ["[0, 1)", "[1, 2)"]
+
+    def test_an_empty_release_is_a_frame_of_texts_and_numbers(self) -> None:
+        result = fedhist.histogram(FRAME.head(8))
+        assert [kind.is_numeric() for kind in pl.DataFrame(result.to_frame()).dtypes] == [False, *[True] * 3]
+        assert any("nothing was released" in note for note in result.notes)
+        assert "0 of 0 items" in result._repr_html_()
+
+    def test_names_that_a_frame_does_not_take(self) -> None:
+        frame = fedhist.histogram(csr_array(np.full((9, 3), 2)), items=["half \ud800", 7, "é"]).to_frame()
+        assert frame["item"].to_list() == ["half ?", "7", "é"]
+
+
+class TestPrivacy:
+    def test_items_that_the_data_alone_names_are_found_privately(self) -> None:
+        result = fedhist.histogram(FRAME, epsilon=4.0)
+        assert result.release.plan.domain == "open"
+        assert set(result.release.names) == {"tea", "coffee"}
+        assert result.release.private and result.diagnostics is None
+        assert 'domain="open"' in result.notes[0] and "--" not in "".join(result.notes)
+
+    @pytest.mark.parametrize("asked", [{"domain": "closed"}, {"top_items": 2}])
+    def test_a_list_read_off_the_data_is_refused_in_words_of_python(self, asked: dict[str, Any]) -> None:
+        with pytest.raises(fedhist.InvalidInput) as refusal:
+            fedhist.histogram(FRAME, **asked)
+        assert str(refusal.value).startswith("truth=False with ")
+        for words in ("items=[...]", 'domain="open"', "truth=True"):
+            assert words in str(refusal.value) and words in refusal.value.advice
+        assert not fedhist.histogram(FRAME, truth=True, **asked).release.private
+
+    def test_the_truth_is_there_when_it_is_asked_for(self) -> None:
+        result = fedhist.histogram(FRAME, items=NAMES, truth=True, seed=1)
+        assert result.relative_loss is not None and result.release.seeded
+        again = fedhist.histogram(FRAME, items=NAMES, seed=1)
+        assert (again.release.histogram == result.release.histogram).all()
+        assert again.relative_loss is None and again.story is None
+
+
+class TestBudget:
+    def test_a_total_takes_the_place_of_epsilon_and_only_of_its_default(self) -> None:
+        result = fedhist.histogram(FRAME, items=NAMES, total_epsilon=1.1)
+        assert result.tight.epsilon <= 1.1 < result.total.epsilon
+        with pytest.raises(fedhist.InvalidInput, match="both epsilon and total"):
+            fedhist.histogram(FRAME, items=NAMES, epsilon=1.0, total_epsilon=1.1)
+
+    def test_a_delta_of_zero_asks_for_laplace(self) -> None:
+        assert fedhist.histogram(FRAME, items=NAMES, delta=0).total.delta == 0
+
+    def test_a_ledger_is_charged_before_it_runs_even_if_it_is_stopped(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger = tmp_path / "people.ledger"
+        fedhist.histogram(FRAME, items=NAMES, ledger=ledger)
+
+        def stop(*_: object, **options: Any) -> None:
+            options["journal"](charges[0])
+            raise KeyboardInterrupt
+
+        charges = runs_in(ledger)[0].charges
+        monkeypatch.setattr(carrying_out, "simulate", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fedhist.histogram(FRAME, items=NAMES, ledger=str(ledger), out=tmp_path / "out")
+        first, second = runs_in(ledger)
+        assert (first.status, second.status, second.reason) == ("released", "failed", "KeyboardInterrupt")
+        assert second.charges == charges[:1]
+        assert files_in(tmp_path) == ["people.ledger"]
+
+
+class TestFolder:
+    def test_it_is_the_one_of_the_command(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        import fedhist as library
+
+        FRAME.to_csv(tmp_path / "t.csv", index=False)
+        (tmp_path / "items.txt").write_text("\n".join(NAMES))
+        flags = ("--items-file", "items.txt", "--seed", 3, "--trace", "--out", "one")
+        assert fedhist("run", "--data", "t.csv", *flags).code == 0
+        library.histogram("t.csv", items=NAMES, seed=3, truth=True, trace=True, out="two")
+        assert files_in(tmp_path / "one") == files_in(tmp_path / "two")
+        for name in ("histogram.csv", "plan.json"):
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+    def test_one_that_exists_is_refused_before_anything_is_charged(self, tmp_path: Path) -> None:
+        (tmp_path / "out").mkdir()
+        with pytest.raises(fedhist.InvalidInput, match=r"exists already; .* with out"):
+            fedhist.histogram(FRAME, items=NAMES, out=tmp_path / "out", ledger=tmp_path / "ledger")
+        assert files_in(tmp_path) == ["out"]
+
+    def test_a_thread_may_ask(self, tmp_path: Path) -> None:
+        asked: list[Any] = []
+
+        def ask() -> None:
+            asked.append(
+                fedhist.histogram(FRAME, items=NAMES, ledger=tmp_path / "ledger", out=tmp_path / "out")
+            )
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert len(asked) == 1 and runs_in(tmp_path / "ledger")[0].status == "released"
+
+
+REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
+    "nothing": (None, {}, "data is None"),
+    "a list": ([1, 2], {}, "list"),
+    "an empty frame": (FRAME.head(0), {}, "users is 0|no rows|no users|empty"),
+    "no such file": ("nowhere.csv", {}, "nowhere.csv"),
+    "no such column": (FRAME, {"user": "who"}, "who"),
+    "two columns of a name": (
+        pd.DataFrame([["a", "b", "c"]], columns=["user", "item", "item"]),
+        {},
+        "same name",
+    ),
+    "items as a text": (FRAME, {"items": "tea"}, "items is a str"),
+    "items as a number": (FRAME, {"items": 3}, "items is a int"),
+    "items of other types": (FRAME, {"items": [1.5, None]}, "no text and no whole number"),
+    "items twice": (FRAME, {"items": ["tea", "tea"]}, "twice|same label|repeat"),
+    "no items": (FRAME, {"items": []}, "items"),
+    "a trace without a folder": (FRAME, {"trace": True}, "trace has no folder"),
+    "nodes without an engine of nodes": (FRAME, {"nodes": 3}, 'engine="flower-simulation"'),
+    "drop-outs without masks": (FRAME, {"dropout": 0.2}, 'masking="secagg"'),
+    "no such engine": (FRAME, {"engine": "cloud"}, "unknown engine"),
+    "no such spelling": (FRAME, {"normalise": "upper"}, "nfc, casefold"),
+    "an epsilon below zero": (FRAME, {"epsilon": -1}, "epsilon"),
+    "an epsilon of text": (FRAME, {"epsilon": "1"}, "epsilon"),
+    "a seed of text": (FRAME, {"seed": "one"}, "seed"),
+    "the truth as a text": (FRAME, {"items": NAMES, "truth": "no"}, "truth is 'no'; allowed: True or False"),
+    "nodes and other participants": (
+        FRAME,
+        {"items": NAMES, "masking": "secagg", "nodes": 9, "participants": 8},
+        "nodes 9 and 8 participants",
+    ),
+    "nodes of text": (FRAME, {"nodes": "one", "masking": "secagg"}, "nodes"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_bad_input_is_a_sentence_and_costs_nothing(how: str, tmp_path: Path) -> None:
+    data, asked, words = REFUSED[how]
+    with pytest.raises(fedhist.InvalidInput, match=words) as refusal:
+        fedhist.histogram(data, **asked, ledger=tmp_path / "ledger")
+    assert "--" not in str(refusal.value)
+    assert files_in(tmp_path) == []
+
+
+def test_options_are_written_as_arguments() -> None:
+    said = "raise --epsilon-select, name it with --selector fixed, or see 'fedhist ledger close --run 3'"
+    assert in_python(said) == (
+        "raise epsilon_select, name it with selector=\"fixed\", or see 'fedhist ledger close --run 3'"
+    )
+    assert in_python("'fedhist run --ledger' or --ledger, and --no-truth") == (
+        "'fedhist run --ledger' or ledger=..., and truth=False"
+    )
+    assert in_python("--nodes with --engine flower-simulation") == 'nodes with engine="flower-simulation"'

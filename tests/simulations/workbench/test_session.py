@@ -1,0 +1,105 @@
+"""`fedhist.Session`: one budget for several questions, kept by the ledger and not by whoever asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+import fedhist
+from fedhist.server.ledger.what_fits import what_fits
+from tests.builders import files_in, runs_in
+
+FRAME = pd.DataFrame({"user": [f"u{n % 300}" for n in range(900)], "item": ["tea", "milk", "tea"] * 300})
+ASKED: dict[str, Any] = {"items": ["tea", "milk"], "epsilon": 0.9, "epsilon_select": 0.1}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "people.ledger"
+
+
+class TestQuestions:
+    def test_each_is_charged_and_the_rest_is_shown(self, ledger: Path) -> None:
+        session = fedhist.Session(ledger, epsilon=2.5, delta=1e-5)
+        assert (session.spent, session.left) == (fedhist.Cost(0, 0), fedhist.Cost(2.5, 1e-5))
+        for number in (1, 2):
+            result = session.histogram(FRAME, **ASKED)
+            assert list(result.release.names) == ["tea", "milk"]
+            assert session.spent.epsilon == pytest.approx(number)
+            assert session.left.epsilon == pytest.approx(2.5 - number)
+        history = session.history
+        assert isinstance(history, pd.DataFrame)
+        assert history["status"].tolist() == ["released"] * 2
+        assert history["epsilon"].tolist() == pytest.approx([1.0, 1.0])
+        assert "epsilon 2 of 2.5" in repr(session)
+
+    def test_one_that_does_not_fit_runs_nothing_and_the_advice_fits(self, ledger: Path) -> None:
+        session = fedhist.Session(ledger, epsilon=1.5, delta=1.5e-6)
+        session.histogram(FRAME, **ASKED)
+        with pytest.raises(fedhist.BudgetExceeded) as refusal:
+            session.histogram(FRAME, **ASKED)
+        assert len(runs_in(ledger)) == 1
+        assert "Left: epsilon 0.5, delta 5e-07. It would fit with epsilon 0.4 and delta 5e-07." in str(
+            refusal.value
+        )
+        session.histogram(FRAME, **ASKED | {"epsilon": 0.4, "delta": 5e-07})
+        assert len(runs_in(ledger)) == 2
+
+    def test_where_no_epsilon_fits_none_is_named(self) -> None:
+        plan = fedhist.Plan(users=10, items=2)
+        assert what_fits(plan, fedhist.Cost(0.05, 1e-5)).endswith("Nothing of this kind fits.")
+        assert what_fits(plan, fedhist.Cost(2.1, 1e-5), trials=2).endswith("It would fit with epsilon 0.95.")
+
+    def test_a_question_that_is_not_private_is_refused(self, ledger: Path) -> None:
+        session = fedhist.Session(ledger, epsilon=9, delta=1e-5)
+        for asked in ({"domain": "closed"}, {"items": ["tea"], "selector": "oracle"}, {"top_items": 1}):
+            with pytest.raises(fedhist.InvalidInput):
+                session.histogram(FRAME, truth=True, **asked)
+        assert session.spent == fedhist.Cost(0, 0)
+
+
+class TestLedger:
+    def test_it_outlives_the_session_with_its_limit(self, ledger: Path) -> None:
+        fedhist.Session(ledger, epsilon=2, delta=1e-5).histogram(FRAME, **ASKED)
+        for same in ({}, {"epsilon": 2, "delta": 1e-5}):
+            with fedhist.Session(str(ledger), **same) as session:
+                assert session.left.epsilon == pytest.approx(1)
+        with pytest.raises(fedhist.InvalidInput, match=r"limit of .* is epsilon 2 .* and epsilon 3"):
+            fedhist.Session(ledger, epsilon=3, delta=1e-5)
+        assert session.limit == fedhist.Cost(2, 1e-5)
+
+    @pytest.mark.parametrize(
+        "limit",
+        [{}, {"epsilon": 1}, {"epsilon": float("inf"), "delta": 0}, {"epsilon": -1, "delta": 0}],
+        ids=["none", "half", "endless", "negative"],
+    )
+    def test_a_limit_that_is_none_leaves_no_file(self, ledger: Path, limit: dict[str, Any]) -> None:
+        with pytest.raises(fedhist.InvalidInput):
+            fedhist.Session(ledger, **limit)
+        assert files_in(ledger.parent) == []
+
+    def test_one_without_a_limit_gets_one(self, ledger: Path) -> None:
+        fedhist.histogram(FRAME, **ASKED, ledger=ledger)
+        with pytest.raises(fedhist.InvalidInput, match="has no limit"):
+            fedhist.Session(ledger)
+        assert fedhist.Session(ledger, epsilon=1.5, delta=1e-5).left.epsilon == pytest.approx(0.5)
+
+    def test_one_that_vanished_does_not_come_back_empty(self, ledger: Path) -> None:
+        session = fedhist.Session(ledger, epsilon=2, delta=1e-5)
+        ledger.unlink()
+        with pytest.raises(fedhist.InvalidInput, match="no ledger"):
+            session.histogram(FRAME, **ASKED)
+        assert files_in(ledger.parent) == []
+
+    def test_without_a_file_it_ends_with_the_session(self) -> None:
+        with fedhist.Session(epsilon=2, delta=1e-5) as session:
+            session.histogram(pl.from_pandas(FRAME), **ASKED)
+            assert isinstance(session.history, pl.DataFrame)
+            assert session.left.epsilon == pytest.approx(1)
+        assert not session.ledger.path.parent.exists() and repr(session) == "Session(closed)"
+        with pytest.raises(fedhist.InvalidInput, match="closed"):
+            session.histogram(FRAME, **ASKED)

@@ -1,0 +1,150 @@
+"""Reports, figures and notebook views of what a function returned."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import fedhist
+from tests.builders import ROOT, Fedhist, page_in
+from tests.simulations.workbench.typed_use import ask
+
+HOSTILE = "<script>alert(1)</script>"
+FRAME = pd.DataFrame(
+    {"user": [f"u{n % 300}" for n in range(1200)], "item": ["tea", HOSTILE, "tea", "a\u202eb"] * 300}
+)
+NAMES = ["tea", HOSTILE, "a\u202eb"]
+
+
+@pytest.fixture(scope="module")
+def experiment() -> fedhist.Result:
+    return fedhist.histogram(FRAME, items=NAMES, seed=1, truth=True)
+
+
+@pytest.fixture(scope="module")
+def private() -> fedhist.Result:
+    return fedhist.histogram(FRAME, items=NAMES)
+
+
+class TestReport:
+    def test_of_a_result_shows_what_that_of_its_folder_shows(self, tmp_path: Path) -> None:
+        result = fedhist.histogram(FRAME, items=NAMES, seed=1, truth=True, out=tmp_path / "run")
+        assert fedhist.report(result, tmp_path / "one.html") == tmp_path / "one.html"
+        fedhist.report(str(tmp_path / "run"), str(tmp_path / "two.html"))
+        one, two = page_in(tmp_path, "one.html"), page_in(tmp_path, "two.html")
+        assert one.charts == two.charts
+        assert {"released", "curve", "scores", "users", "budget"} <= set(one.charts)
+
+    def test_of_a_private_one_has_nothing_of_the_truth(self, private: fedhist.Result, tmp_path: Path) -> None:
+        fedhist.report(private, tmp_path / "r.html")
+        assert set(page_in(tmp_path, "r.html").charts) == {"released", "budget", "bytes"}
+        assert HOSTILE not in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+    def test_a_file_that_exists_stays_unless_it_is_forced(
+        self, private: fedhist.Result, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "r.html"
+        path.write_text("mine")
+        with pytest.raises(fedhist.InvalidInput, match="exists") as refusal:
+            fedhist.report(private, path)
+        assert path.read_text() == "mine" and "--" not in str(refusal.value)
+        fedhist.report(private, path, force=True)
+        assert "<main>" in path.read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("what", [3, None, "nowhere"])
+    def test_of_something_else_is_refused(self, what: Any, tmp_path: Path) -> None:
+        with pytest.raises(fedhist.InvalidInput, match="result folder"):
+            fedhist.report(what, tmp_path / "r.html")
+
+
+class TestFigure:
+    def test_of_a_result_and_of_its_folder_are_the_same(self, fedhist: Fedhist, tmp_path: Path) -> None:
+        import fedhist as library
+
+        result = library.histogram(FRAME, items=NAMES, seed=1, truth=True, out="run")
+        before = dict(matplotlib.rcParams)
+        for chart in ("released", "curve"):
+            drawn = library.figure(result, chart=chart)
+            assert isinstance(drawn, Figure)
+            assert fedhist("figure", "run", chart, "--out", f"{chart}.png").code == 0
+            assert drawn._repr_png_() == (tmp_path / f"{chart}.png").read_bytes()  # type: ignore[attr-defined]
+        assert dict(matplotlib.rcParams) == before
+
+    def test_of_a_private_result(self, private: fedhist.Result) -> None:
+        assert isinstance(fedhist.figure(private), Figure)
+        with pytest.raises(fedhist.InvalidInput, match="nothing to show in the chart 'curve'"):
+            fedhist.figure(private, "curve")
+        with pytest.raises(fedhist.InvalidInput, match="no chart 'pie'"):
+            fedhist.figure(private, "pie")
+        with pytest.raises(fedhist.InvalidInput, match="figure of a int"):
+            fedhist.figure(3)
+
+    def test_of_a_run_with_a_plan_of_ones_own(self) -> None:
+        population = fedhist.PoissonPopulation(users=60, items=3, seed=1)
+        result = fedhist.simulate(population, fedhist.Plan(users=60, items=3), seed=1)
+        assert isinstance(fedhist.figure(result, "curve"), Figure)
+        with pytest.raises(fedhist.InvalidInput, match="scores"):
+            fedhist.figure(result, "scores")
+
+    def test_pyplot_is_not_touched(self) -> None:
+        program = (
+            "import fedhist, sys\n"
+            "figure = fedhist.figure(fedhist.histogram('synthetic:poisson?users=50&items=3'))\n"
+            "assert 'matplotlib.pyplot' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_a_script_with_types_runs(tmp_path: Path) -> None:
+    names, left, page = ask(tmp_path, ["tea", "coffee", "milk"])
+    assert sorted(names[:-3]) == ["coffee", "tea"] and names[-3:] == ["tea", "coffee", "milk"]
+    assert left.epsilon == pytest.approx(2.4) and page.is_file()
+
+
+SHOWN: dict[str, Callable[[fedhist.Result], Any]] = {
+    "result": lambda result: result,
+    "release": lambda result: result.release,
+    "plan": lambda result: result.release.plan,
+    "diagnostics": lambda result: result.diagnostics,
+    "synthetic": lambda _: fedhist.HeavyTailedPopulation(users=10, items=3, seed=1),
+    "population": lambda _: fedhist.SparsePopulation.from_arrays([0, 1], [0], [1], domain_size=3),
+}
+
+
+class TestNotebook:
+    @pytest.mark.parametrize("kind", SHOWN)
+    def test_every_object_shows_itself_with_names_escaped(
+        self, kind: str, experiment: fedhist.Result
+    ) -> None:
+        shown = SHOWN[kind](experiment)._repr_html_()
+        assert shown.startswith('<div class="fedhist">')
+        assert "<script" not in shown and "\u202e" not in shown
+        if kind in ("result", "release"):
+            assert "tea" in shown and "&lt;script&gt;" in shown and "simulation only" in shown
+            # A bar with its interval for each item.
+            assert shown.count("<svg") == shown.count("<path") == len(NAMES)
+
+    def test_the_ledger_and_the_session_show_what_is_left(self, tmp_path: Path) -> None:
+        session = fedhist.Session(tmp_path / "<b>.ledger", epsilon=3, delta=1e-5)
+        session.histogram(FRAME, items=NAMES)
+        for view in (session._repr_html_(), session.ledger._repr_html_()):
+            assert "<b>.ledger" not in view and "&lt;b&gt;.ledger" in view
+            assert "pandas DataFrame" in view and "1.9" in view
+
+    def test_a_private_result_shows_no_times_and_no_truth(self, private: fedhist.Result) -> None:
+        shown = private._repr_html_()
+        assert "relative loss" not in shown and "seconds" not in shown and "simulation only" not in shown
+
+    def test_bars_stay_inside_their_place(self) -> None:
+        result = fedhist.histogram(fedhist.PoissonPopulation(users=3, items=2, seed=1), epsilon=1e-3)
+        widths = [part.split('"')[1] for part in result.release._repr_html_().split("<rect width=")[1:]]
+        assert all(0 <= float(width) <= 180 for width in widths) and np.size(widths)
