@@ -230,11 +230,17 @@ def _on_grid(plan: Plan, selection: Selection) -> Selection:
             f"the selector {plan.selector} returned no Selection with a Threshold",
             allowed="Selection(plan.at_steps(...))",
         )
-    if selection.mechanism is not None and plan.chooses_mechanism:
+    if (selection.mechanism is not None) != plan.chooses_mechanism:
+        raise InvalidPlan(
+            f"the selector {plan.selector} chose a mechanism that the plan names, or none where it has to",
+            allowed="a mechanism with the mechanism auto, and nowhere else",
+        )
+    if selection.mechanism is not None:
         plan = plan.ways[selection.mechanism]
     low, high = plan.step_range
-    chosen = selection.threshold
-    if chosen.bits != plan.grid_bits or not low <= chosen.steps <= high:
+    chosen, each = selection.threshold, selection.item_thresholds
+    inside = each is None or (each.shape == (plan.items,) and bool(((low <= each) & (each <= high)).all()))
+    if chosen.bits != plan.grid_bits or not (inside and low <= chosen.steps <= high):
         raise InvalidPlan(
             f"the selector {plan.selector} chose a threshold outside of the plan's range",
             allowed="plan.at_steps(...), which stays inside",

@@ -199,6 +199,13 @@ class NoSelection(Middle):
         return Selection(4.0)
 
 
+class NamesAMechanism(Middle):
+    name = "names-a-mechanism"
+
+    def select(self, plan, statistic, *, source):
+        return replace(super().select(plan, statistic, source=source), mechanism="laplace")
+
+
 class OffTheRange(Middle):
     name = "off-the-range"
 
@@ -213,6 +220,7 @@ class OffTheRange(Middle):
         (OfAnotherRound, "declares a charge that is not of its round"),
         (NoCharges, "declares its charges as a float of something else"),
         (NoSelection, "returned no Selection with a Threshold"),
+        (NamesAMechanism, "chose a mechanism that the plan names"),
         (OffTheRange, "chose a threshold outside of the plan's range"),
     ],
 )
