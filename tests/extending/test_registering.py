@@ -24,10 +24,10 @@ from fedhist.protocol.rounds import Request
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.selection import SELECTORS, Selection
+from fedhist.server.selection import SELECTORS, Selection, fitting
 from fedhist.server.selection.contract import ANY_NORM, Selector, exponential_charge
 from fedhist.server.selection.fixed import Fixed
-from fedhist.server.steps import check_runnable
+from fedhist.server.steps import check_runnable, measurements_of, select_request
 from tests.extending.conftest import SAMPLES
 
 USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
@@ -293,6 +293,24 @@ def test_a_measurement_answers_under_plans_that_name_it_and_no_others():
         Request(plan, "holders", bound).measurement  # noqa: B018 - made when it is asked for
     named = Small(max_threshold=4.0, release="holders")
     assert Request(named, "holders", bound).measurement.name == "holders"
+
+
+def test_a_selector_reads_a_measurement_of_its_own():
+    fedhist.load_plugin(SAMPLES / "distinct.py")
+    settings = {"selector": "by-distinct", "epsilon_select": 50.0, "max_threshold": 20.0}
+    plan = Small(**settings)
+    assert [text.split()[1] for text in plan.plugins] == ["by-distinct", "distinct-tail"]
+    asked = select_request(plan)
+    assert asked.asks == "distinct-tail"
+    assert measurements_of(plan)["select"] is type(asked.measurement)
+    # Sums are shared among plans by this key.
+    assert asked.key != select_request(replace(plan, selector="weighted-quantile")).key
+    result = fedhist.simulate(USERS, plan, seed=1)
+    masked = fedhist.simulate(USERS, Small(**settings, masking="secagg", participants=8), seed=1)
+    # Nobody has more than eight different items.
+    assert result.threshold == masked.threshold < 3
+    assert "by-distinct" in fitting(Small())
+    assert "by-distinct" not in fitting(Small(masking="secagg", participants=8, noise_from="devices"))
 
 
 def unnamed():
