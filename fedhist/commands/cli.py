@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from typing import Any, NoReturn
 
 import click
@@ -94,6 +95,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         prepare_streams()
         signal.signal(signal.SIGTERM, _interrupt)
