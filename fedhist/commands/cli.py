@@ -26,7 +26,7 @@ EPILOG = (
 COMMANDS = {
     "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
     "plan": (
-        "plan:plan",
+        "planning_options:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
     "demo-deployment": (
@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
-        "compare:compare",
+        "compare_options:compare",
         "Compare selectors over data sets, settings and trials, with intervals and a figure.",
     ),
     "paper": (
