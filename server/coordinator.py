@@ -8,12 +8,14 @@ passed on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedhist.protocol.errors import RoundFailed, UnexpectedMessage
+from fedhist.protocol.errors import FedhistError, RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
+from fedhist.protocol.plugins.loading import blamed
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -85,8 +87,10 @@ def advance(state: State, event: Event, *, ledger: Ledger, source: Source) -> St
             _check_total(request, event)
             if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
-            reading = request.measurement.read(event)
-            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+            with _plugins_words_hidden(source):
+                reading = request.measurement.read(event)
+                draws = source.fork("server")
+                made = step.conclude(request.plan, reading, handed, ledger=ledger, source=draws)
             return _ask(request.plan, after, made, ledger, source)
         case _:
             raise UnexpectedMessage(state=state, message=event)
@@ -133,6 +137,21 @@ def _ask(plan: Plan, steps: tuple[Step, ...], handed: Handed, ledger: Ledger, so
         return Asking(request=request, step=step, after=tuple(after), handed=handed)
     made = step.conclude(plan, None, handed, ledger=ledger, source=draws)
     return _ask(plan, tuple(after), made, ledger, source)
+
+
+@contextmanager
+def _plugins_words_hidden(source: Source) -> Iterator[None]:
+    """An error of a method from outside that has seen the sum: where it failed, and nothing of its text.
+
+    With a seed the error itself is the cause, for those who write the method: such a run is no release.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if not (blame := blamed(error)):
+            raise
+        cause = error if source.seeded else None
+        raise FedhistError(f"{blame}; run it in Python with a seed to see more") from cause
 
 
 def _charged_ahead(request: Request) -> bool:

@@ -84,6 +84,7 @@ class Origin:
         place: the file's path, the distribution's name, or the module's.
         digest: of the code.
         version: of an installed distribution.
+        whole: a file's whole path, by which it is known: the same one in two spellings is one file.
         code: a file's content, for worker processes.
     """
 
@@ -91,10 +92,13 @@ class Origin:
     place: str
     digest: str
     version: str = ""
+    whole: str = ""
     code: bytes = field(default=b"", repr=False, compare=False)
 
     def is_same(self, other: Origin) -> bool:
         """Whether both are the same file, package or session, in whatever version."""
+        if self.how == "file":
+            return self.whole == other.whole
         return self.how == other.how and (self.place == other.place or self.how == "session")
 
     @property

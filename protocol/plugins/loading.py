@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.plugins.digests import package_digest, text_digest
 from fedhist.protocol.plugins.identity import NAME, Identity, Kind, Origin, Plugin
-from fedhist.protocol.plugins.registry import coming_from, enter, plugin_named, registered
+from fedhist.protocol.plugins.registry import coming_from, enter, module_of, plugin_named, registered
 
 MAX_FILE_BYTES = 1 << 24
 _looked_at: set[Kind] = set()
@@ -39,19 +40,23 @@ def load_file(path: str) -> tuple[Plugin, ...]:
         ) from None
     if len(code) > MAX_FILE_BYTES:
         raise InvalidFile(f"the plugin {path} is too large", allowed="a Python file of up to 16 MiB")
-    return _run_file(path, code)
+    return _run_file(path, _whole(path), code)
 
 
 def load_file_once(path: str) -> None:
     """The same unless it was loaded already: for a node, which is asked many times."""
-    if not any(plugin.origin.how == "file" and plugin.origin.place == path for plugin in registered()):
+    if not any(plugin.origin.whole == _whole(path) for plugin in registered()):
         load_file(path)
 
 
-def _run_file(path: str, code: bytes) -> tuple[Plugin, ...]:
+def _whole(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - protocol/ has no pathlib
+
+
+def _run_file(path: str, whole: str, code: bytes) -> tuple[Plugin, ...]:
     """Run these very bytes, so that the digest is that of the code that runs."""
-    origin = Origin("file", path, text_digest(code), code=code)
-    module = ModuleType(f"fedhist_plugin_{text_digest(path.encode())[:12]}")
+    origin = Origin("file", path, text_digest(code), whole=whole, code=code)
+    module = ModuleType(f"fedhist_plugin_{text_digest(os.fsencode(whole))[:12]}")
     module.__file__ = path
     before = sys.modules.get(module.__name__)
     with coming_from(origin):
@@ -135,9 +140,7 @@ def _installed(distribution: Distribution | None, thing: Any) -> Origin:
     files = [(str(file), str(distribution.locate_file(file))) for file in listed]
     if not files:
         # Installed in place: its own list has no code, so the module stands for the package.
-        place = sys.modules[
-            thing.__module__ if hasattr(thing, "__module__") else type(thing).__module__
-        ].__file__
+        place = sys.modules[module_of(thing)].__file__
         files = [("", place)] if place else []
     digest = package_digest(distribution.name, distribution.version, files)
     return Origin("installed", distribution.name, digest, version=distribution.version)
@@ -177,7 +180,7 @@ def receive(sent: Collection[Parcel]) -> None:
         if known is not None and known.identity == identity:
             continue
         if origin.how == "file":
-            _run_file(origin.place, parcel.code)
+            _run_file(origin.place, origin.whole, parcel.code)
         elif origin.how == "installed":
             look_for(identity.kind, identity.name)
         else:
@@ -226,8 +229,16 @@ def blamed(error: BaseException) -> str:
 
     The error's text is left out: it may hold data.
     """
-    files = {plugin.origin.place for plugin in registered() if plugin.origin.how == "file"}
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-    if not frames:
+    plugins = registered()
+    files = {plugin.origin.place for plugin in plugins if plugin.origin.how == "file"}
+    packages = {module_of(plugin.given).partition(".")[0] for plugin in plugins} - {"fedhist"}
+    lines = [
+        (frame.f_code.co_filename, number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename in files
+        or str(frame.f_globals.get("__name__")).partition(".")[0] in packages
+    ]
+    if not lines:
         return ""
-    return f"the plugin {frames[-1].filename} failed in line {frames[-1].lineno} ({type(error).__name__})"
+    file, number = lines[-1]
+    return f"the plugin {file} failed in line {number} ({type(error).__name__})"

@@ -24,8 +24,8 @@ Accept = Callable[[Any, str | None], tuple[str, Any]]
 _PLUGINS: dict[tuple[Kind, str], Plugin] = {}
 _REGISTRIES: dict[Kind, Registry[Any]] = {}
 _MOST_UNKNOWN = 1000
-_unknown: set[str] = set()
-"""Names of methods that no installed package has."""
+_unknown: set[tuple[Kind, str]] = set()
+"""Kinds and names of methods that no installed package has."""
 _origin: ContextVar[Origin | None] = ContextVar("fedhist_plugin_origin", default=None)
 """The file or package whose code runs just now."""
 
@@ -223,13 +223,15 @@ def identities_used(selector: str, release: str | None) -> tuple[str, ...]:
         (Kind.SELECTOR, selector, SELECTOR_NAMES),
         (Kind.RELEASE, release, RELEASE_NAMES),
     ):
-        if name is not None and name not in own and (kind, name) not in _PLUGINS and name not in _unknown:
+        if name is None or name in own:
+            continue
+        if (kind, name) not in _PLUGINS and (kind, name) not in _unknown:
             from fedhist.protocol.plugins.loading import look_for
 
             look_for(kind, name)
             # Not looked for again: a plan is made thousands of times.
             if len(_unknown) < _MOST_UNKNOWN:
-                _unknown.add(name)
+                _unknown.add((kind, name))
     return tuple(str(plugin.identity) for plugin in used_by(selector, release))
 
 
@@ -259,7 +261,12 @@ def _measurements_of(thing: Any) -> Iterator[Plugin]:
             yield plugin
 
 
-def _session_of(thing: Any) -> Origin:
+def module_of(thing: Any) -> str:
+    """The module in which a class or function was made, or the class of an instance."""
     made = thing if hasattr(thing, "__qualname__") else type(thing)
-    module = getattr(made, "__module__", None) or "__main__"
+    return getattr(made, "__module__", None) or "__main__"
+
+
+def _session_of(thing: Any) -> Origin:
+    module = module_of(thing)
     return Origin("session", module if module in sys.modules else "__main__", session_digest(thing))

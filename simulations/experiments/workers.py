@@ -176,11 +176,14 @@ def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
                 for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)
-            except (FedhistError, MemoryError, ArithmeticError, ValueError, OSError) as problem:
-                pipe.send(f"{type(problem).__name__}: {problem}")
+            except FedhistError as problem:
+                pipe.send(str(problem))
             except Exception as problem:
-                if not (blame := blamed(problem)):
+                if blame := blamed(problem):
+                    pipe.send(blame)
+                elif isinstance(problem, MemoryError | ArithmeticError | ValueError | OSError):
+                    pipe.send(f"{type(problem).__name__}: {problem}")
+                else:
                     raise
-                pipe.send(blame)
     except (EOFError, ConnectionError):
         return

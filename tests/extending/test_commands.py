@@ -114,7 +114,9 @@ def test_an_error_of_a_plugin_is_one_sentence_here_and_in_a_worker(call, samples
     )
     code, _, said = call("run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--json")
     assert code == 1
-    assert said.endswith("the plugin mine.py failed in line 29 (KeyError); run it in Python to see more\n")
+    assert said.endswith(
+        "the plugin mine.py failed in line 29 (KeyError); run it in Python with a seed to see more\n"
+    )
     compare = ("compare", "--plugin", "mine.py", "--selectors", "mine", *SIZE, "--trials", "4", "--json")
     code, _, said = call(*compare, "--workers", "2")
     assert code == 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from traceback import format_exception
 
 import pytest
 
@@ -190,19 +191,43 @@ class TestWorkers:
             parcels(registered())
 
 
-def test_an_error_inside_of_a_plugin_names_its_line_and_not_its_text(samples: Path) -> None:
+FAILS = ("KeyError('secret')", "SystemExit('secret')", "fedhist.FedhistError('secret')")
+
+
+@pytest.mark.parametrize("failure", FAILS)
+def test_the_text_of_a_plugins_error_is_for_runs_with_a_seed_alone(samples: Path, failure: str) -> None:
+    """It has seen the exact sum, and a server writes what ends a run to its log."""
     path = samples / "mine.py"
     path.write_text(
-        path.read_text().replace(
-            "return WeightedChoice(", "raise KeyError(tail.counts)\n        return dict("
-        )
+        path.read_text().replace("return WeightedChoice(", f"raise {failure}\n        return dict(")
     )
     fedhist.load_plugin(path)
     population = fedhist.HeavyTailedPopulation(**SMALL, seed=1)
-    with pytest.raises(KeyError) as caught:
-        fedhist.simulate(population, fedhist.Plan(**SMALL, selector="mine"), seed=1)
-    assert blamed(caught.value).endswith("mine.py failed in line 29 (KeyError)")
+    plan = fedhist.Plan(**SMALL, selector="mine")
+    where = rf"mine.py failed in line 29 \({failure.partition('(')[0].rpartition('.')[2]}\)"
+    with pytest.raises(fedhist.FedhistError, match=where) as caught:
+        fedhist.simulate(population, plan, seed=1)
+    assert "secret" in str(caught.value.__cause__)
+    with pytest.raises(fedhist.FedhistError, match=where) as caught:
+        fedhist.simulate(population, plan)
+    assert "secret" not in "".join(format_exception(caught.value))
+
+
+def test_errors_of_others_are_blamed_on_no_plugin(samples: Path) -> None:
+    fedhist.load_plugin(samples / "mine.py")
     assert blamed(ValueError("ours")) == ""
+
+
+def test_a_file_is_the_same_in_two_spellings_and_another_in_another_folder(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(samples)
+    assert fedhist.load_plugin("mine.py") == fedhist.load_plugin(samples / "mine.py")
+    (samples / "other").mkdir()
+    (samples / "other" / "mine.py").write_text((samples / "mine.py").read_text())
+    monkeypatch.chdir(samples / "other")
+    with pytest.raises(fedhist.InvalidInput, match="a selector mine is registered already"):
+        fedhist.load_plugin("mine.py")
 
 
 def test_the_contracts_take_a_file_and_what_is_registered(samples: Path) -> None:
