@@ -6,8 +6,11 @@ to the next one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from fedhist.protocol.errors import InvalidPlan, OtherPlugin, UnexpectedMessage
 from fedhist.protocol.grid import Threshold
@@ -16,6 +19,7 @@ from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.registry import identities_used
+from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -110,6 +114,7 @@ class Publish:
             mechanism=settled.mechanism,
             charges=charged,
             private=release.private and ledger.private,
+            seeded=release.seeded or source.seeded,
         )
         if settled.keys is None:
             return release
@@ -209,13 +214,33 @@ def method_of(charge: Charge) -> str:
 
 
 def _check_built(rule: ReleaseRule, plan: Plan, release: object) -> None:
-    """Refuse what could not be written or read: this is the last step before a release is handed out."""
-    items = plan.items
-    if not isinstance(release, Release) or (items is not None and release.histogram.shape != (items,)):
+    """Refuse what could not be written or read: this is the last step before a release is handed out.
+
+    Over a closed domain items have the names of the public list, and no rule gives them others.
+    """
+    shape = None if plan.items is None else (plan.items,)
+    if not isinstance(release, Release) or not _is_histogram(release.histogram, shape):
         raise InvalidPlan(
             f"the release rule {rule.name} did not build a release with a value for each item; nothing was released",
-            allowed="a Release whose histogram has as many values as the plan has items",
+            allowed="a Release whose histogram is an array of finite floats, as many as the plan has items",
         )
+    numbers = (release.threshold, release.standard_error)
+    if not all(is_number(number) and math.isfinite(number) for number in numbers):
+        raise InvalidPlan(
+            f"the release rule {rule.name} left the threshold or the standard error open; nothing was released",
+            allowed="finite numbers for both",
+        )
+    if shape and not (release.labels is None and release.keys is None):
+        raise InvalidPlan(
+            f"the release rule {rule.name} gave items names or numbers of its own; nothing was released",
+            allowed="over a closed domain, a Release without labels and keys",
+        )
+
+
+def _is_histogram(values: object, shape: tuple[int] | None) -> bool:
+    if not (isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64):
+        return False
+    return (shape is None or values.shape == shape) and bool(np.isfinite(values).all())
 
 
 def private_instead(charge: Charge) -> str:

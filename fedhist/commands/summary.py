@@ -185,7 +185,8 @@ def _choice_text(result: Result) -> str:
     plan = result.release.plan
     if plan.selector == "fixed":
         return "fixed by the plan"
-    warning = "" if all(charge.private for charge in result.release.charges) else " (not private)"
+    chosen = (charge for charge in result.release.charges if charge.round == "select")
+    warning = "" if all(charge.private for charge in chosen) else " (not private)"
     largest = result.release.round_plan.max_threshold
     return f"chosen by {plan.selector}{warning} from {plan.min_threshold:g} to {largest:,.5g}"
 

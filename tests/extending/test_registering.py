@@ -244,19 +244,38 @@ def test_a_rule_can_t_charge_while_it_draws():
         fedhist.simulate(USERS, Small(release="late"), seed=1)
 
 
-def test_a_rule_that_builds_too_few_values_releases_nothing():
-    class Short(CentralNoise):
-        name = "short"
-
+def rule_that_builds(name, **changes):
+    class Changed(CentralNoise):
         def build(self, plan, selection, reading, *, ledger, source):
             release = super().build(plan, selection, reading, ledger=ledger, source=source)
-            return replace(release, histogram=release.histogram[1:])
+            return replace(release, **{field: change(release) for field, change in changes.items()})
 
-    fedhist.register(Short)
-    with pytest.raises(
-        InvalidPlan, match="did not build a release with a value for each item; nothing was released"
-    ):
-        fedhist.simulate(USERS, Small(release="short"), seed=1)
+    Changed.name = name
+    fedhist.register(Changed)
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "sentence"),
+    [
+        ("histogram", lambda release: release.histogram[1:], "did not build a release with a value for each"),
+        ("histogram", lambda release: release.histogram * np.nan, "did not build a release with a value for"),
+        ("histogram", lambda release: list(release.histogram), "did not build a release with a value for"),
+        ("histogram", lambda release: release.histogram.astype(str), "did not build a release with a value"),
+        ("threshold", lambda release: None, "left the threshold or the standard error open"),
+        ("standard_error", lambda release: math.inf, "left the threshold or the standard error open"),
+        ("labels", lambda release: ["what", "users", "typed"], "gave items names or numbers of its own"),
+        ("keys", lambda release: np.arange(3), "gave items names or numbers of its own"),
+    ],
+)
+def test_a_rule_that_builds_what_can_t_be_written_releases_nothing(field, change, sentence):
+    rule_that_builds("odd", **{field: change})
+    with pytest.raises(InvalidPlan, match=f"the release rule odd .*{sentence}.*; nothing was released"):
+        fedhist.simulate(USERS, Small(release="odd"), seed=1)
+
+
+def test_a_rule_can_t_hide_that_its_noise_has_a_seed():
+    rule_that_builds("unseeded", seeded=lambda release: False)
+    assert fedhist.simulate(USERS, Small(release="unseeded"), seed=1).release.seeded
 
 
 def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
