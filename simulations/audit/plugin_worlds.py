@@ -38,7 +38,7 @@ from fedhist.simulations.audit.selector_worlds import (
     open_selector,
 )
 from fedhist.simulations.audit.two_worlds import Worlds, two_worlds
-from fedhist.simulations.audit.worlds import User
+from fedhist.simulations.audit.worlds import User, crafted
 from fedhist.simulations.engines.in_process import exact_total
 
 _BELOW = 1
@@ -59,15 +59,24 @@ Places = Callable[[str, int, int], Worlds]
 
 
 def checks_of(plugins: Iterable[Plugin]) -> tuple[Check, ...]:
-    """The checks of methods from outside; none for populations, engines, and what no plan fits."""
-    found: list[Check] = []
+    """The checks of methods from outside; none for populations and engines, nor where no plan fits any method.
+
+    Where some methods can be tested and others can't, the others have a check that says so.
+    """
+    tested: list[Check] = []
+    others: list[Check] = []
     for plugin in plugins:
-        name = plugin.identity.name
-        if plugin.identity.kind is Kind.SELECTOR:
-            found += _of_selector(name)
-        elif plugin.identity.kind is Kind.RELEASE:
-            found += _of_rule(name)
-    return tuple(found)
+        kind, name = plugin.identity.kind, plugin.identity.name
+        if kind in _CHECKS:
+            checks = list(_CHECKS[kind](name))
+            tested += checks
+            others += [] if checks else [Check(f"{kind.words} {name}", _not_tested)]
+    return (*tested, *others) if tested else ()
+
+
+def _not_tested(setting: Setting) -> Finding:
+    detail = "not tested: no plan of the audit goes with it; fedhist.testing.check_plugin has more checks"
+    return exact(setting, passed=True, detail=detail)
 
 
 def _of_selector(name: str) -> Iterator[Check]:
@@ -92,6 +101,12 @@ def _of_rule(name: str) -> Iterator[Check]:
             if _goes(worlds):
                 shown = "one item" if items == 1 else f"{items} items"
                 yield Check(f"release rule {name}, {mechanism}, {shown}", partial(_promised, worlds))
+        replaced = partial(_replaced, name, mechanism, budget)
+        if _goes(replaced):
+            yield Check(f"release rule {name}, {mechanism}, replaced", partial(_promised, replaced))
+
+
+_CHECKS = {Kind.SELECTOR: _of_selector, Kind.RELEASE: _of_rule}
 
 
 def _goes(worlds: Callable[[], Worlds]) -> bool:
@@ -128,6 +143,17 @@ def _released(name: str, mechanism: str, items: int, budget: dict[str, float]) -
     plan = fixed_plan(mechanism, items=items + 1, threshold=1.0, release=name, **budget)
     worlds = closed_worlds(plan, [(item, HUGE) for item in range(items)], [[]])
     return replace(worlds, evidence=partial(_sum_of_first, items))
+
+
+def _replaced(name: str, mechanism: str, budget: dict[str, float]) -> Worlds:
+    """The same for a user who has one item in the place of another."""
+    plan = fixed_plan(mechanism, items=3, threshold=1.0, release=name, neighbours="replace", **budget)
+    one, other = (crafted([[], [(item, HUGE)]], plan.closed.items) for item in range(2))
+    return Worlds(plan=plan, without=other, with_user=one, evidence=_first_over_second)
+
+
+def _first_over_second(release: Release) -> float:
+    return float(release.histogram[0] - release.histogram[1])
 
 
 def _sum_of_first(items: int, release: Release) -> float:
@@ -197,7 +223,11 @@ def _chance_of_high(worlds: Worlds, population: SparsePopulation, source: Source
             plan, exact_total(select_request(plan), population, source=source.fork("device"))
         )
     middle = math.ldexp(math.sqrt(LOW * HIGH), plan.grid_bits)
-    if isinstance(selector, ScoringSelector) and not plan.debias:
+    # A selector with a draw of its own may choose otherwise than its scores say.
+    drawn_by_scores = (
+        isinstance(selector, ScoringSelector) and type(selector).select is ScoringSelector.select
+    )
+    if drawn_by_scores and not plan.debias:
         chances = selector.choice(plan, statistic).probabilities()
         return float(chances[np.asarray(plan.candidate_steps) > middle].sum())
     drawn = [

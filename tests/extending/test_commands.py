@@ -178,8 +178,9 @@ def test_the_audit_passes_an_honest_selector_and_catches_one_that_costs_more(sam
 
 def test_the_audit_passes_an_honest_rule_and_catches_one_with_too_little_noise(samples: Path) -> None:
     fedhist.load_plugin(samples / "holders.py")
-    assert len(checks_of(registered())) == 4
+    assert len(checks_of(registered())) == 6
     assert passes("release rule holders, laplace, one item")
+    assert passes("release rule holders, gaussian, replaced")
     narrow = (
         "import numpy as np\nfrom dataclasses import replace\nimport fedhist\n"
         "from fedhist.server.releases.central_noise import CentralNoise\n\n@fedhist.register\n"
@@ -192,6 +193,54 @@ def test_the_audit_passes_an_honest_rule_and_catches_one_with_too_little_noise(s
     (samples / "narrow.py").write_text(narrow)
     fedhist.load_plugin(samples / "narrow.py")
     assert not passes("release rule narrow, laplace, one item")
+
+
+MISTAKES = """
+import fedhist
+from dataclasses import replace
+from fedhist.server.releases.central_noise import CentralNoise
+from fedhist.server.selection.contract import ANY_NORM
+from fedhist_mine import Mine
+
+@fedhist.register
+class Best(Mine):
+    "The candidate with the best score, without a draw."
+    name = "best"
+
+    def select(self, plan, statistic, *, source):
+        choice = self.choice(plan, statistic)
+        return choice.selection(int(choice.scores.argmax()))
+
+@fedhist.register
+class Elsewhere(Mine):
+    "Reads what nothing here offers."
+    name = "elsewhere"
+    reads = (("nothing-of-the-kind", ANY_NORM),)
+
+@fedhist.register
+class Halved(CentralNoise):
+    "Noise for a user who comes or goes, whatever the plan says."
+    name = "halved"
+
+    def build(self, plan, selection, reading, *, ledger, source):
+        plan = replace(plan, neighbours="add-remove")
+        return super().build(plan, selection, reading, ledger=ledger, source=source)
+"""
+
+
+def test_the_audit_catches_forgotten_noise_and_replaced_users_and_says_what_it_can_t_test(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = (samples / "mine.py").read_text().replace("@fedhist.register", "")
+    (samples / "fedhist_mine.py").write_text(own)
+    monkeypatch.syspath_prepend(samples)
+    (samples / "mistakes.py").write_text(MISTAKES)
+    fedhist.load_plugin(samples / "mistakes.py")
+    assert not passes("selector best, laplace")
+    assert not passes("release rule halved, laplace, replaced")
+    untested = checks_of(registered())[-1]
+    found = run_audit(FEW, seed=1, checks=[untested], cores=1).findings[0]
+    assert (found.name, found.detail[:10]) == ("selector elsewhere", "not tested")
 
 
 def test_audit_gives_a_frame(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
