@@ -45,18 +45,20 @@ def own_digest() -> str:
             (place, *_) = import_module(f"fedhist.{package}").__path__
         except ModuleNotFoundError:
             continue
-        files += [(f"{package}/{name}", f"{place}/{name}") for name in _sources_in(place)]
+        files += [
+            (f"{package}/{name}", f"{place}/{name}") for name in sources_in(place, skip=_NOT_OF_RESULTS)
+        ]
     return _hashed("fedhist", sorted(files)) if files else ""
 
 
-def _sources_in(place: str, within: str = "") -> Iterator[str]:
-    """The Python files of a folder and the folders in it, named from there."""
+def sources_in(place: str, within: str = "", *, skip: tuple[str, ...] = ()) -> Iterator[str]:
+    """The Python files of a folder and the folders in it, named from there; not of folders of these names."""
     for entry in os.scandir(f"{place}/{within}"):
         name = f"{within}{entry.name}"
         if entry.name.endswith(".py"):
             yield name
-        elif entry.is_dir() and entry.name not in _NOT_OF_RESULTS:
-            yield from _sources_in(place, f"{name}/")
+        elif entry.is_dir() and entry.name not in skip:
+            yield from sources_in(place, f"{name}/", skip=skip)
 
 
 def session_digest(thing: object) -> str:

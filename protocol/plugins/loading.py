@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, OtherPlugin
-from fedhist.protocol.plugins.digests import package_digest, text_digest
+from fedhist.protocol.plugins.digests import package_digest, sources_in, text_digest
 from fedhist.protocol.plugins.identity import NAME, Identity, Kind, Origin, Plugin
-from fedhist.protocol.plugins.registry import coming_from, enter, module_of, plugin_named, registered
+from fedhist.protocol.plugins.registry import coming_from, enter, forget, module_of, plugin_named, registered
 
 MAX_FILE_BYTES = 1 << 24
 _looked_at: set[Kind] = set()
@@ -115,14 +115,17 @@ def _load_installed(kind: Kind, point: EntryPoint) -> None:
         return
     _looked.add(point)
     distribution = point.dist
+    before = {plugin.identity for plugin in registered()}
     try:
         thing = point.load()
         plugin = enter(kind, thing, point.name, origin=_installed(distribution, thing))
         if plugin.identity.name != point.name:
+            if plugin.identity not in before:
+                forget(kind, plugin.identity.name)
             raise InvalidInput(
                 f"it is called {plugin.identity.name}", allowed=f"the name of its entry point, {point.name}"
             )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = str(error) if isinstance(error, FedhistError) else type(error).__name__
         package = "an installed package" if distribution is None else f"the package {distribution.name}"
         warnings.warn(
@@ -139,9 +142,12 @@ def _installed(distribution: Distribution | None, thing: Any) -> Origin:
     listed = [file for file in distribution.files or () if file.suffix == ".py"]
     files = [(str(file), str(distribution.locate_file(file))) for file in listed]
     if not files:
-        # Installed in place: its own list has no code, so the module stands for the package.
-        place = sys.modules[module_of(thing)].__file__
-        files = [("", place)] if place else []
+        # Installed in place: its own list has no code, so what it is imported from stands for it.
+        module = sys.modules[module_of(thing).partition(".")[0]]
+        if hasattr(module, "__path__"):
+            files = [(name, f"{place}/{name}") for place in module.__path__ for name in sources_in(place)]
+        elif module.__file__:
+            files = [("", module.__file__)]
     digest = package_digest(distribution.name, distribution.version, files)
     return Origin("installed", distribution.name, digest, version=distribution.version)
 

@@ -130,7 +130,8 @@ def enter(
 ) -> Plugin:
     """Add something from outside to the registry of its kind.
 
-    A name that was registered from the same source is replaced: a notebook's cell may run twice.
+    A name that was registered from the same source is replaced: a notebook's cell may run twice. So is the very same
+    thing: a class that its package's module registers itself, and that is an entry point too.
 
     Args:
         kind: its kind.
@@ -151,7 +152,7 @@ def enter(
             advice="choose another name",
         )
     before = _PLUGINS.get((kind, name))
-    if before is not None and not before.origin.is_same(origin):
+    if before is not None and before.given is not thing and not before.origin.is_same(origin):
         raise InvalidInput(
             f"a {kind.words} {name} is registered already, from {before.origin.words}",
             allowed="one of each name",

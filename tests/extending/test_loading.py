@@ -13,6 +13,7 @@ import pytest
 
 import fedhist
 from fedhist.protocol.errors import InvalidFile, InvalidInput, OtherPlugin
+from fedhist.protocol.plugins import loading, registry
 from fedhist.protocol.plugins.digests import own_digest
 from fedhist.protocol.plugins.loading import blamed, parcels, receive
 from fedhist.protocol.plugins.registry import registered, restore
@@ -122,6 +123,46 @@ class TestInstalled:
             assert fitting(fedhist.Plan(**SMALL)) == names
         sys.modules.pop("fedhist_mine")
 
+    def test_a_module_that_registers_its_class_itself_is_the_package_all_the_same(self, install) -> None:
+        code = (SAMPLES / "mine.py").read_text()
+        install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fedhist.Plan(**SMALL, selector="mine")
+        assert [(one.origin.how, one.origin.place) for one in registered()] == [("installed", "fedhist_mine")]
+        sys.modules.pop("fedhist_mine")
+
+    def test_what_is_left_out_is_not_there_and_a_package_can_t_end_the_process(self, install) -> None:
+        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nyours = fedhist_mine:Mine\n")
+        install("fedhist_exit", "import sys\nsys.exit()", "[fedhist.selectors]\nexit = fedhist_exit:Exit\n")
+        with pytest.warns(RuntimeWarning, match="left out: it is called mine"):
+            fedhist.Plan(**SMALL, selector="yours")
+        with pytest.warns(RuntimeWarning, match="left out: SystemExit"):
+            fedhist.Plan(**SMALL, selector="exit")
+        assert registered() == ()
+        sys.modules.pop("fedhist_mine")
+
+    def test_of_a_package_that_is_installed_in_place_all_files_count(self, install) -> None:
+        site = install("fedhist_place", "", "[fedhist.selectors]\nmine = fedhist_place:Mine\n")
+        (site / "fedhist_place.py").unlink()
+        (site / "fedhist_place-2.5.dist-info" / "RECORD").write_text(
+            "fedhist_place-2.5.dist-info/METADATA,,\n"
+        )
+        package = site / "fedhist_place"
+        package.mkdir()
+        (package / "__init__.py").write_text("from fedhist_place.mine import Mine\n")
+        (package / "mine.py").write_text(self.CODE)
+        plans = []
+        for helper in ("WIDTH = 1\n", "WIDTH = 2\n"):
+            (package / "helper.py").write_text(helper)
+            restore({})
+            loading._looked.clear()
+            plans.append(fedhist.Plan(**SMALL, selector="mine").plugins)
+            registry._unknown.clear()
+        assert plans[0] != plans[1]
+        sys.modules.pop("fedhist_place")
+        sys.modules.pop("fedhist_place.mine")
+
     def test_all_kinds(self, install) -> None:
         code = (SAMPLES / "holders.py").read_text() + (SAMPLES / "others.py").read_text().split('"""', 2)[2]
         points = (
@@ -155,8 +196,6 @@ class TestWorkers:
         sent = parcels(registered())
         restore({})
         # As in a fresh process with other files.
-        from fedhist.protocol.plugins import loading
-
         loading._looked.clear()
         (site / "fedhist_mine.py").write_text(TestInstalled.CODE + "\n")
         with pytest.raises(OtherPlugin, match="has another one or none"):
