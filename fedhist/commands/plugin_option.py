@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +37,10 @@ def _load(context: click.Context, parameter: click.Parameter, paths: Sequence[Pa
     if paths and not context.resilient_parsing:
         from fedhist.extending import load_plugin
 
-        for path in paths:
-            load_plugin(path)
+        # What a file prints while it is loaded is no part of a command's output.
+        with redirect_stdout(sys.stderr):
+            for path in paths:
+                load_plugin(path)
 
 
 class NameOf(click.ParamType[str] if TYPE_CHECKING else click.ParamType):  # type: ignore[misc] # generic for mypy only

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _TAG = b"fedhist/1/plugin/"
@@ -134,6 +134,7 @@ def _of_class(value: type, module: str, seen: dict[int, object]) -> Iterator[byt
 def _of_function(value: FunctionType, module: str, seen: dict[int, object]) -> Iterator[bytes]:
     if value.__module__ != module:
         yield f"{value.__module__}.{value.__qualname__}".encode()
+        yield _module_digest(value.__module__)
         return
     yield from _of_code(value.__code__, module, seen)
     for more in (value.__defaults__, value.__kwdefaults__):
@@ -144,10 +145,13 @@ def _of_function(value: FunctionType, module: str, seen: dict[int, object]) -> I
             yield from _parts(cell.cell_contents, module, seen)
     for name in sorted(_names_in(value.__code__)):
         named = value.__globals__.get(name)
-        own = isinstance(named, FunctionType | type) and named.__module__ == module
-        if own or (isinstance(named, _DATA) and name in value.__globals__):
+        made = named.__module__ if isinstance(named, FunctionType | type) else None
+        if made == module or (isinstance(named, _DATA) and name in value.__globals__):
             yield name.encode()
             yield from _parts(named, module, seen)
+        elif source := _module_digest(named.__name__ if isinstance(named, ModuleType) else made):
+            yield name.encode()
+            yield source
 
 
 def _of_code(code: CodeType, module: str, seen: dict[int, object]) -> Iterator[bytes]:
@@ -162,9 +166,10 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names_in, inner))
 
 
-@cache
-def _module_digest(name: str) -> bytes:
-    """Of the source of a module that a session imports from; empty where it has none, or is fedhist's or Python's."""
+def _module_digest(name: str | None) -> bytes:
+    """Of the source of a module that a session imports from; empty where it has none, or is installed or Python's."""
+    if name is None:
+        return b""
     path = getattr(sys.modules.get(name), "__file__", None) or ""
     known = name.partition(".")[0] in {"fedhist", *sys.stdlib_module_names}
     if known or not path.endswith(".py") or "site-packages" in path:

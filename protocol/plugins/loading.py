@@ -40,7 +40,25 @@ def load_file(path: str) -> tuple[Plugin, ...]:
         ) from None
     if len(code) > MAX_FILE_BYTES:
         raise InvalidFile(f"the plugin {path} is too large", allowed="a Python file of up to 16 MiB")
-    return _run_file(path, _whole(path), code)
+    known = set(sys.modules)
+    found = _run_file(path, _whole(path), code)
+    _warn_of_neighbours(path, set(sys.modules) - known)
+    return found
+
+
+def _warn_of_neighbours(path: str, imported: Collection[str]) -> None:
+    """Warn of a file beside the plugin that it imports: what changes there is not in its digest."""
+    folder = os.path.dirname(_whole(path))  # noqa: PTH120 - protocol/ has no pathlib
+    for name in sorted(imported):
+        place = getattr(sys.modules[name], "__file__", None) or ""
+        if place in (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py") and name != "fedhist":
+            warnings.warn(
+                f"the plugin {path} imports {name} from beside it, and its digest does not notice changes there: "
+                "results of other code may be taken for its own. Put all of it into one file, or into an installed "
+                "package",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 def load_file_once(path: str) -> None:

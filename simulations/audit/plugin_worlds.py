@@ -224,10 +224,7 @@ def _chance_of_high(worlds: Worlds, population: SparsePopulation, source: Source
         )
     middle = math.ldexp(math.sqrt(LOW * HIGH), plan.grid_bits)
     # A selector with a draw of its own may choose otherwise than its scores say.
-    drawn_by_scores = (
-        isinstance(selector, ScoringSelector) and type(selector).select is ScoringSelector.select
-    )
-    if drawn_by_scores and not plan.debias:
+    if isinstance(selector, ScoringSelector) and _draws_by_score(selector) and not plan.debias:
         chances = selector.choice(plan, statistic).probabilities()
         return float(chances[np.asarray(plan.candidate_steps) > middle].sum())
     drawn = [
@@ -235,3 +232,7 @@ def _chance_of_high(worlds: Worlds, population: SparsePopulation, source: Source
         for number in range(_DRAWS)
     ]
     return float(np.mean(np.array(drawn) > middle))
+
+
+def _draws_by_score(selector: ScoringSelector) -> bool:
+    return type(selector).select is ScoringSelector.select

@@ -124,6 +124,15 @@ def test_an_error_of_a_plugin_is_one_sentence_here_and_in_a_worker(call, samples
     assert "data" not in said
 
 
+def test_what_a_file_prints_is_no_part_of_the_document(call, samples: Path) -> None:
+    path = samples / "mine.py"
+    path.write_text(path.read_text() + "print('hello')\n")
+    code, out, said = call("run", "--plugin", "mine.py", "--selector", "mine", *SIZE, "--json")
+    assert code == 0
+    assert json.loads(out)["plan"]["selector"] == "mine"
+    assert "hello" in said
+
+
 def test_the_other_commands_take_names_from_it(call) -> None:
     code, printed, _ = call("data", "list", "--plugin", "others.py")
     assert "synthetic:twins?users=50000&items=1000&mean=3.0\n    Users alike." in printed
@@ -196,11 +205,8 @@ def test_the_audit_passes_an_honest_rule_and_catches_one_with_too_little_noise(s
 
 
 MISTAKES = """
-import fedhist
 from dataclasses import replace
 from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.selection.contract import ANY_NORM
-from fedhist_mine import Mine
 
 @fedhist.register
 class Best(Mine):
@@ -229,12 +235,9 @@ class Halved(CentralNoise):
 
 
 def test_the_audit_catches_forgotten_noise_and_replaced_users_and_says_what_it_can_t_test(
-    samples: Path, monkeypatch: pytest.MonkeyPatch
+    samples: Path,
 ) -> None:
-    own = (samples / "mine.py").read_text().replace("@fedhist.register", "")
-    (samples / "fedhist_mine.py").write_text(own)
-    monkeypatch.syspath_prepend(samples)
-    (samples / "mistakes.py").write_text(MISTAKES)
+    (samples / "mistakes.py").write_text((samples / "mine.py").read_text() + MISTAKES)
     fedhist.load_plugin(samples / "mistakes.py")
     assert not passes("selector best, laplace")
     assert not passes("release rule halved, laplace, replaced")

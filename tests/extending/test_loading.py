@@ -252,6 +252,19 @@ def test_the_text_of_a_plugins_error_is_for_runs_with_a_seed_alone(samples: Path
     assert "secret" not in "".join(format_exception(caught.value))
 
 
+def test_a_file_that_imports_from_beside_it_is_warned_of(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest is of the file alone."""
+    monkeypatch.syspath_prepend(samples)
+    (samples / "beside.py").write_text("SHARE = 0.02\n")
+    path = samples / "mine.py"
+    path.write_text(path.read_text().replace("SHARE = 0.02", "from beside import SHARE"))
+    with pytest.warns(RuntimeWarning, match="imports beside from beside it"):
+        fedhist.load_plugin(path)
+    sys.modules.pop("beside")
+
+
 def test_errors_of_others_are_blamed_on_no_plugin(samples: Path) -> None:
     fedhist.load_plugin(samples / "mine.py")
     assert blamed(ValueError("ours")) == ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -417,6 +419,23 @@ def test_the_digest_of_a_cell_is_that_of_its_code_and_of_its_helpers():
     assert session_digest(compiled("\n\n" + code)) == digest
     for old, new in (("0.5", "0.6"), ("x * SHARE", "x + SHARE"), ("{2}", "{3}"), ("def f", "def g")):
         assert session_digest(compiled(code.replace(old, new))) != digest, old
+
+
+def test_the_digest_of_a_cell_has_the_modules_that_it_uses(tmp_path, monkeypatch):
+    """A function of another file, and another file by its name; not what is installed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = {"from": set(), "name": set()}
+    for text in ("def helper():\n    return 1\n", "def helper():\n    return 22\n"):
+        (tmp_path / "fedhist_helper.py").write_text(text)
+        helper = import_module("fedhist_helper")
+        for how, line in (("from", "from fedhist_helper import helper"), ("name", "import fedhist_helper")):
+            space = {"__name__": "__main__"}
+            called = "helper" if how == "from" else "fedhist_helper.helper"
+            cell = f"{line}\nimport numpy\ndef cell():\n    return {called}(), numpy.ones(3)"
+            exec(cell, space)  # noqa: S102 - a notebook's cell
+            digests[how].add(session_digest(space["cell"]))
+        sys.modules.pop(helper.__name__)
+    assert [len(found) for found in digests.values()] == [2, 2]
 
 
 def test_a_function_that_names_itself_and_data_of_the_module_have_a_digest():
