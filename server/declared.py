@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.grid import Threshold
@@ -46,6 +47,16 @@ def rule_charges(rule: ReleaseRule, plan: Plan, threshold: Threshold | None) -> 
         return (not_private(plan, "release", rule.name),)
     budget = Cost(plan.epsilon, plan.delta)
     return _checked(plugin, declared, plan, budget)
+
+
+def most(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
+    """The charges of a rule from outside where the run chooses the mechanism: the same cost, whichever it is.
+
+    They are at most the plan's for either one, and nothing else is known of the rule's noise.
+    """
+    if not all(charge.private for charge in charges):
+        return charges
+    return (replace(charges[0], epsilon=plan.epsilon, delta=plan.delta, loss=ApproximateLoss()),)
 
 
 def is_private(selector: Selector, plan: Plan) -> bool:

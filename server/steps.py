@@ -18,13 +18,13 @@ from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import identities_used
+from fedhist.protocol.plugins.registry import identities_used, measured_by
 from fedhist.protocol.privacy.calibration import is_number
 from fedhist.protocol.privacy.ledger import Charge, Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.settled import NOTHING_SETTLED, Settled
-from fedhist.server.declared import rule_charges, selector_charges
+from fedhist.server.declared import most, rule_charges, selector_charges
 from fedhist.server.discovery import Discover, discovery_charges, paid_by_discovery
 from fedhist.server.releases import rule_for
 from fedhist.server.releases.central_noise import for_either_mechanism
@@ -166,7 +166,9 @@ def _paid(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
     """The release's charges: less where discovery paid, and the same for every mechanism that may be chosen."""
     if plan.discovers:
         return paid_by_discovery(charges)
-    return for_either_mechanism(plan, charges) if plan.chooses_mechanism else charges
+    if not plan.chooses_mechanism:
+        return charges
+    return for_either_mechanism(plan, charges) if measured_by(plan.release) is None else most(plan, charges)
 
 
 def select_request(plan: Plan, settled: Settled = NOTHING_SETTLED) -> Request:

@@ -49,6 +49,14 @@ def _accept(thing: Any, name: str | None) -> tuple[str, type[Measurement[Any]]]:
             f"the measurement {thing.__qualname__} has no {', '.join(missing) or 'round of a run'}",
             allowed="a measurement with name, round and where",
         )
+    # What devices count is the cost of the round, so a measurement is of the round whose cost its sum is charged with.
+    of = {Round.SELECT} if thing.offers else {Round.SELECT, Round.RELEASE}
+    of &= {Round.RELEASE} if thing.releases else of
+    if thing.round not in of:
+        raise InvalidInput(
+            f"the measurement {thing.name} is of the round {thing.round.value}",
+            allowed="select for one that offers something to selectors, and release for one with releases",
+        )
     taken = {
         offer for other, kind in MEASUREMENTS.items() if other != thing.name for offer in kind.offers
     } & thing.offers

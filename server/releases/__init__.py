@@ -8,6 +8,7 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidInput, InvalidPlan
 from fedhist.protocol.measurements import MEASUREMENTS
+from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import RELEASE_NAMES
 from fedhist.protocol.plugins.identity import Kind
@@ -61,6 +62,7 @@ def rule_for(plan: Plan) -> ReleaseRule:
         RULES.find(plan.release)
     for rule in _rules_for(plan):
         if rule.fits(plan):
+            _check_round(rule)
             return rule
     RULES.with_installed()
     names = dict.fromkeys(name for kind in MEASUREMENTS.values() for name in kind.releases if name)
@@ -71,6 +73,16 @@ def rule_for(plan: Plan) -> ReleaseRule:
         allowed=", ".join(others) or "no --release for such a plan",
         advice="choose another --release or leave it out",
     )
+
+
+def _check_round(rule: ReleaseRule) -> None:
+    """Refuse a rule that releases what devices count as the cost of another round."""
+    measured = MEASUREMENTS.get(rule.measures)
+    if measured is None or measured.round is not Round.RELEASE:
+        raise InvalidPlan(
+            f"the release rule {rule.name} releases {rule.measures!r}, which is no measurement of the release",
+            allowed=", ".join(name for name, kind in MEASUREMENTS.items() if kind.round is Round.RELEASE),
+        )
 
 
 def _releases(plan: Plan, name: str) -> bool:

@@ -20,9 +20,9 @@ from fedhist.protocol.measurements.tail import TailMeasurement
 from fedhist.protocol.plugins.digests import session_digest
 from fedhist.protocol.plugins.identity import Kind
 from fedhist.protocol.plugins.registry import registered
-from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.ledger import ApproximateLoss, Ledger
 from fedhist.protocol.privacy.neighbours import tail_count
-from fedhist.protocol.rounds import Request
+from fedhist.protocol.rounds import Request, Round
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.releases.central_noise import CentralNoise
@@ -288,6 +288,53 @@ def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
     assert not any(kind.round == "release" and kind.admitted(plan) for kind in MEASUREMENTS.values())
     with pytest.raises(InvalidPlan, match="the release 'holders'"):
         check_runnable(plan, simulated=True)
+
+
+@pytest.mark.parametrize("of", [Round.DISCOVER, Round.SELECT])
+def test_a_measurement_is_of_the_round_that_devices_count_for_it(of):
+    """Else a device would take the release for a choice, or for nothing at all."""
+
+    class Elsewhere(ClippedSum):
+        name, releases, round = "elsewhere", ("elsewhere",), of
+
+    with pytest.raises(InvalidInput, match=f"elsewhere is of the round {of.value}; allowed: select for one"):
+        fedhist.register(Elsewhere)
+
+
+def test_a_rule_can_t_release_what_devices_count_as_a_choice():
+    class Tails(CentralNoise):
+        name, measures = "tails", "tail"
+
+    fedhist.register(Tails)
+    with pytest.raises(InvalidPlan, match="releases 'tail', which is no measurement of the release"):
+        check_runnable(Small(release="tails"), simulated=True)
+
+
+def test_where_the_run_chooses_the_mechanism_a_rule_is_charged_for_what_it_says_and_no_noise_of_ours():
+    """Of its noise nothing is known but (epsilon, delta): a tight total can't take it for Gaussian."""
+
+    class Halves(CentralNoise):
+        name = "halves"
+
+        def charges(self, plan, threshold):
+            (charge,) = super().charges(plan, threshold)
+            return (
+                replace(charge, epsilon=plan.epsilon / 2, delta=plan.delta / 2, loss=ApproximateLoss()),
+            ) * 2
+
+    class Free(CentralNoise):
+        name = "free"
+
+        def charges(self, plan, threshold):
+            return ()
+
+    fedhist.register(Halves)
+    fedhist.register(Free)
+    release = fedhist.simulate(USERS, Small(release="halves", mechanism="auto"), seed=1).release
+    charge = release.charges[-1]
+    assert (len(release.charges), charge.epsilon, charge.delta) == (2, 1.0, release.plan.delta)
+    assert isinstance(charge.loss, ApproximateLoss)
+    assert not fedhist.simulate(USERS, Small(release="free", mechanism="auto"), seed=1).release.private
 
 
 def test_a_rule_can_t_call_itself_private():
