@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedhist.protocol.errors import FedhistError, RoundFailed, UnexpectedMessage
+from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.loading import blamed
 from fedhist.protocol.privacy.ledger import Ledger
@@ -111,6 +111,12 @@ def run_rounds(
     event: Event = Begin()
     while True:
         state = advance(state, event, ledger=ledger, source=source)
+        if not (ledger.private or transport.simulated):
+            # Checked before the run by the same question; a method may still answer it otherwise the second time.
+            raise InvalidPlan(
+                "a method declared its charges before the run and none in it; nothing was released",
+                allowed="charges that follow from the plan and the threshold alone",
+            )
         if isinstance(state, Released) and not transport.simulated:
             # A key's number in a transport tells how many others there are: for simulations only.
             state = Released(release=state.release.without_numbers())

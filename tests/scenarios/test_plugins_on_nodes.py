@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from traceback import format_exception
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from local_grid import LocalGrid, Reports, context_of, message_of, outcome, run_
 import fedhist
 from fedhist.client.app import app as node_app
 from fedhist.client.app import mount, recall
-from fedhist.protocol.errors import InvalidPlan, RoundFailed
+from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed
 from fedhist.protocol.plugins.registry import registered, restore
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, items_digest
 from fedhist.server.app import run_on_grid
+from fedhist.server.releases.central_noise import CentralNoise
 from fedhist.server.steps import select_request
 
 SAMPLES = Path(__file__).parents[1] / "extending" / "samples"
@@ -108,3 +110,31 @@ def test_the_server_app_loads_what_its_run_config_names(lab, tmp_path):
         run_server_app(lab.grid(whole), config)
     run_server_app(lab.grid(whole), config | {"plugin": str(SAMPLES / "mine.py")})
     assert "selector mine@1.0 sha256:" in (tmp_path / "out" / "plan.json").read_text()
+
+
+def test_a_method_that_forgets_its_charge_during_the_run_releases_nothing(lab):
+    class Forgets(CentralNoise):
+        name = "forgets"
+
+        def charges(self, plan, threshold):
+            return super().charges(plan, threshold) if threshold is None else ()
+
+    fedhist.register(Forgets)
+    whole = lab.population()
+    with pytest.raises(InvalidPlan, match="none in it; nothing was released"):
+        run_on_grid(lab.grid(whole), plan_of(whole, release="forgets"))
+    assert not fedhist.simulate(whole, plan_of(whole, release="forgets")).release.private
+
+
+def test_what_a_method_says_of_the_sum_it_failed_on_is_not_in_the_servers_log(lab):
+    class Talks(CentralNoise):
+        name = "talks"
+
+        def build(self, plan, selection, reading, *, ledger, source):
+            raise InvalidPlan(f"secret {reading.values[0]}", allowed="nothing")
+
+    fedhist.register(Talks)
+    whole = lab.population()
+    with pytest.raises(FedhistError, match=r"failed in line \d+ \(InvalidPlan\)") as caught:
+        run_on_grid(lab.grid(whole), plan_of(whole, release="talks"))
+    assert "InvalidPlan: secret" not in "".join(format_exception(caught.value))
