@@ -18,7 +18,7 @@ from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
 from fedhist.simulations.experiments.tables import interval_text, print_rows
-from fedhist.simulations.report.methods import Answer, varied_numbers
+from fedhist.simulations.report.methods import Answer, cost_words, varied_numbers
 from fedhist.simulations.workbench.compare import Comparison
 
 SHOWN = {
@@ -68,6 +68,8 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
         echo(answer.words)
     if len(answers) > _ANSWERS_SHOWN:
         echo(f"and {len(answers) - _ANSWERS_SHOWN:,} more: see the column result")
+    if uneven := cost_words(answers):
+        echo(uneven)
     for text in _next_steps(found, answers):
         echo(text)
     click.echo(NOT_PRIVATE)
