@@ -158,8 +158,8 @@ def cost_words(answers: Sequence[Answer]) -> str:
         return ""
     low, high = uneven[0].costs
     return (
-        f"methods that are compared do not all cost the same, here from {low:.4g} to {high:.4g}: --total-epsilon compares "
-        "them at one cost"
+        f"methods that are compared do not all cost the same, here from {low:.4g} to {high:.4g}: --total-epsilon "
+        "compares them at one cost"
     )
 
 

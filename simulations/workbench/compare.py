@@ -28,7 +28,6 @@ from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 if TYPE_CHECKING:
-    from fedhist.protocol.plan import Plan
     from fedhist.simulations.experiments.trials import Cell
 
 
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
 class Comparison:
     """A finished comparison: a row for each combination.
 
-    `cells` and `plans` are what the rows are of, in their order; `loaded` has the users.
+    `cells` are what the rows are of, in their order; `loaded` has the users.
     """
 
     rows: list[Row]
     cells: tuple[Cell, ...]
-    plans: Mapping[str, Plan]
     loaded: LoadedSets
 
     @property
@@ -264,7 +262,7 @@ def run_comparison(
             draw_comparison(rows, folder / "figure")
     for note in _failures(rows):
         tell(note)
-    return Comparison(rows, found.cells, found.plans, loaded)
+    return Comparison(rows, found.cells, loaded)
 
 
 def _check_sizes(sources: Sources, grid: Grid) -> None:
