@@ -172,11 +172,11 @@ def answers_of(rows: Sequence[Row]) -> list[Answer]:
     answers = []
     for group in groups.values():
         best = next((row for row in group if row.get("result") == "best"), None)
-        if best is None:
+        if best is None or best.get(f"{measure_of(best)}_mean") is None:
             continue
         rivals = [row for row in group if row is not best and row["private"]]
         alike = [row for row in rivals if row.get("result") == "not different"]
-        same = tuple(sorted(alike, key=lambda row: float(row["gap_mean"])))
+        same = tuple(sorted(alike, key=lambda row: float(row.get("gap_mean") or 0)))
         unclear = bool(rivals) and best.get("trials") in (1, 1.0)
         cost = "epsilon_total" if best.get("total_epsilon") is None else "epsilon_tight"
         spent = [row[cost] for row in (best, *rivals) if row.get(cost) is not None] or [0.0]
