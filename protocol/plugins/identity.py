@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from os.path import realpath
 from typing import Any
 
 from fedhist.protocol.errors import InvalidInput
@@ -95,6 +96,8 @@ class Origin:
 
     def is_same(self, other: Origin) -> bool:
         """Whether both are the same file, package or session, in whatever version."""
+        if self.how == other.how == "file":
+            return realpath(self.place) == realpath(other.place)
         return self.how == other.how and (self.place == other.place or self.how == "session")
 
     @property

@@ -70,6 +70,15 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     assert SELECTORS["ours"].name == "ours"
 
 
+def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, monkeypatch) -> None:
+    monkeypatch.chdir(samples)
+    first = fedhist.load_plugin("mine.py")
+    assert fedhist.load_plugin(samples / "mine.py") == first
+    (samples / "copy.py").write_text((samples / "mine.py").read_text())
+    with pytest.raises(InvalidFile, match=r"copy\.py, line 17: a selector mine is registered already, from"):
+        fedhist.load_plugin("copy.py")
+
+
 def test_populations_and_engines_go_by_their_names(samples: Path) -> None:
     fedhist.load_plugin(samples / "others.py")
     assert DATASETS["twins"].defaults == {"users": 50_000, "items": 1_000, "mean": 3.0}
