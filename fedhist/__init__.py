@@ -1,10 +1,8 @@
 """User-level private histograms from data that stays on devices, with a privately chosen contribution bound.
 
     >>> import fedhist
-    >>> population = fedhist.HeavyTailedPopulation(users=5_000, items=100, seed=1)
-    >>> plan = fedhist.Plan(users=population.users, items=population.domain_size, epsilon=1.0, delta=1e-6)
-    >>> result = fedhist.simulate(population, plan, seed=1)
-    >>> result.threshold, result.relative_loss, result.total, result.release.histogram  # doctest: +SKIP
+    >>> result = fedhist.histogram(table, items=["tea", "coffee"], epsilon=1.0)  # doctest: +SKIP
+    >>> result.to_frame(), result.threshold, result.tight  # doctest: +SKIP
 
 Names load when they are first used, so that importing fedhist costs next to nothing.
 """
@@ -23,7 +21,8 @@ if not path.isdir(path.join(_here, "protocol")):  # noqa: PTH112, PTH118 - as ab
 
 if TYPE_CHECKING:
     from fedhist.auditing import audit
-    from fedhist.client.files.records import read_population
+    from fedhist.client.files.columns import Columns
+    from fedhist.client.files.records import read_frame, read_population
     from fedhist.client.populations import SparsePopulation
     from fedhist.extending import load_plugin, register
     from fedhist.protocol.errors import BudgetExceeded, FedhistError, InvalidInput, RoundFailed
@@ -63,7 +62,8 @@ _HOMES = {
     "server.coordinator": ("Transport", "run_rounds"),
     "server.releases.contract": ("Release",),
     "server.totals": ("plan_for_total",),
-    "client.files.records": ("read_population",),
+    "client.files.columns": ("Columns",),
+    "client.files.records": ("read_frame", "read_population"),
     "client.populations": ("SparsePopulation",),
     "simulations.datasets.synthetic": ("HeavyTailedPopulation", "PoissonPopulation"),
     "simulations.diagnostics": ("Diagnostics",),
@@ -81,6 +81,7 @@ __all__ = [
     "BudgetExceeded",
     "BudgetFile",
     "Charge",
+    "Columns",
     "Cost",
     "Diagnostics",
     "FedhistError",
@@ -108,6 +109,7 @@ __all__ = [
     "plan_for_total",
     "plan_warnings",
     "predict",
+    "read_frame",
     "read_population",
     "register",
     "report",

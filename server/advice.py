@@ -38,16 +38,18 @@ def plan_warnings(plan: Plan) -> dict[str, str]:
 
 
 def warnings_of_all(plans: Collection[Plan]) -> list[str]:
-    """The warnings of several plans: the first of each name, and how many plans have one of that name."""
+    """The warnings of the plans of a table whose rows show errors, the first of each name.
+
+    What only some rows have is left out if their errors show it. Weak promises are not seen there.
+    """
     found: dict[str, list[str]] = {}
     for plan in plans:
         for name, text in plan_warnings(plan).items():
             found.setdefault(name, []).append(text)
     return [
-        texts[0]
-        if len(texts) == len(plans)
-        else f"in {len(texts):,} of {len(plans):,} combinations {texts[0]}"
-        for texts in found.values()
+        texts[0] if len(texts) == len(plans) else f"in {len(texts):,} of {len(plans):,} rows {texts[0]}"
+        for name, texts in found.items()
+        if len(texts) == len(plans) or name in ("epsilon", "delta")
     ]
 
 

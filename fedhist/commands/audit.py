@@ -10,7 +10,6 @@ import click
 from fedhist.commands.cli import EXIT_AUDIT_FAILED
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plugin_option import plugin_option
-from fedhist.commands.summary import stdout_console
 
 if TYPE_CHECKING:
     from fedhist.simulations.audit.findings import Finding
@@ -68,6 +67,8 @@ def _print_progress(finding: Finding) -> None:
 
 def _print(result: Audit) -> None:
     from rich.table import Table
+
+    from fedhist.commands.summary import stdout_console
 
     table = Table(box=None, pad_edge=False)
     table.add_column("check")

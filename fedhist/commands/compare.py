@@ -86,7 +86,7 @@ _SEVERAL = {
         "# all selectors at three budgets, over synthetic users",
         "fedhist compare --epsilon 0.1,0.5,1 --trials 10 --out compared",
         "# which method is the best for your data?",
-        "fedhist compare --data visits.parquet --mechanism gaussian,laplace,auto --epsilon 1",
+        "fedhist compare --data visits.csv --mechanism gaussian,laplace,auto",
     ),
 )
 @click.option(

@@ -11,22 +11,13 @@ from typing import Any
 
 import click
 
-from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
 from fedhist.client.files.new_files import check_new_file
 from fedhist.commands.data_options import column_options, columns_of
-from fedhist.commands.description_view import print_description
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
-from fedhist.commands.progress import progress_on
-from fedhist.commands.summary import print_notes, stdout_console
-from fedhist.commands.terminal import line
+from fedhist.commands.terminal import echo, line
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.datasets.description import describe as describe_population
-from fedhist.simulations.datasets.loading import Wanted, load
-from fedhist.simulations.datasets.registry import DATASETS, PREFIX
-from fedhist.simulations.figures.describe import draw_description
-from fedhist.simulations.figures.painting import FORMATS as FIGURE_SUFFIXES
 from fedhist.simulations.importing import FORMAT_NAMES, MAX_MALFORMED
 
 IMPORT_HELP = """Turn a published file into a population.
@@ -105,6 +96,9 @@ def data() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Read the file, write the population, and print a summary."""
+    from fedhist.client.files.matrix_files import MATRIX_SUFFIXES, write_matrix
+    from fedhist.commands.progress import progress_on
+    from fedhist.commands.summary import print_notes, stdout_console
     from fedhist.simulations.importing.reading import import_population
 
     check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
@@ -173,10 +167,18 @@ def describe(
     The statistics are exact, which is not private. FILE is anything that 'fedhist run --data' reads, or
     synthetic:NAME?key=value from 'fedhist data list'.
     """
+    from fedhist.commands.description_view import print_description
+    from fedhist.commands.progress import progress_on
+    from fedhist.commands.summary import stdout_console
+    from fedhist.simulations.datasets.description import describe as describe_population
+    from fedhist.simulations.datasets.loading import Wanted, load
+    from fedhist.simulations.figures.describe import draw_description
+    from fedhist.simulations.figures.painting import FORMATS
+
     if head < 0:
         raise InvalidInput(f"--head is {head}", allowed="a whole number from 0")
     if figure is not None:
-        check_new_file(figure, suffixes=FIGURE_SUFFIXES, force=force)
+        check_new_file(figure, suffixes=FORMATS, force=force)
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
         loaded = load(Wanted(data=file, columns=columns_of(flags)), seed)
@@ -204,6 +206,8 @@ def describe(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_(as_json: bool) -> None:
     """List the synthetic populations and their parameters."""
+    from fedhist.simulations.datasets.registry import DATASETS, PREFIX
+
     if as_json:
         document = {
             name: {"line": one.line, "parameters": dict(one.defaults)}
@@ -213,4 +217,5 @@ def list_(as_json: bool) -> None:
         return
     for name, one in DATASETS.with_installed().items():
         query = "&".join(f"{key}={value}" for key, value in one.defaults.items())
-        click.echo(f"{PREFIX}{name}?{query}\n    {one.line}")
+        echo(f"{PREFIX}{name}?{query}")
+        echo(f"    {one.line}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from inspect import cleandoc
 from typing import Any, NamedTuple
 
 import click
@@ -35,8 +36,8 @@ GROUPS = (
     ),
     OptionGroup(
         "Method",
-        "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only --plugin",
-        "--threshold --min-threshold --candidates --sparsity --upper-limits --rescale --debias --release "
+        "--domain --mechanism --selector --selectors --best-by --max-threshold --quick --deep --only",
+        "--plugin --threshold --min-threshold --candidates --sparsity --upper-limits --rescale --debias --release "
         "--discovery-share --user-items --known-items --statistic --buckets --score-sensitivity",
     ),
     OptionGroup(
@@ -166,6 +167,9 @@ class Command(_Helpful):
         """What -h shows."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(cleandoc(self.help or "").partition("\n\n")[0])
         self._write_examples(formatter)
         left_out = self._write_groups(ctx, formatter, few=True)
         if left_out:

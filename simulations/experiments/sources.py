@@ -170,6 +170,14 @@ def _check_reading(sources: Sources) -> None:
             "--items-file names the domain of a data file",
             allowed="--items-file with --data, without --top-items",
         )
+    if reading.columns.given and not read:
+        raise InvalidInput(
+            f"{reading.columns.in_words()} without a file", allowed="names of columns and bins with --data"
+        )
+    if reading.columns.bins is not None and sources.top_items:
+        raise InvalidInput(
+            "--bins with --top-items", allowed="bins alone", advice="the bins are the list of items"
+        )
     if reading.normalise is not None and not read:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Integers, Population
@@ -67,15 +66,12 @@ class UserSet:
         return self.kind == FILE
 
 
-def file_digest(path: Path, columns: Columns = USUAL_COLUMNS) -> str:
-    """SHA-256 of a file's bytes; columns other than the usual ones make it another set of users."""
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
     if not path.is_file():
         raise InvalidFile(f"there is no file {path}", allowed="an existing data file", advice="check --data")
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    if columns.given:
-        digest.update(_TAG + json.dumps(asdict(columns)).encode())
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:

@@ -51,7 +51,9 @@ def _ranked(row: Row) -> dict[str, Any]:
 
 
 def _of_data(rows: Sequence[Row], before: int) -> list[LineChart | BarChart]:
-    along, *others = varied_numbers(rows) or [""]
+    along, *rest = varied_numbers(rows) or [""]
+    # Beside another number, a threshold tells methods apart.
+    others = [name for name in rest if name != "threshold"]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         for values in product(*(_belongs(row, name, rows) for name in others)):

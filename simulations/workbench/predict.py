@@ -15,6 +15,7 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.fields import FIELDS
+from fedhist.server.advice import warnings_of_all
 from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import GuessedPopulation
@@ -220,6 +221,8 @@ def predict(
     if isinstance(answers.target, OutOfReach):
         words = target_words(answers.target, totals=best_split)
         warnings.warn(in_python(f"which epsilon gives an error of {target_error:g}: {words}"), stacklevel=2)
+    for note in warnings_of_all([row.plan for row in answers.rows]):
+        warnings.warn(in_python(note), stacklevel=2)
     rows = frame_rows(answers)
     return data_frame({name: [row[name] for row in rows] for name in rows[0]}, answers.loaded.frame_kind)
 

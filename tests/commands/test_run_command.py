@@ -306,7 +306,7 @@ SIMPLE = "user,item,count\nu1,a,3\nu2,b,1\n"
 # One fault of each kind; the readers' own tests have the others.
 BAD_FILES = {
     "matrix": ("d.npz", b"PK\x03\x04 this is no archive", "damaged"),
-    "table": ("d.csv", f"{SIMPLE}u3,a,-918273\n".encode(), "row 3 .* is negative"),
+    "table": ("d.csv", f"{SIMPLE}u3,a,-918273\n".encode(), "line 4, .* is negative"),
     "nothing": ("d.csv", b"user,item,count\nu,a,0\n", "no user has any item"),
     "suffix": ("d.xlsx", SIMPLE.encode(), "suffix that is not known"),
 }

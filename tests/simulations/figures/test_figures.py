@@ -125,11 +125,11 @@ class TestRowsWithoutAThreshold:
         assert [(line.xs, line.ys) for line in chart.lines] == [([10, 50], [0.2, 0.2]), ([10, 50], [10, 50])]
         assert chart.x_label == "threshold C"
 
-    def test_they_are_in_every_chart_of_several_thresholds(self):
+    def test_several_thresholds_beside_another_axis_are_methods(self):
         rows = [compared("dpsgd", items=d) for d in (10, 20)]
         rows += [compared("fixed", items=d, threshold=c) for d in (10, 20) for c in (5.0, 50.0)]
-        charts = comparison_charts(rows)
-        assert [[line.name for line in chart.lines] for chart in charts] == [["dpsgd", "fixed"]] * 2
+        (chart,) = comparison_charts(rows)
+        assert [line.name for line in chart.lines] == ["dpsgd", "fixed, C 5", "fixed, C 50"]
 
 
 def test_a_delta_of_the_choice_that_varies_is_an_axis():

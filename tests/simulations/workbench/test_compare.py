@@ -18,7 +18,7 @@ import fedhist
 from fedhist.protocol.errors import InvalidInput
 from tests.builders import ROOT
 
-# These are few users, and compare says so.
+# These are few users, and a warning says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*(close to chance|exceed a typical item)")
 RECORDS = {
     "user": [f"u{user}" for user in range(40) for _ in range(3)],
@@ -144,7 +144,11 @@ def test_a_comparison_s_folder_has_the_figure_and_the_page_of_its_frame(tmp_path
 
 def test_plans_that_can_t_give_a_useful_answer_are_warned_of_with_their_number() -> None:
     settings: dict[str, Any] = {"selectors": "oracle", "trials": 1, "workers": 1, "users": 50, "items": 2}
-    with pytest.warns(
-        UserWarning, match=r"^in 1 of 2 combinations epsilon is 1000 .* Lower epsilon, epsilon_select"
-    ):
+    with pytest.warns(UserWarning, match=r"^in 1 of 2 rows epsilon is 1000 .* Lower epsilon, epsilon_select"):
         fedhist.compare(epsilon=[1.0, 1000.0], **settings)
+
+
+def test_a_prediction_of_plans_that_are_all_useless_says_so() -> None:
+    with pytest.warns(UserWarning, match=r"^the plan is for one user") as caught:
+        fedhist.predict(users=1, items=2, epsilon=[1.0, 2.0])
+    assert len(caught) == 1
