@@ -75,7 +75,7 @@ def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, mo
     first = fedhist.load_plugin("mine.py")
     assert fedhist.load_plugin(samples / "mine.py") == first
     (samples / "copy.py").write_text((samples / "mine.py").read_text())
-    with pytest.raises(InvalidFile, match=r"copy\.py, line 17: a selector mine is registered already, from"):
+    with pytest.raises(InvalidFile, match=r"copy\.py, line \d+: a selector mine is registered already, from"):
         fedhist.load_plugin("copy.py")
 
 
