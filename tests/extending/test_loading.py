@@ -233,6 +233,16 @@ def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(sample
         check_plugin(path)
 
 
+def test_the_contract_catches_a_measurement_that_moves_further_than_it_says(samples: Path) -> None:
+    path = samples / "distinct.py"
+    once = "return super().of(replace(users, counts=np.minimum(users.counts, 1)), source=source)"
+    twice = "once = super().of(users, source=source)\n        return replace(once, values=2 * once.values)"
+    path.write_text(path.read_text().replace(once, twice))
+    fedhist.load_plugin(path)
+    with pytest.raises(AssertionError, match="the_shape_is_what_is_sent: one user adds 2048; the shape says at most"):
+        check_plugin("distinct-tail")
+
+
 def test_the_digest_of_fedhist_itself_is_that_of_its_sources() -> None:
     assert len(own_digest()) == 64
     code = "from fedhist.protocol.plugins.digests import own_digest; print(own_digest())"
