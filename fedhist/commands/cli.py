@@ -27,7 +27,7 @@ EPILOG = (
 COMMANDS = {
     "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
     "plan": (
-        "plan:plan",
+        "planning_options:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
     "demo-deployment": (
@@ -36,8 +36,8 @@ COMMANDS = {
     ),
     "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
-        "compare:compare",
-        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+        "compare_options:compare",
+        "Compare methods over data sets, budgets and trials, and name the best for each.",
     ),
     "paper": (
         "paper:paper",
