@@ -88,11 +88,12 @@ def _names(loaded: tuple[str, ...], method: str | None) -> tuple[str, ...] | Non
         return loaded or None
     for kind in (Kind.SELECTOR, Kind.RELEASE):
         look_for(kind, method)
-    known = {one.identity.name: str(one.identity) for one in registered()}
-    if method not in known:
+    found = tuple(str(one.identity) for one in registered() if one.identity.name == method)
+    if not found:
+        names = dict.fromkeys(one.identity.name for one in registered())
         raise InvalidInput(
             f"there is no plugin {method!r}",
-            allowed=", ".join(known) or "methods that were registered",
+            allowed=", ".join(names) or "methods that were registered",
             advice="call fedhist.register or fedhist.load_plugin first",
         )
-    return (known[method],)
+    return found

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, OtherPlugin
 from fedhist.protocol.plugins.digests import module_files, package_digest, text_digest
-from fedhist.protocol.plugins.identity import NAME, Identity, Kind, Origin, Plugin
+from fedhist.protocol.plugins.identity import Identity, Kind, Origin, Plugin
 from fedhist.protocol.plugins.registry import (
     enter,
     forget,
@@ -95,18 +95,14 @@ def look_for(kind: Kind, name: str | None = None) -> None:
 
     A method may read a measurement of its package, so all of those are loaded with it.
     """
-    if kind in _loaded_kinds if name is None else not NAME.fullmatch(name):
-        return
     if name is None:
+        if kind in _loaded_kinds:
+            return
         _loaded_kinds.add(kind)
-    if kind in (Kind.SELECTOR, Kind.RELEASE):
-        found = [point for point in entry_points(group=kind.group) if name in (None, point.name)]
-        for point in found:
-            look_for(Kind.MEASUREMENT)
-            _load_installed(kind, point)
-        return
     for point in entry_points(group=kind.group):
         if name in (None, point.name):
+            if kind in (Kind.SELECTOR, Kind.RELEASE):
+                look_for(Kind.MEASUREMENT)
             _load_installed(kind, point)
 
 
