@@ -111,7 +111,7 @@ BUGS = (
         "round 1 not charged",
         (
             "server.steps:Choose.charges",
-            "return self.selector.charges(_settled(handed).plan_for(plan))",
+            "return selector_charges(self.selector, _settled(handed).plan_for(plan))",
             "return ()",
         ),
     ),

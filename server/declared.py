@@ -26,7 +26,7 @@ _SLACK = 1 + 1e-9
 
 def selector_charges(selector: Selector, plan: Plan) -> tuple[Charge, ...]:
     """What the choice of the threshold costs. One that reads data and declares nothing is not private."""
-    declared = tuple(selector.charges(plan))
+    declared = selector.charges(plan)
     plugin = plugin_named(Kind.SELECTOR, selector.name)
     if plugin is None or plugin.thing is not selector:
         return declared
@@ -38,7 +38,7 @@ def selector_charges(selector: Selector, plan: Plan) -> tuple[Charge, ...]:
 
 def rule_charges(rule: ReleaseRule, plan: Plan, threshold: Threshold | None) -> tuple[Charge, ...]:
     """What the release costs, at this threshold or, for None, at most. One that declares nothing is not private."""
-    declared = tuple(rule.charges(plan, threshold))
+    declared = rule.charges(plan, threshold)
     plugin = plugin_named(Kind.RELEASE, rule.name)
     if plugin is None or plugin.thing is not rule:
         return declared
@@ -73,8 +73,13 @@ def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost
     """The charges of a method from outside, if they are of its round and no more than the round may cost."""
     kind, name = plugin.identity.kind, plugin.identity.name
     round_ = "select" if kind is Kind.SELECTOR else "release"
+    if not (isinstance(charges, tuple | list) and all(isinstance(charge, Charge) for charge in charges)):
+        raise InvalidPlan(
+            f"the {kind.words} {name} declares its charges as a {type(charges).__name__} of something else",
+            allowed="a tuple of charges",
+        )
     for charge in charges:
-        if not isinstance(charge, Charge) or (charge.round, charge.neighbours) != (round_, plan.neighbours):
+        if (charge.round, charge.neighbours) != (round_, plan.neighbours):
             raise InvalidPlan(
                 f"the {kind.words} {name} declares a charge that is not of its round or for other neighbours",
                 allowed=f"charges of the round {round_} for {plan.neighbours.value} neighbours",

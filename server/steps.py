@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedhist.protocol.errors import InvalidPlan, OtherPlugin, UnexpectedMessage
+from fedhist.protocol.grid import Threshold
 from fedhist.protocol.measurements import MEASUREMENTS, Measurement
 from fedhist.protocol.measurements.contract import Round
 from fedhist.protocol.measurements.given import NOTHING, Column
@@ -97,10 +98,10 @@ class Publish:
         round_plan, draws = selection.settled.plan_for(plan), source.fork("release")
         release = self.rule.build(round_plan, selection, reading, ledger=ledger, source=draws)
         settled = selection.settled
-        if not isinstance(release, Release) or ledger.entries != charged:
+        _check_built(self.rule, round_plan, release)
+        if ledger.entries != charged:
             raise InvalidPlan(
-                f"the release rule {self.rule.name} charged the ledger while it drew, or built no release; nothing "
-                "was released",
+                f"the release rule {self.rule.name} charged the ledger while it drew; nothing was released",
                 allowed="rules that declare all that they cost in charges()",
             )
         release = replace(
@@ -207,6 +208,16 @@ def method_of(charge: Charge) -> str:
     return f"{'selector' if charge.round == Round.SELECT else 'release rule'} {charge.name}"
 
 
+def _check_built(rule: ReleaseRule, plan: Plan, release: object) -> None:
+    """Refuse what could not be written or read: this is the last step before a release is handed out."""
+    items = plan.items
+    if not isinstance(release, Release) or (items is not None and release.histogram.shape != (items,)):
+        raise InvalidPlan(
+            f"the release rule {rule.name} did not build a release with a value for each item; nothing was released",
+            allowed="a Release whose histogram has as many values as the plan has items",
+        )
+
+
 def private_instead(charge: Charge) -> str:
     """What to use in the place of a method that is not private."""
     return "use --selector weighted-quantile" if charge.round == Round.SELECT else "leave --release out"
@@ -214,13 +225,22 @@ def private_instead(charge: Charge) -> str:
 
 def _on_grid(plan: Plan, selection: Selection) -> Selection:
     """The selection, which must be in the plan's public range: what is charged and noised reckons with it."""
-    if not isinstance(selection, Selection):
-        raise InvalidPlan(f"the selector {plan.selector} returned no Selection", allowed="a Selection")
-    if selection.mechanism is not None and plan.chooses_mechanism:
+    if not (isinstance(selection, Selection) and isinstance(selection.threshold, Threshold)):
+        raise InvalidPlan(
+            f"the selector {plan.selector} returned no Selection with a Threshold",
+            allowed="Selection(plan.at_steps(...))",
+        )
+    if (selection.mechanism is not None) != plan.chooses_mechanism:
+        raise InvalidPlan(
+            f"the selector {plan.selector} chose a mechanism that the plan names, or none where it has to",
+            allowed="a mechanism with the mechanism auto, and nowhere else",
+        )
+    if selection.mechanism is not None:
         plan = plan.ways[selection.mechanism]
     low, high = plan.step_range
-    chosen = selection.threshold
-    if chosen.bits != plan.grid_bits or not low <= chosen.steps <= high:
+    chosen, each = selection.threshold, selection.item_thresholds
+    inside = each is None or (each.shape == (plan.items,) and bool(((low <= each) & (each <= high)).all()))
+    if chosen.bits != plan.grid_bits or not (inside and low <= chosen.steps <= high):
         raise InvalidPlan(
             f"the selector {plan.selector} chose a threshold outside of the plan's range",
             allowed="plan.at_steps(...), which stays inside",

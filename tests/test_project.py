@@ -199,7 +199,10 @@ class TestLoading:
     def test_importing_fedhist_loads_nothing_heavy(self, tmp_path: Path) -> None:
         assert self.loaded_by("import fedhist", tmp_path) == []
 
-    @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["ledger", "limit", "-h"]])
+    @pytest.mark.parametrize(
+        "arguments",
+        [["--help"], ["run", "--help"], ["compare", "--help"], ["plan", "-h"], ["ledger", "limit", "-h"]],
+    )
     def test_help_loads_nothing_heavy(self, arguments: list[str], tmp_path: Path) -> None:
         code = f"from fedhist.commands import cli\nassert cli._run({arguments}) == 0"
         assert self.loaded_by(code, tmp_path) == []

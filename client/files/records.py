@@ -220,12 +220,19 @@ def _suffix(path: Path) -> str:
     # The longest match, so that .csv.gz is not taken for .gz alone.
     matches = [suffix for suffix in _SUFFIXES if name.endswith(suffix)]
     if not matches:
+        _check_is_file(path)
         raise InvalidFile(
             f"{path.name} has a suffix that is not known",
             allowed=", ".join(_SUFFIXES),
             advice="convert the file, with fedhist data import if it can, or correct its name",
         )
     return max(matches, key=len)
+
+
+def _check_is_file(path: Path) -> None:
+    if not path.is_file():
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InvalidFile(problem, allowed="a file that exists", advice="check the path")
 
 
 def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
@@ -245,9 +252,7 @@ def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
 def _check_content(path: Path, suffix: str) -> None:
     """Refuse what is not a readable file, and a file that begins like another kind than its name says."""
     try:
-        if not path.is_file():
-            problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
-            raise InvalidFile(problem, allowed="a file that exists", advice="check the path")
+        _check_is_file(path)
         with path.open("rb") as file:
             beginning = file.read(_LOOK_BYTES)
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from typing import Any, NoReturn
 
 import click
@@ -26,7 +27,7 @@ EPILOG = (
 COMMANDS = {
     "run": ("run_options:run", "Choose a contribution bound privately and release a private histogram."),
     "plan": (
-        "plan:plan",
+        "planning_options:plan",
         "Predict error and threshold of a run over a range of epsilon, before any budget is spent.",
     ),
     "demo-deployment": (
@@ -35,8 +36,8 @@ COMMANDS = {
     ),
     "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
-        "compare:compare",
-        "Compare selectors over data sets, settings and trials, with intervals and a figure.",
+        "compare_options:compare",
+        "Compare methods over data sets, budgets and trials, and name the best for each.",
     ),
     "paper": (
         "paper:paper",
@@ -94,6 +95,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit with its code; a user's mistake is one sentence, never a traceback."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         prepare_streams()
         signal.signal(signal.SIGTERM, _interrupt)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from inspect import cleandoc
 from typing import Any, NamedTuple
 
@@ -214,6 +213,8 @@ class Group(_Helpful, click.Group):
         """The command of this name."""
         name, names = args[0], self.list_commands(ctx)
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, names, n=1, cutoff=0.5)
             advice = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(names)}."
             ctx.fail(f"No such command {name!r}. {advice}")

@@ -166,10 +166,20 @@ class Measurement(ABC, Generic[GivenT]):
         """Whether a device may answer this measurement under the plan. It refuses all others."""
 
     @classmethod
-    def admitted(cls, plan: Plan) -> bool:
-        """Whether it fits, and the plan names it if it comes from outside: plugins change no other plan."""
+    def admitted(cls, plan: Plan, *, named: bool = False) -> bool:
+        """Whether it fits, and the plan names it if it comes from outside: plugins change no other plan.
+
+        Nor do they answer where devices must add the noise: a device that insists on that can't rely on them.
+
+        Args:
+            plan: of the round.
+            named: whether the plan is to name it, once it has the selector that is asked about.
+        """
         plugin = plugin_named(Kind.MEASUREMENT, cls.name)
-        return (plugin is None or str(plugin.identity) in plan.plugins) and cls.fits(plan)
+        if plugin is None:
+            return cls.fits(plan)
+        named = named or str(plugin.identity) in plan.plugins
+        return named and not plan.noise_by_devices and cls.fits(plan)
 
     @classmethod
     def released_by(cls, plan: Plan) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from types import CodeType, FunctionType
@@ -17,6 +18,7 @@ _CODE_OF_RESULTS = ("protocol", "client", "server", "simulations")
 _NOT_OF_RESULTS = ("__pycache__", "report", "figures", "deployment", "audit", "importing")
 """Folders of them that show results, or have no part in them."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_DATA = (*_PLAIN, tuple, list, set, frozenset, dict)
 _MADE_BY_PYTHON = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "_abc_impl", "__parameters__",
     "__firstlineno__", "__static_attributes__", "__qualname__", "__annotations__", "__dataclass_fields__",
@@ -64,7 +66,7 @@ def session_digest(thing: object) -> str:
     """
     digest = hashlib.sha256(_TAG + b"session\x00")
     made = thing if isinstance(thing, type | FunctionType) else type(thing)
-    for part in _parts(thing, made.__module__, set()):
+    for part in _parts(thing, made.__module__, {}):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 
@@ -78,7 +80,7 @@ def _hashed(about: str, files: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
-def _parts(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
+def _parts(value: Any, module: str, seen: dict[int, object]) -> Iterator[bytes]:
     """The value in bytes that do not depend on where it stands or when it was made."""
     if isinstance(value, _PLAIN):
         yield repr(value).encode()
@@ -87,28 +89,26 @@ def _parts(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
     elif id(value) in seen:
         yield b"again"
     else:
-        seen.add(id(value))
+        # Kept, so that no other object gets its place in memory.
+        seen[id(value)] = value
         yield from _of_object(value, module, seen)
 
 
-def _of_object(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
-    if isinstance(value, staticmethod | classmethod):
-        yield from _parts(value.__func__, module, seen)
-    elif isinstance(value, property):
-        for function in (value.fget, value.fset):
-            yield from _parts(function, module, seen)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _parts(one, module, seen)
+def _of_object(value: Any, module: str, seen: dict[int, object]) -> Iterator[bytes]:
+    if isinstance(value, staticmethod | classmethod | property):
+        for name in ("__func__", "fget", "fset"):
+            yield from _parts(getattr(value, name, None), module, seen)
     elif isinstance(value, set | frozenset):
         yield from sorted(b"".join(_parts(one, module, seen)) for one in value)
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from (*_parts(key, module, seen), *_parts(one, module, seen))
+    elif isinstance(value, tuple | list | dict):
+        for one in value.items() if isinstance(value, dict) else value:
+            yield from _parts(one, module, seen)
     elif isinstance(value, FunctionType):
         yield from _of_function(value, module, seen)
     elif isinstance(value, type):
         yield from _of_class(value, module, seen)
+    elif hasattr(value, "tobytes"):
+        yield value.tobytes()
     else:
         yield from _parts(type(value), module, seen)
         function = getattr(value, "func", None) or getattr(value, "__wrapped__", None)
@@ -116,7 +116,7 @@ def _of_object(value: Any, module: str, seen: set[int]) -> Iterator[bytes]:
             yield from _parts(inner, module, seen)
 
 
-def _of_class(value: type, module: str, seen: set[int]) -> Iterator[bytes]:
+def _of_class(value: type, module: str, seen: dict[int, object]) -> Iterator[bytes]:
     yield f"{value.__module__}.{value.__qualname__}".encode()
     if value.__module__ != module:
         yield _module_digest(value.__module__)
@@ -129,7 +129,7 @@ def _of_class(value: type, module: str, seen: set[int]) -> Iterator[bytes]:
             yield from _parts(member, module, seen)
 
 
-def _of_function(value: FunctionType, module: str, seen: set[int]) -> Iterator[bytes]:
+def _of_function(value: FunctionType, module: str, seen: dict[int, object]) -> Iterator[bytes]:
     if value.__module__ != module:
         yield f"{value.__module__}.{value.__qualname__}".encode()
         return
@@ -137,16 +137,18 @@ def _of_function(value: FunctionType, module: str, seen: set[int]) -> Iterator[b
     for more in (value.__defaults__, value.__kwdefaults__):
         yield from _parts(more, module, seen)
     for cell in value.__closure__ or ():
-        yield from _parts(cell.cell_contents, module, seen)
+        with suppress(ValueError):
+            # Empty for a function that names itself, while it is decorated.
+            yield from _parts(cell.cell_contents, module, seen)
     for name in sorted(_names_in(value.__code__)):
         named = value.__globals__.get(name)
         own = isinstance(named, FunctionType | type) and named.__module__ == module
-        if own or (isinstance(named, (*_PLAIN, tuple)) and name in value.__globals__):
+        if own or (isinstance(named, _DATA) and name in value.__globals__):
             yield name.encode()
             yield from _parts(named, module, seen)
 
 
-def _of_code(code: CodeType, module: str, seen: set[int]) -> Iterator[bytes]:
+def _of_code(code: CodeType, module: str, seen: dict[int, object]) -> Iterator[bytes]:
     yield code.co_code
     yield " ".join((*code.co_names, *code.co_varnames)).encode()
     for constant in code.co_consts:

@@ -129,10 +129,9 @@ def selector_for(plan: Plan) -> Selector:
 def _offered(plan: Plan, selector: Selector) -> Offered | None:
     from_outside = plugin_named(Kind.SELECTOR, selector.name) is not None
     for kind in MEASUREMENTS.values():
-        # What comes from outside is for plans that name it, and a plan with this selector does.
-        if kind.name not in MEASUREMENTS.built_in and not (from_outside or kind.admitted(plan)):
+        if not kind.offers or not kind.admitted(plan, named=from_outside):
             continue
         for name, norms in selector.reads:
-            if name in kind.offers and kind.fits(plan) and (plan.chooses_mechanism or plan.norm in norms):
+            if name in kind.offers and (plan.chooses_mechanism or plan.norm in norms):
                 return Offered(name, kind)
     return None

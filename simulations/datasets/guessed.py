@@ -11,6 +11,7 @@ import numpy as np
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.validation import without_repeats
+from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
     SyntheticPopulation,
@@ -20,8 +21,6 @@ from fedhist.simulations.datasets.synthetic import (
 
 MAX_GUESSED_USERS = 5_000_000
 LARGEST_TOTAL = 1e6
-DEFAULT_TAIL_INDEX = 1.5
-DEFAULT_MEAN_TOTAL = 60.0
 # A user's number of distinct items grows like the total to this power, as in HeavyTailedPopulation.
 _VARIETY = 0.75
 _SEARCH_STEPS = 24

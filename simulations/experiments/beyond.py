@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.client.populations import SparsePopulation
+from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 from fedhist.simulations.experiments.paper_setup import Report, Setup
 from fedhist.simulations.experiments.running import Group, Results
 from fedhist.simulations.experiments.tables import Row, interval_text
-from fedhist.simulations.experiments.trials import ALL_DELTA, PAPER_DELTA, Cell
+from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 from fedhist.simulations.figures.paper import draw_beyond
 

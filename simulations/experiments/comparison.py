@@ -10,6 +10,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.composition import basic_total, tight_total
 from fedhist.protocol.privacy.ledger import Charge
 from fedhist.server.steps import planned_charges
+from fedhist.simulations.experiments.choices import RANKINGS
 from fedhist.simulations.experiments.grid import Sizes
 from fedhist.simulations.experiments.running import NOT_PRIVATE, Results
 from fedhist.simulations.experiments.summaries import Summary, summarise
@@ -28,9 +29,6 @@ BUDGETS = (*TOTALS, "epsilon", "delta", "epsilon_select", "delta_select")
 
 MEASURED = {"loss": "loss", "estimate": "estimate_loss", "threshold": "threshold", "released": "released"}
 """What a trial measures, and the columns of a table that say it."""
-
-RANKINGS = {"loss": "loss", "estimate-loss": "estimate"}
-"""What methods can be ranked by, and what a trial calls it."""
 
 BEST, SAME, WORSE = "best", "not different", "worse"
 """The results of a method: beside others a method is no different if the paired interval of the gap holds 0."""

@@ -13,19 +13,11 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.selection import SELECTORS
 from fedhist.server.steps import check_runnable
+from fedhist.simulations.experiments.choices import DEFAULT_PARTICIPANTS, NONE
 from fedhist.simulations.experiments.trials import Cell
 from fedhist.simulations.experiments.user_sets import UserSet
 
 MAX_CELLS = 10_000
-DEFAULT_PARTICIPANTS = 100
-"""The participants of masked rounds, or all users if they are fewer."""
-
-NONE = "none"
-"""The word in a list for the absence of an optional setting."""
-
-OPTIONAL = ("debias", "rescale", "upper_limits")
-"""The settings that a list may leave out with the word NONE."""
-
 _REASONS_SHOWN = 5
 Sizes = Mapping[str, tuple[int, int]]
 """Users and items of each set, by its key."""

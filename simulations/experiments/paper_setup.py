@@ -12,11 +12,11 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments import Counting
+from fedhist.simulations.experiments.choices import PAPER_DELTA
 from fedhist.simulations.experiments.journal import fingerprint
 from fedhist.simulations.experiments.running import Experiment, Group, Results, run_experiment
 from fedhist.simulations.experiments.sources import check_different, drawn_digest, drawn_once, names_of
 from fedhist.simulations.experiments.tables import Row
-from fedhist.simulations.experiments.trials import PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import FILE, SYNTHETIC, UserSet, file_digest
 from fedhist.simulations.experiments.verdicts import Claim
 from fedhist.simulations.simulation import check_not_empty

@@ -32,10 +32,8 @@ from fedhist.server.steps import read_statistic, select_request
 from fedhist.server.totals import plan_for_total
 from fedhist.simulations.engines.in_process import exact_total
 from fedhist.simulations.engines.masked_in_process import unmasked_total
+from fedhist.simulations.experiments.choices import ALL_DELTA, PAPER_DELTA
 from fedhist.simulations.experiments.user_sets import Store, UserSet, trial_seed
-
-PAPER_DELTA, ALL_DELTA = "1/2n", "1/n"
-"""The paper's delta for each round, 1/(2n) for n users; and the sum of both rounds."""
 
 EXACT = {"median": 0.5, "p90": 0.9}
 """Exact quantiles of the totals, as shares of users at or below; "m-rank" is the M-th largest l2 norm."""

@@ -121,7 +121,7 @@ def _upwards(chart: LineChart) -> Axis:
     if chart.log_y:
         top = max([*ys, *ends])
         if chart.side_by_side:
-            top = min(top, _WIDEST * max(ys))
+            top = 1.15 * min(top, _WIDEST * max(ys))
         least = min((y for y in ys if y > _DEPTH * top), default=top)
         return logarithmic(max(min([*ys, *ends]), least / 3), top, start, stop)
     if chart.side_by_side and ends:

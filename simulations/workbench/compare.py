@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,8 +15,9 @@ from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
 from fedhist.simulations.experiments import Counting
-from fedhist.simulations.experiments.comparison import RANKINGS, default_ranking, rows_of
-from fedhist.simulations.experiments.grid import NONE, OPTIONAL, Grid, combinations
+from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE
+from fedhist.simulations.experiments.comparison import default_ranking, rows_of
+from fedhist.simulations.experiments.grid import Grid, combinations
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment, working_folder
 from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_sets, names_of
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
@@ -28,19 +30,6 @@ from fedhist.simulations.workbench.spelling import in_python, python_words
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
     from fedhist.simulations.experiments.trials import Cell
-
-SEVERAL = (
-    "mechanism", "release", "debias", "rescale", "upper_limits", "masking", "noise_from", "epsilon", "delta",
-    "epsilon_select", "delta_select", "max_threshold", "threshold", "total_epsilon", "total_delta",
-)  # fmt: skip
-"""The settings that may have several values."""
-
-SINGLE = (
-    "domain", "min_threshold", "candidates", "sparsity", "neighbours", "calibration", "discovery_share",
-    "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "corrupt_share", "dropout_share",
-    "table_capacity", "label_bytes",
-)  # fmt: skip
-"""The settings that all combinations share."""
 
 
 @dataclass(frozen=True)
@@ -235,11 +224,12 @@ def run_comparison(
     best_by: str | None = None,
     counting: Counting | None = None,
     tell: Callable[[str], None],
+    running: AbstractContextManager[None] | None = None,
 ) -> Comparison:
     """Check every plan, run all trials that the folder does not have yet, and write its table and figure.
 
     `tell` is called with what the user has to know: of the data, of what is left out and of plans that can't give a
-    useful answer before anything runs.
+    useful answer before anything runs. `running` is entered when everything is read and checked.
     """
     processes = check_workers(workers)
     check_trials(trials)
@@ -251,7 +241,7 @@ def run_comparison(
     for note in (*loaded.notes, *noted, *warnings_of_all(found.plans.values())):
         tell(note)
     experiment = Experiment(seed=seed, groups=(Group(found.cells, trials),))
-    with working_folder(out) as folder:
+    with working_folder(out) as folder, running or nullcontext():
         results = run_experiment(
             experiment, folder, loaded.populations, workers=processes, counting=counting or Counting()
         )

@@ -20,6 +20,7 @@ from fedhist.server.steps import check_runnable
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.datasets.guessed import GuessedPopulation
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
+from fedhist.simulations.prediction import DEFAULT_POINTS
 from fedhist.simulations.prediction.ahead import (
     Outlook,
     OutOfReach,
@@ -38,7 +39,6 @@ from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 MAX_POINTS = 200
-DEFAULT_POINTS = 20
 DEFAULT_RANGE = (0.1, 10.0)
 GUESSES = ("mean_total", "distinct_items", "tail_index")
 """What a model population can be guessed from."""

@@ -11,6 +11,7 @@ import pytest
 
 import fedhist
 from fedhist.protocol.errors import InvalidInput, InvalidPlan, OtherPlugin, UnexpectedMessage
+from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.clipped_sum import ClippedSum
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.tail import TailMeasurement
@@ -23,10 +24,10 @@ from fedhist.protocol.rounds import Request
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.releases.central_noise import CentralNoise
-from fedhist.server.selection import SELECTORS, Selection
+from fedhist.server.selection import SELECTORS, Selection, fitting
 from fedhist.server.selection.contract import ANY_NORM, Selector, exponential_charge
 from fedhist.server.selection.fixed import Fixed
-from fedhist.server.steps import check_runnable
+from fedhist.server.steps import check_runnable, measurements_of, select_request
 from tests.extending.conftest import SAMPLES
 
 USERS = fedhist.HeavyTailedPopulation(users=200, items=8, seed=1)
@@ -184,6 +185,27 @@ class OfAnotherRound(Middle):
         return tuple(replace(charge, round="release") for charge in super().charges(plan))
 
 
+class NoCharges(Middle):
+    name = "no-charges"
+
+    def charges(self, plan):
+        return 0.1
+
+
+class NoSelection(Middle):
+    name = "no-selection"
+
+    def select(self, plan, statistic, *, source):
+        return Selection(4.0)
+
+
+class NamesAMechanism(Middle):
+    name = "names-a-mechanism"
+
+    def select(self, plan, statistic, *, source):
+        return replace(super().select(plan, statistic, source=source), mechanism="laplace")
+
+
 class OffTheRange(Middle):
     name = "off-the-range"
 
@@ -196,6 +218,9 @@ class OffTheRange(Middle):
     [
         (Costly, "charges epsilon 0.3 .*; allowed: at most the plan's epsilon-select and delta-select"),
         (OfAnotherRound, "declares a charge that is not of its round"),
+        (NoCharges, "declares its charges as a float of something else"),
+        (NoSelection, "returned no Selection with a Threshold"),
+        (NamesAMechanism, "chose a mechanism that the plan names"),
         (OffTheRange, "chose a threshold outside of the plan's range"),
     ],
 )
@@ -217,6 +242,31 @@ def test_a_rule_can_t_charge_while_it_draws():
     fedhist.register(Late)
     with pytest.raises(InvalidPlan, match="charged the ledger while it drew"):
         fedhist.simulate(USERS, Small(release="late"), seed=1)
+
+
+def test_a_rule_that_builds_too_few_values_releases_nothing():
+    class Short(CentralNoise):
+        name = "short"
+
+        def build(self, plan, selection, reading, *, ledger, source):
+            release = super().build(plan, selection, reading, ledger=ledger, source=source)
+            return replace(release, histogram=release.histogram[1:])
+
+    fedhist.register(Short)
+    with pytest.raises(
+        InvalidPlan, match="did not build a release with a value for each item; nothing was released"
+    ):
+        fedhist.simulate(USERS, Small(release="short"), seed=1)
+
+
+def test_where_devices_add_the_noise_nothing_from_outside_is_sent():
+    """A node that insists on noise from devices would send the exact sum under its masks."""
+    fedhist.load_plugin(SAMPLES / "holders.py")
+    devices = {"masking": "secagg", "participants": 5, "noise_from": "devices"}
+    plan = Small(release="holders", **devices)
+    assert not any(kind.round == "release" and kind.admitted(plan) for kind in MEASUREMENTS.values())
+    with pytest.raises(InvalidPlan, match="the release 'holders'"):
+        check_runnable(plan, simulated=True)
 
 
 def test_a_rule_can_t_call_itself_private():
@@ -243,6 +293,24 @@ def test_a_measurement_answers_under_plans_that_name_it_and_no_others():
         Request(plan, "holders", bound).measurement  # noqa: B018 - made when it is asked for
     named = Small(max_threshold=4.0, release="holders")
     assert Request(named, "holders", bound).measurement.name == "holders"
+
+
+def test_a_selector_reads_a_measurement_of_its_own():
+    fedhist.load_plugin(SAMPLES / "distinct.py")
+    settings = {"selector": "by-distinct", "epsilon_select": 50.0, "max_threshold": 20.0}
+    plan = Small(**settings)
+    assert [text.split()[1] for text in plan.plugins] == ["by-distinct", "distinct-tail"]
+    asked = select_request(plan)
+    assert asked.asks == "distinct-tail"
+    assert measurements_of(plan)["select"] is type(asked.measurement)
+    # Sums are shared among plans by this key.
+    assert asked.key != select_request(replace(plan, selector="weighted-quantile")).key
+    result = fedhist.simulate(USERS, plan, seed=1)
+    masked = fedhist.simulate(USERS, Small(**settings, masking="secagg", participants=8), seed=1)
+    # Nobody has more than eight different items.
+    assert result.threshold == masked.threshold < 3
+    assert "by-distinct" in fitting(Small())
+    assert "by-distinct" not in fitting(Small(masking="secagg", participants=8, noise_from="devices"))
 
 
 def unnamed():
@@ -330,6 +398,16 @@ def test_the_digest_of_a_cell_is_that_of_its_code_and_of_its_helpers():
     assert session_digest(compiled("\n\n" + code)) == digest
     for old, new in (("0.5", "0.6"), ("x * SHARE", "x + SHARE"), ("{2}", "{3}"), ("def f", "def g")):
         assert session_digest(compiled(code.replace(old, new))) != digest, old
+
+
+def test_a_function_that_names_itself_and_data_of_the_module_have_a_digest():
+    code = "TABLE = {'a': [1, 2]}\ndef thing(n, *, seed):\n    return thing(TABLE['a'], seed=n)\n"
+    digest = session_digest(compiled(code))
+    assert session_digest(compiled(code.replace("2]", "3]"))) != digest
+
+    @fedhist.register(kind="population", name="recursive")
+    def made(*, users, seed):
+        return made(users=users - 1, seed=seed)
 
 
 def test_kinds_and_groups():

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.datasets import SIZED
 from fedhist.simulations.experiments.grid import Combinations, Grid, combinations
-from fedhist.simulations.experiments.user_sets import UserSet
+from fedhist.simulations.experiments.user_sets import SYNTHETIC, UserSet
 from fedhist.simulations.workbench.compare import grid_of
 
 USERS = UserSet(kind="poisson", name="poisson", users=500, items=20)
@@ -80,6 +81,10 @@ def test_what_leaves_nothing_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InvalidInput, match=text):
         found(selectors, **settings)
+
+
+def test_help_lists_the_populations_that_have_sizes() -> None:
+    assert SIZED == SYNTHETIC
 
 
 def test_no_delta_alone_asks_for_the_mechanism_that_needs_none() -> None:
