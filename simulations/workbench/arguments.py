@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ class RunSettings(PlanSettings, total=False):
 
     total_epsilon: float | None
     total_delta: float | None
-    bins: Sequence[float] | None
+    bins: Collection[float] | None
     separator: str | None
     top_items: int | None
     normalise: str | None
