@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -59,7 +59,7 @@ def compare(
     item: str = "item",
     count: str | None = None,
     separator: str | None = None,
-    bins: Sequence[float] | None = None,
+    bins: Collection[float] | None = None,
     items: Any = None,
     users: int | None = None,
     top_items: int | Sequence[int] | None = None,
@@ -302,11 +302,11 @@ def _named(data: Any) -> dict[str, Any]:
     """The sources by name: a dict's own names, the shortest names of paths, else numbered."""
     if data is None:
         return {}
+    if isinstance(data, Mapping | list | tuple) and not data:
+        raise InvalidInput("the list of data is empty", allowed="one source of users or several")
     if isinstance(data, Mapping):
         return {str(name): source for name, source in data.items()}
     listed = list(data) if isinstance(data, list | tuple) else [data]
-    if not listed:
-        raise InvalidInput("the list of data is empty", allowed="one source of users or several")
     paths = {number: Path(one) for number, one in enumerate(listed) if isinstance(one, str | PathLike)}
     in_memory = [f"data {number + 1}" if len(listed) > 1 else "data" for number in range(len(listed))]
     short = names_of(list(dict.fromkeys(paths.values())), taken=in_memory)

@@ -79,8 +79,9 @@ def test_lists_sizes_and_what_is_left_out() -> None:
     assert fedhist.compare(users=50, items=[3, 4], **FEW)["items"].unique().sort().to_list() == [3, 4]
     with pytest.raises(InvalidInput, match="no setting 'eps'"):
         fedhist.compare(eps=1.0)
-    with pytest.raises(InvalidInput, match="empty"):
-        fedhist.compare([])
+    for nothing in ([], {}):
+        with pytest.raises(InvalidInput, match="empty"):
+            fedhist.compare(nothing)
 
 
 @pytest.mark.parametrize(

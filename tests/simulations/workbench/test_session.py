@@ -103,3 +103,10 @@ class TestLedger:
         assert not session.ledger.path.parent.exists() and repr(session) == "Session(closed)"
         with pytest.raises(fedhist.InvalidInput, match="closed"):
             session.histogram(FRAME, **ASKED)
+        for name in ("spent", "left", "history"):
+            with pytest.raises(fedhist.InvalidInput, match="the session is closed"):
+                getattr(session, name)
+
+    def test_without_a_file_it_needs_a_limit(self) -> None:
+        with pytest.raises(fedhist.InvalidInput, match="without a ledger and without a limit"):
+            fedhist.Session()
