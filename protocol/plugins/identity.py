@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from os.path import realpath
 from typing import Any
 
 from fedhist.protocol.errors import InvalidInput
@@ -95,6 +96,8 @@ class Origin:
 
     def is_same(self, other: Origin) -> bool:
         """Whether both are the same file, package or session, in whatever version."""
+        if self.how == other.how == "file":
+            return realpath(self.place) == realpath(other.place)
         return self.how == other.how and (self.place == other.place or self.how == "session")
 
     @property
@@ -134,8 +137,10 @@ def first_difference(claimed: tuple[str, ...], here: tuple[str, ...]) -> tuple[s
             return f"this plan uses the {_shown(text)}", "here it is missing"
         if found[called] != text:
             return f"this plan uses the {_shown(text)}", f"here it has other code, {_shown(found[called])}"
-    extra = next(text for text in here if text not in claimed)
-    return "this plan does not say that it needs any plugin", f"here its {_shown(extra)} is one"
+    for text in here:
+        if text not in claimed:
+            return "this plan does not name all of its plugins", f"here its {_shown(text)} is one"
+    return "this plan names a plugin twice, or in another order", "here each is named once"
 
 
 def not_here(claimed: tuple[str, ...], here: tuple[str, ...]) -> str:

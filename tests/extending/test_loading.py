@@ -70,6 +70,15 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     assert SELECTORS["ours"].name == "ours"
 
 
+def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, monkeypatch) -> None:
+    monkeypatch.chdir(samples)
+    first = fedhist.load_plugin("mine.py")
+    assert fedhist.load_plugin(samples / "mine.py") == first
+    (samples / "copy.py").write_text((samples / "mine.py").read_text())
+    with pytest.raises(InvalidFile, match=r"copy\.py, line \d+: a selector mine is registered already, from"):
+        fedhist.load_plugin("copy.py")
+
+
 def test_populations_and_engines_go_by_their_names(samples: Path) -> None:
     fedhist.load_plugin(samples / "others.py")
     assert DATASETS["twins"].defaults == {"users": 50_000, "items": 1_000, "mean": 3.0}
@@ -121,6 +130,38 @@ class TestInstalled:
             assert fitting(fedhist.Plan(**SMALL)) == names
         sys.modules.pop("fedhist_mine")
 
+    def test_a_package_may_also_register_what_it_defines(self, install) -> None:
+        code = (SAMPLES / "mine.py").read_text()
+        install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(fedhist.Plan(**SMALL, selector="mine").plugins) == 1
+        assert registered()[0].origin.how == "installed"
+        sys.modules.pop("fedhist_mine")
+
+    def test_one_that_is_called_otherwise_is_left_out(self, install) -> None:
+        install("fedhist_mine", self.CODE, "[fedhist.selectors]\nyours = fedhist_mine:Mine\n")
+        with pytest.warns(
+            RuntimeWarning, match="it is called mine; allowed: the name of its entry point, yours"
+        ):
+            assert fedhist.Plan(**SMALL, selector="yours").plugins == ()
+        assert registered() == ()
+        sys.modules.pop("fedhist_mine")
+
+    def test_a_package_that_is_installed_in_place_has_the_digest_of_its_module(self, install) -> None:
+        site = install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        (site / "fedhist_mine-2.5.dist-info" / "RECORD").write_text("fedhist_mine-2.5.dist-info/METADATA,,\n")
+        (first,) = fedhist.Plan(**SMALL, selector="mine").plugins
+        from fedhist.protocol.plugins import loading, registry
+
+        for seen in (loading._loaded_points, registry._unknown):
+            seen.clear()
+        restore({})
+        (site / "fedhist_mine.py").write_text(self.CODE + "\n# edited\n")
+        (second,) = fedhist.Plan(**SMALL, selector="mine").plugins
+        assert first != second
+        sys.modules.pop("fedhist_mine")
+
     def test_all_kinds(self, install) -> None:
         code = (SAMPLES / "holders.py").read_text() + (SAMPLES / "others.py").read_text().split('"""', 2)[2]
         points = (
@@ -156,7 +197,7 @@ class TestWorkers:
         # As in a fresh process with other files.
         from fedhist.protocol.plugins import loading
 
-        loading._looked.clear()
+        loading._loaded_points.clear()
         (site / "fedhist_mine.py").write_text(TestInstalled.CODE + "\n")
         with pytest.raises(OtherPlugin, match="has another one or none"):
             receive(sent)
@@ -222,6 +263,18 @@ def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(sample
     path.write_text(path.read_text().replace("=plan.epsilon_select", "=2 * plan.epsilon_select"))
     with pytest.raises(AssertionError, match=r"one user costs epsilon 1.4; charged is 0.7"):
         check_plugin(path)
+
+
+def test_the_contract_catches_a_measurement_that_moves_further_than_it_says(samples: Path) -> None:
+    path = samples / "distinct.py"
+    once = "return super().of(replace(users, counts=np.minimum(users.counts, 1)), source=source)"
+    twice = "once = super().of(users, source=source)\n        return replace(once, values=2 * once.values)"
+    path.write_text(path.read_text().replace(once, twice))
+    fedhist.load_plugin(path)
+    with pytest.raises(
+        AssertionError, match="the_shape_is_what_is_sent: one user adds 2048; the shape says at most"
+    ):
+        check_plugin("distinct-tail")
 
 
 def test_the_digest_of_fedhist_itself_is_that_of_its_sources() -> None:

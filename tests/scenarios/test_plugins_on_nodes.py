@@ -108,3 +108,18 @@ def test_the_server_app_loads_what_its_run_config_names(lab, tmp_path):
         run_server_app(lab.grid(whole), config)
     run_server_app(lab.grid(whole), config | {"plugin": str(SAMPLES / "mine.py")})
     assert "selector mine@1.0 sha256:" in (tmp_path / "out" / "plan.json").read_text()
+
+
+def test_a_virtual_node_takes_the_run_s_and_a_real_one_does_not(tmp_path):
+    """The server chooses the run-config; a virtual node has no data to protect from it."""
+    from fedhist.client_app import plugins
+
+    run = {"plugin": str(SAMPLES / "mine.py")}
+    real = context_of(data_path="visits.csv", partition_id=0, num_partitions=1)
+    real.run_config = run
+    plugins(real)
+    assert registered() == ()
+    virtual = context_of(partition_id=0, num_partitions=1)
+    virtual.run_config = run
+    plugins(virtual)
+    assert [plugin.identity.name for plugin in registered()] == ["mine"]

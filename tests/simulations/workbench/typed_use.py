@@ -19,7 +19,7 @@ def drinks(users: int) -> pl.DataFrame:
 
 def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.Cost, Path]:
     """Every function of the workbench, with its arguments by their names."""
-    table = drinks(400)
+    table = drinks(4_000)
     result: fedhist.Result = fedhist.histogram(
         table,
         item="drink",
