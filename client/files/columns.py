@@ -120,7 +120,11 @@ def checked_edges(edges: Collection[float]) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("an edge of the bins is not a number", allowed=allowed) from None
     if len(values) < 2:
-        raise InvalidInput(f"the bins have {len(values)} edges", allowed=allowed)
+        raise InvalidInput(
+            "the bins have fewer than two edges",
+            allowed=allowed,
+            advice="a number of bins alone would have to be fitted to the data, which is not private",
+        )
     for number, (low, high) in enumerate(pairwise(values), 1):
         if not low < high:  # not a number compares as false
             raise InvalidInput(

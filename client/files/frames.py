@@ -185,13 +185,16 @@ def _wrong_columns(native: Any, found: list[Any], columns: Columns) -> InvalidIn
     missing = columns.missing_in(found)
     names = ", ".join(map(repr, columns.names))
     problem = f"has no column {missing[0]!r}" if missing else f"has two columns for one of {names}"
-    in_index = set(missing) & set(getattr(getattr(native, "index", None), "names", ()))
+    if set(missing) & set(getattr(getattr(native, "index", None), "names", ())):
+        advice = "an index is not data: make columns of it with reset_index()"
+    elif not all(isinstance(name, str) for name in found):
+        advice = "names of columns are texts: give it some with frame.columns = [...]"
+    elif missing:
+        advice = "name the columns with user=, item= and count="
+    else:
+        advice = "rename one of them, or leave it out"
     return InvalidInput(
         f"the data frame {problem}",
         allowed=f"one of its columns: {shown}" if shown else "a data frame with columns",
-        advice="an index is not data: make columns of it with reset_index()"
-        if in_index
-        else "name the columns with user=, item= and count="
-        if missing
-        else "rename one of them, or leave it out",
+        advice=advice,
     )

@@ -131,7 +131,10 @@ class Session:
         """What is spent of what."""
         if self._temporary and not self._remove.alive:
             return "Session(closed)"
-        spent, limit = self.spent, self.limit
+        try:
+            spent, limit = self.spent, self.limit
+        except InvalidInput:
+            return f"Session({self._name!r}, which can't be read)"
         return (
             f"Session({self._name!r}, spent: epsilon {spent.epsilon:.4g} of {limit.epsilon:.4g}, delta "
             f"{spent.delta:.3g} of {limit.delta:.3g})"

@@ -203,6 +203,23 @@ class TestFolder:
             fedhist.histogram(FRAME, items=NAMES, out=tmp_path / "out", ledger=tmp_path / "ledger")
         assert files_in(tmp_path) == ["out"]
 
+    def test_a_result_that_is_paid_for_comes_back_without_one(self, tmp_path: Path) -> None:
+        class Vanishing(fedhist.PoissonPopulation):
+            def shards(self) -> Any:
+                if (tmp_path / "disk").exists():
+                    (tmp_path / "disk").rmdir()
+                return super().shards()
+
+        (tmp_path / "disk").mkdir()
+        with pytest.warns(UserWarning, match="disk/out can't be written: the result is here"):
+            result = fedhist.histogram(
+                Vanishing(users=500, items=3, seed=1),
+                out=tmp_path / "disk" / "out",
+                ledger=tmp_path / "ledger",
+            )
+        assert len(result.to_frame()) == 3 and "can't be written" in result.notes[0]
+        assert runs_in(tmp_path / "ledger")[0].status == "released"
+
     def test_a_thread_may_ask(self, tmp_path: Path) -> None:
         asked: list[Any] = []
 

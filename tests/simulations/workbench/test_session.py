@@ -94,6 +94,7 @@ class TestLedger:
         with pytest.raises(fedhist.InvalidInput, match="no ledger"):
             session.histogram(FRAME, **ASKED)
         assert files_in(ledger.parent) == []
+        assert repr(session) == "Session('people.ledger', which can't be read)"
 
     def test_without_a_file_it_ends_with_the_session(self) -> None:
         with fedhist.Session(epsilon=2, delta=1e-5) as session:
