@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.plugins.identity import Kind
+from fedhist.protocol.plugins.loading import look_for
 from fedhist.protocol.plugins.registry import registered
 from fedhist.simulations.audit.findings import DEEP, QUICK, Effort, Finding
 from fedhist.simulations.audit.plugin_worlds import checks_of
@@ -33,7 +35,7 @@ def audit(
     False where it is above `claimed`. It can show that a promise is broken, never that it is kept.
 
     Args:
-        method: the name of a registered selector or release rule; its checks alone.
+        method: the name of a selector or release rule that is registered or installed; its checks alone.
         plugin: a file with methods of your own, as for `load_plugin`; their checks alone.
         only: the checks whose names contain this text.
         deep: draw about thirty times as much.
@@ -84,11 +86,14 @@ def audited(
 def _names(loaded: tuple[str, ...], method: str | None) -> tuple[str, ...] | None:
     if method is None:
         return loaded or None
-    known = {one.identity.name: str(one.identity) for one in registered()}
-    if method not in known:
+    for kind in (Kind.SELECTOR, Kind.RELEASE):
+        look_for(kind, method)
+    found = tuple(str(one.identity) for one in registered() if one.identity.name == method)
+    if not found:
+        names = dict.fromkeys(one.identity.name for one in registered())
         raise InvalidInput(
             f"there is no plugin {method!r}",
-            allowed=", ".join(known) or "methods that were registered",
+            allowed=", ".join(names) or "methods that were registered",
             advice="call fedhist.register or fedhist.load_plugin first",
         )
-    return (known[method],)
+    return found

@@ -27,6 +27,7 @@ from fedhist.client.app import (
 from fedhist.client.node_config import FLOWERS_KEYS
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population
+from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 
 
@@ -66,6 +67,16 @@ def places_with_simulations() -> list[str]:
     ]
 
 
+def plugins(context: Context) -> None:
+    """Load what a node's own configuration names. A virtual node has none, no data either, and takes the run's."""
+    named = context.run_config.get("plugin", "")
+    if is_virtual(context) and isinstance(named, str):
+        for path in filter(None, named.split(":")):
+            load_file_once(path)
+    else:
+        node_plugins(context)
+
+
 def source(context: Context) -> Source:
     """The operating system. The run's seed is the server's choice, so only virtual nodes draw from it."""
     seed = context.run_config.get("seed", "")
@@ -80,5 +91,5 @@ app = mount(
     memory=node_memory,
     identity=node_identity,
     simulated=is_virtual,
-    plugins=node_plugins,
+    plugins=plugins,
 )

@@ -40,7 +40,7 @@ class StageReport:
     asked: int
     answered: int
     size: int
-    seconds: float
+    seconds: float = field(repr=False)
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
         """The report by name; its time only beside the truth."""
@@ -74,7 +74,7 @@ class RoundReport:
     users: int
     faults: Mapping[Fault, int]
     size: int | None
-    seconds: float
+    seconds: float = field(repr=False)
     stages: Mapping[str, StageReport] = field(default_factory=dict)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     complaints: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
 from fedhist.protocol.sketch.buckets import item_bytes
-from fedhist.server.releases.contract import Release
+from fedhist.server.estimates import Interval
+from fedhist.server.releases.contract import Inference, Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes
 from fedhist.server.releases.keys_in_table import check_table_read, new_salt, table_charges
 
@@ -59,6 +61,7 @@ class Discover:
             private=ledger.private,
             seeded=source.seeded,
             labels=[],
+            infer=partial(Inference, interval=Interval(np.zeros(0), np.zeros(0))),
         )
 
 

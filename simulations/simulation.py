@@ -40,8 +40,8 @@ class Result:
     """A release with what it cost, what was sent, how long it took, and how good it is, where known.
 
     Sizes that depend on the data are there only beside `diagnostics`: without them they are None, in `bytes_per_user`
-    and in `rounds`. Times are always here, for the person who ran it; the document to share (`to_json`) has them only
-    beside `diagnostics`.
+    and in `rounds`. Times are always here, for the person who ran it, and in no view of it; the document to share
+    (`to_json`) has them only beside `diagnostics`.
 
     `story` computes what reports and figures of a simulation show beside the release, from the population that it
     keeps: NOT private, and only beside `diagnostics`.
@@ -51,7 +51,7 @@ class Result:
     total: Cost
     tight: Cost
     bytes_per_user: dict[str, int | None]
-    seconds: dict[str, float]
+    seconds: dict[str, float] = field(repr=False)
     seed: int | None
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())

@@ -50,5 +50,5 @@ def no_plugins() -> Iterator[None]:
     yield
     registry.restore({})
     registry._unknown.clear()
-    loading._looked.clear()
-    loading._looked_at.clear()
+    loading._loaded_points.clear()
+    loading._loaded_kinds.clear()

@@ -1,4 +1,7 @@
-"""Nothing that came over a wire or from a file is ever run: no pickle, no eval, wherever in the product."""
+"""Nothing that came over a wire or from a file is ever run: no pickle, no eval, wherever in the product.
+
+But for plugins: a user names a file to be run, and what was made in a session goes to that session's own workers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from tests.builders import sources
 
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "copyreg", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
+PLUGINS = {"protocol/plugins/loading.py": {"exec", "compile", "cloudpickle"}}
 UNSAFE = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
 
 
@@ -37,7 +41,7 @@ def found(source: str) -> list[str]:
 
 def test_no_module_runs_data() -> None:
     assert sources()
-    assert {place: names for place, source in sources().items() if (names := found(source))} == {}
+    assert {place: set(names) for place, source in sources().items() if (names := found(source))} == PLUGINS
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ RESTS = {"upper_limits", "rescale"}
 # What a command takes in another way: sizes from the population, a range of epsilons, lists of selectors.
 NOT_OPTIONS = {
     "run_options:run": {"users", "items", "participants"},
-    "plan:plan": {"users", "items", "epsilon", "minimum_cohort", "debias", *RESTS, *MASKS},
-    "compare:compare": {"users", "items", "selector", "minimum_cohort", "debias", *RESTS, *MASKS},
+    "planning_options:plan": {"users", "items", "epsilon", "minimum_cohort", "debias", *RESTS, *MASKS},
+    "compare_options:compare": {"users", "items", "selector", "minimum_cohort", "participants"},
 }
 
 
@@ -82,7 +82,7 @@ def test_an_option_says_what_the_declaration_says(command: str) -> None:
         assert isinstance(option, click.Option)
         assert option.opts == [f"--{field.name.replace('_', '-')}"]
         assert (option.help or "").startswith(field.meaning)
-        if command == "compare:compare":
+        if command == "compare_options:compare":
             assert option.default in (field.default, (field.default,)) or field.name == "statistic"
         else:
             assert option.default == field.default

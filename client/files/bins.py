@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def binned(table: pl.DataFrame, edges: Sequence[float], where: Where) -> pl.DataFrame:
+def binned(table: pl.DataFrame, edges: Collection[float], where: Where) -> pl.DataFrame:
     """The table with the number of its bin, from 0, in place of each item; -1 for a value outside the edges.
 
     Args:
@@ -38,6 +38,6 @@ def binned(table: pl.DataFrame, edges: Sequence[float], where: Where) -> pl.Data
             allowed="numbers in the column of the items when there are bins",
             advice="correct or remove the row",
         )
-    places = np.searchsorted(np.asarray(edges, dtype=np.float64), values, side="right") - 1
+    places = np.searchsorted(np.fromiter(edges, dtype=np.float64), values, side="right") - 1
     places[places == len(edges) - 1] = -1
     return table.with_columns(pl.Series("item", places.astype(np.int32)))

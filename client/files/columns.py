@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ class Columns:
     item: str = "item"
     count: str | None = None
     separator: str | None = None
-    bins: Sequence[float] | None = None
+    bins: Collection[float] | None = None
 
     def __post_init__(self) -> None:
         named = self.names
@@ -106,7 +106,7 @@ USUAL_COLUMNS = Columns()
 """user, item and maybe count."""
 
 
-def checked_edges(edges: Sequence[float]) -> tuple[float, ...]:
+def checked_edges(edges: Collection[float]) -> tuple[float, ...]:
     """The edges of bins as floats, if they are two or more rising numbers."""
     allowed = "two or more rising numbers, for example 0, 10, 20; the first may be -inf and the last inf"
     if isinstance(edges, str | bytes) or not hasattr(edges, "__len__"):
@@ -120,7 +120,11 @@ def checked_edges(edges: Sequence[float]) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("an edge of the bins is not a number", allowed=allowed) from None
     if len(values) < 2:
-        raise InvalidInput(f"the bins have {len(values)} edges", allowed=allowed)
+        raise InvalidInput(
+            "the bins have fewer than two edges",
+            allowed=allowed,
+            advice="a number of bins alone would have to be fitted to the data, which is not private",
+        )
     for number, (low, high) in enumerate(pairwise(values), 1):
         if not low < high:  # not a number compares as false
             raise InvalidInput(
@@ -131,7 +135,7 @@ def checked_edges(edges: Sequence[float]) -> tuple[float, ...]:
     return values
 
 
-def bin_labels(edges: Sequence[float]) -> list[str]:
+def bin_labels(edges: Collection[float]) -> list[str]:
     """What the bins are called: [0, 10), [10, 20)."""
     texts = [_edge_text(float(edge)) for edge in edges]
     opening = ["(" if edge == -math.inf else "[" for edge in edges]

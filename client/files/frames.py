@@ -5,11 +5,14 @@ narwhals knows the kinds. What it does not know and hands its rows out as an Arr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhist.client.files.columns import Columns
+from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.record_tables import with_plain_types
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 
@@ -41,7 +44,8 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
         return frame
     source = data
     if isinstance(frame, nw.LazyFrame):
-        found = frame.collect_schema().names()
+        with _without_values():
+            found = frame.collect_schema().names()
         names = columns.named_in(found)
         if names is None:
             raise _wrong_columns(data, found, columns)
@@ -50,12 +54,40 @@ def in_memory(data: Any, columns: Columns) -> nw.DataFrame[Any]:
     # Before narwhals, which may ask for pyarrow to collect: a stream needs no other package.
     if hasattr(source, "__arrow_c_stream__") and not isinstance(frame, nw.Series):
         try:
-            return nw.from_native(pl.DataFrame(source), eager_only=True)
-        except (pl.exceptions.PolarsError, TypeError, ValueError):
+            with _without_values():
+                return nw.from_native(pl.DataFrame(source), eager_only=True)
+        except _Unreadable:
+            if isinstance(frame, nw.LazyFrame):
+                raise
             raise _no_frame(data) from None
     if isinstance(frame, nw.LazyFrame):
-        return frame.collect("polars")
+        with _without_values():
+            return frame.collect("polars")
     raise _no_frame(data)
+
+
+class _Unreadable(InvalidPopulation):
+    """A frame that its own library, or polars, can't read."""
+
+
+@contextmanager
+def _without_values() -> Iterator[None]:
+    """Turn the errors of other libraries into ours. Theirs may quote a value, and so may what they print."""
+    import narwhals as nw
+    import polars as pl
+
+    try:
+        with silent_native_errors():
+            yield
+    except (
+        *(pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError),
+        *(OSError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError),
+    ) as error:
+        raise _Unreadable(
+            f"the data frame can't be read ({type(error).__name__})",
+            allowed="a data frame whose columns of users, items and counts polars can read",
+            advice="collect a lazy frame, or convert the columns to text or integers, before you pass it",
+        ) from None
 
 
 def frame_kind(frame: nw.DataFrame[Any]) -> str:
@@ -77,7 +109,8 @@ def frame_table(data: Any, columns: Columns) -> pl.DataFrame:
     if frame.implementation.is_pandas():
         table = pl.DataFrame({role: _from_pandas(native[name], name) for name, role in names.items()})
     else:
-        table = frame.select(*names).to_polars().rename(names)
+        with _without_values():
+            table = frame.select(*names).to_polars().rename(names)
     return with_plain_types(table, "the data frame", columns, InvalidPopulation)
 
 
@@ -152,11 +185,16 @@ def _wrong_columns(native: Any, found: list[Any], columns: Columns) -> InvalidIn
     missing = columns.missing_in(found)
     names = ", ".join(map(repr, columns.names))
     problem = f"has no column {missing[0]!r}" if missing else f"has two columns for one of {names}"
-    in_index = set(missing) & set(getattr(getattr(native, "index", None), "names", ()))
+    if set(missing) & set(getattr(getattr(native, "index", None), "names", ())):
+        advice = "an index is not data: make columns of it with reset_index()"
+    elif not all(isinstance(name, str) for name in found):
+        advice = "names of columns are texts: give it some with frame.columns = [...]"
+    elif missing:
+        advice = "name the columns with user=, item= and count="
+    else:
+        advice = "rename one of them, or leave it out"
     return InvalidInput(
         f"the data frame {problem}",
         allowed=f"one of its columns: {shown}" if shown else "a data frame with columns",
-        advice="an index is not data: make columns of it with reset_index()"
-        if in_index
-        else "name the columns with user=, item= and count=",
+        advice=advice,
     )

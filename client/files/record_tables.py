@@ -72,12 +72,17 @@ def with_plain_types(
             continue
         elif not (role == "item" and columns.bins is not None and kind.is_numeric()):
             raise error(
-                f"column {columns.name_of(role)} of {source} has the type {kind}",
+                f"column {columns.name_of(role)} of {source} has the type {type_name(kind)}",
                 allowed="strings, integers, categories, truth values or dates"
                 + (", and any numbers with bins" if role == "item" else ""),
                 advice=_advice_for(kind, role),
             )
     return table
+
+
+def type_name(kind: pl.DataType) -> str:
+    """The name of a type without the names of fields and categories in it: these may be somebody's data."""
+    return str(kind.base_type()) if kind.is_nested() or hasattr(kind, "categories") else str(kind)
 
 
 def _advice_for(kind: pl.DataType, role: str) -> str:
@@ -153,5 +158,7 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice="name them with --user-column, --item-column and --count-column, or add a first line with their names",
+        advice="name the character between the fields with --separator"
+        if len(found) == 1
+        else "name them with --user-column, --item-column and --count-column, or add a first line with their names",
     )

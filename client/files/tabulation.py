@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.columns import Where
+from fedhist.client.files.record_tables import type_name
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
@@ -113,7 +114,7 @@ def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32]:
             )
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise InvalidPopulation(
-            f"the counts have the type {column.dtype}",
+            f"the counts have the type {type_name(column.dtype)}",
             allowed="numbers",
             advice="convert the column to integers",
         )

@@ -20,9 +20,7 @@ from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import NotWritten
 from fedhist.simulations.datasets.loading import Wanted
-from fedhist.simulations.datasets.registry import is_synthetic
 from fedhist.simulations.experiments.sources import Sources, names_of
-from fedhist.simulations.workbench.checks import check_count, shaped_file
 from fedhist.simulations.workbench.compare import grid_of, run_comparison
 
 
@@ -33,7 +31,6 @@ def compare_here(flags: dict[str, Any]) -> None:
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")
     nodes = flags.pop("nodes")
-    check_count("--nodes", nodes)
     sources = _sources(flags)
     grid = grid_of(selectors=flags.pop("selectors"), settings=flags, participants=nodes)
     with progress_on(sys.stderr) as progress:
@@ -58,12 +55,6 @@ def _sources(flags: dict[str, Any]) -> Sources:
     paths = list(dict.fromkeys(flags.pop("data")))
     kinds = list(dict.fromkeys(flags.pop("synthetic"))) or ([] if paths else ["heavy-tailed"])
     users, items, top_items = (flags.pop(name) for name in ("users", "items", "top_items"))
-    drawn = bool(kinds) or any(is_synthetic(str(path)) for path in paths)
-    if (users is not None or items is not None) and not drawn:
-        raise shaped_file()
-    for flag, values in (("--users", (users,)), ("--items", items), ("--top-items", top_items)):
-        for value in values or ():
-            check_count(flag, value)
     return Sources(
         data={name: path for path, name in names_of(paths, taken=kinds).items()},
         kinds=kinds,

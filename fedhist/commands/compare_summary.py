@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fedhist.commands.summary import stdout_console
 from fedhist.commands.terminal import echo
 from fedhist.protocol.labels.item_origin import origin_of
 from fedhist.protocol.plan.fields import FIELDS
@@ -17,7 +18,7 @@ from fedhist.simulations.datasets.loading import Wanted
 from fedhist.simulations.experiments.journal import JOURNAL
 from fedhist.simulations.experiments.running import NOT_PRIVATE
 from fedhist.simulations.experiments.tables import interval_text, print_rows
-from fedhist.simulations.report.methods import Answer, varied_numbers
+from fedhist.simulations.report.methods import Answer, cost_words, varied_numbers
 from fedhist.simulations.workbench.compare import Comparison
 
 SHOWN = {
@@ -30,6 +31,8 @@ SHOWN = {
 
 _SETTINGS = ("total_epsilon", "total_delta", "epsilon", "delta", "epsilon_select", "delta_select")
 _ANSWERS_SHOWN, _COMMANDS_SHOWN = 12, 3
+# A narrower terminal gets fewer columns.
+_WIDE = 112
 
 
 def print_comparison(found: Comparison, out: Path | None) -> None:
@@ -43,6 +46,11 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
         left_out.add("epsilon_tight")
     if all(row["released_mean"] == row["items"] for row in rows):
         left_out.add("released_mean")
+    console = stdout_console()
+    if console.is_terminal and console.width < _WIDE:
+        left_out |= {"items"} - set(numbers)
+        if len({row["epsilon_total"] for row in rows} - {None}) == 1:
+            left_out.add("epsilon_total")
     shown = {name: heading for name, heading in SHOWN.items() if name not in left_out}
     first = rows[0]
     where = "" if several else f"{first['data']}, {first['users']:,} users, {first['items']:,} items: "
@@ -60,6 +68,8 @@ def print_comparison(found: Comparison, out: Path | None) -> None:
         echo(answer.words)
     if len(answers) > _ANSWERS_SHOWN:
         echo(f"and {len(answers) - _ANSWERS_SHOWN:,} more: see the column result")
+    if uneven := cost_words(answers):
+        echo(uneven)
     for text in _next_steps(found, answers):
         echo(text)
     click.echo(NOT_PRIVATE)

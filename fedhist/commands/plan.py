@@ -54,6 +54,7 @@ class Options(Wanted):
     seed: int
     figure: Path | None
     csv: Path | None
+    force: bool
     as_json: bool
 
 
@@ -129,7 +130,7 @@ def _check(options: Options) -> None:
     for flag, path, suffixes in (("--figure", options.figure, FORMATS), ("--csv", options.csv, ())):
         if path is None:
             continue
-        check_new_file(path, suffixes=suffixes, force=True)
+        check_new_file(path, suffixes=suffixes, force=options.force)
         if path.resolve() in [
             read.resolve() for read in (options.path, options.items_file) if read is not None
         ]:

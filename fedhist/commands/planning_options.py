@@ -84,6 +84,7 @@ _FROM_RUN = (
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed of synthetic and model populations.")
 @click.option("--figure", type=PATH, metavar="FILE", help="Draw the curves as .svg or .png.")
 @click.option("--csv", type=PATH, metavar="FILE", help="Write the rows as CSV.")
+@click.option("--force", is_flag=True, help="Replace a figure or CSV file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 @click.pass_context
 def plan(context: click.Context, /, **flags: Any) -> None:

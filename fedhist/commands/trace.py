@@ -36,7 +36,9 @@ def trace() -> None:
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @plugin_option
-@click.option("--round", "round_", type=click.Choice(["select", "release"]), help="This round only.")
+@click.option(
+    "--round", "round_", type=click.Choice(["discover", "select", "release"]), help="This round only."
+)
 @click.option("--participant", metavar="ID", help="This participant only, such as 'node 3', or just 3.")
 def show(run: Path, round_: str | None, participant: str | None) -> None:
     """Print the timeline of a run that was traced with --trace.

@@ -28,7 +28,7 @@ from fedhist.protocol.measurements.given import (
     SaltedBound,
 )
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import alone
+from fedhist.protocol.plugins.registry import as_built_in
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -86,7 +86,7 @@ class Asked:
 
 @contextmanager
 def _in_registry(asked: Asked) -> Iterator[None]:
-    with alone(), patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind}):
+    with as_built_in(), patch.dict(MEASUREMENTS, {asked.kind.name: asked.kind}):
         yield
 
 

@@ -11,7 +11,7 @@ from fedhist.extending import load_plugin
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plugins.identity import Kind, Plugin
-from fedhist.protocol.plugins.registry import alone, registered
+from fedhist.protocol.plugins.registry import as_built_in, registered
 from fedhist.testing.cases import PLANS, variant
 from fedhist.testing.engines import check_engine
 from fedhist.testing.measurements import check_measurement
@@ -37,7 +37,7 @@ def check_plugin(
     """
     found = _plugins(plugin)
     if plans is not None:
-        with alone():
+        with as_built_in():
             # As plans of built-in things, which is how the contracts treat what they check.
             plans = tuple(replace(plan) for plan in plans)
     for one in found:
@@ -77,6 +77,6 @@ def _check(plugin: Plugin, plans: Collection[Plan] | None, skip: Collection[str]
 
 def _all_plans(releases: Collection[str | None]) -> tuple[Plan, ...]:
     """The small plans, and the same with these releases."""
-    with alone():
+    with as_built_in():
         named = (variant(plan, release=name) for name in releases for plan in PLANS.values())
         return (*PLANS.values(), *(plan for plan in named if plan is not None))

@@ -13,7 +13,7 @@ from fedhist.protocol.errors import BudgetExceeded
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import alone
+from fedhist.protocol.plugins.registry import as_built_in
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import Charge, GaussianLoss, Ledger
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -47,7 +47,7 @@ HELD = 0.85
 SLACK = 1.1
 """Discrete noise that is cut off has a little less deviation than its scale says."""
 
-RELEASE_RULE: Contract[Ruled] = Contract("release rule", lambda ruled: alone())
+RELEASE_RULE: Contract[Ruled] = Contract("release rule", lambda ruled: as_built_in())
 
 
 @dataclass(frozen=True)

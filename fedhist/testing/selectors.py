@@ -16,7 +16,7 @@ from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.histograms import Floats, Integers
 from fedhist.protocol.measurements.noisy_tail import NoisyTail
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.registry import alone
+from fedhist.protocol.plugins.registry import as_built_in
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import BoundedRangeLoss
 from fedhist.protocol.privacy.neighbours import Neighbours
@@ -54,7 +54,7 @@ class Chooser:
 
 @contextmanager
 def _in_registry(chooser: Chooser) -> Iterator[None]:
-    with alone(), patch.dict(SELECTORS, {chooser.selector.name: chooser.selector}):
+    with as_built_in(), patch.dict(SELECTORS, {chooser.selector.name: chooser.selector}):
         yield
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -34,6 +35,17 @@ def text_digest(content: bytes) -> str:
 def package_digest(name: str, version: str, files: Iterable[tuple[str, str]]) -> str:
     """Of an installed distribution: its name and version, and its .py files, as names inside of it and paths."""
     return _hashed(f"{name} {version}", sorted(files))
+
+
+def module_files(name: str) -> list[tuple[str, str]]:
+    """The .py files of a module or package that can be imported, as names inside of it and paths."""
+    spec = find_spec(name)
+    if spec is None:
+        return []
+    places = list(spec.submodule_search_locations or ())
+    if not places:
+        return [(name, spec.origin)] if spec.origin else []
+    return [(file, f"{place}/{file}") for place in places for file in sources_in(place)]
 
 
 @cache

@@ -138,8 +138,10 @@ def first_difference(claimed: tuple[str, ...], here: tuple[str, ...]) -> tuple[s
             return f"this plan uses the {_shown(text)}", "here it is missing"
         if found[called] != text:
             return f"this plan uses the {_shown(text)}", f"here it has other code, {_shown(found[called])}"
-    extra = next(text for text in here if text not in claimed)
-    return "this plan does not say that it needs any plugin", f"here its {_shown(extra)} is one"
+    for text in here:
+        if text not in claimed:
+            return "this plan does not name all of its plugins", f"here its {_shown(text)} is one"
+    return "this plan names a plugin twice, or in another order", "here each is named once"
 
 
 def not_here(claimed: tuple[str, ...], here: tuple[str, ...]) -> str:

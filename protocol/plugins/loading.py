@@ -10,17 +10,24 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import ModuleType
-from typing import Any
 
 from fedhist.protocol.errors import FedhistError, InvalidFile, InvalidInput, OtherPlugin
-from fedhist.protocol.plugins.digests import package_digest, sources_in, text_digest
-from fedhist.protocol.plugins.identity import NAME, Identity, Kind, Origin, Plugin
-from fedhist.protocol.plugins.registry import coming_from, enter, forget, module_of, plugin_named, registered
+from fedhist.protocol.plugins.digests import module_files, package_digest, text_digest
+from fedhist.protocol.plugins.identity import Identity, Kind, Origin, Plugin
+from fedhist.protocol.plugins.registry import (
+    enter,
+    forget,
+    loading_from,
+    module_of,
+    plugin_named,
+    registered,
+    registering_from,
+)
 
 MAX_FILE_BYTES = 1 << 24
-_looked_at: set[Kind] = set()
+_loaded_kinds: set[Kind] = set()
 """Kinds of which all installed plugins were loaded."""
-_looked: set[EntryPoint] = set()
+_loaded_points: set[EntryPoint] = set()
 """Entry points that were loaded, or that failed and were reported."""
 
 
@@ -68,7 +75,7 @@ def load_file_once(path: str) -> None:
 
 
 def _whole(path: str) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 - protocol/ has no pathlib
+    return os.path.realpath(path)
 
 
 def _run_file(path: str, whole: str, code: bytes) -> tuple[Plugin, ...]:
@@ -77,7 +84,7 @@ def _run_file(path: str, whole: str, code: bytes) -> tuple[Plugin, ...]:
     module = ModuleType(f"fedhist_plugin_{text_digest(os.fsencode(whole))[:12]}")
     module.__file__ = path
     before = sys.modules.get(module.__name__)
-    with coming_from(origin):
+    with loading_from(origin):
         # Dataclasses look their module up while they are made.
         sys.modules[module.__name__] = module
         try:
@@ -112,31 +119,28 @@ def look_for(kind: Kind, name: str | None = None) -> None:
 
     A method may read a measurement of its package, so all of those are loaded with it.
     """
-    if kind in _looked_at if name is None else not NAME.fullmatch(name):
-        return
     if name is None:
-        _looked_at.add(kind)
-    if kind in (Kind.SELECTOR, Kind.RELEASE):
-        found = [point for point in entry_points(group=kind.group) if name in (None, point.name)]
-        for point in found:
-            look_for(Kind.MEASUREMENT)
-            _load_installed(kind, point)
-        return
+        if kind in _loaded_kinds:
+            return
+        _loaded_kinds.add(kind)
     for point in entry_points(group=kind.group):
         if name in (None, point.name):
+            if kind in (Kind.SELECTOR, Kind.RELEASE):
+                look_for(Kind.MEASUREMENT)
             _load_installed(kind, point)
 
 
 def _load_installed(kind: Kind, point: EntryPoint) -> None:
     """Load one, once. Its module loads the part of fedhist that has the registry, where that is not there yet."""
-    if point in _looked:
+    if point in _loaded_points:
         return
-    _looked.add(point)
+    _loaded_points.add(point)
     distribution = point.dist
     before = {plugin.identity for plugin in registered()}
     try:
-        thing = point.load()
-        plugin = enter(kind, thing, point.name, origin=_installed(distribution, thing))
+        with registering_from(_installed(distribution, point.module)):
+            # A module may also register what it defines.
+            plugin = enter(kind, point.load(), point.name)
         if plugin.identity.name != point.name:
             if plugin.identity not in before:
                 forget(kind, plugin.identity.name)
@@ -153,19 +157,15 @@ def _load_installed(kind: Kind, point: EntryPoint) -> None:
         )
 
 
-def _installed(distribution: Distribution | None, thing: Any) -> Origin:
+def _installed(distribution: Distribution | None, module: str) -> Origin:
     """The distribution's version, and the digest of its Python files."""
     if distribution is None:
         raise InvalidInput("its entry point belongs to no package", allowed="an installed distribution")
     listed = [file for file in distribution.files or () if file.suffix == ".py"]
     files = [(str(file), str(distribution.locate_file(file))) for file in listed]
     if not files:
-        # Installed in place: its own list has no code, so what it is imported from stands for it.
-        module = sys.modules[module_of(thing).partition(".")[0]]
-        if hasattr(module, "__path__"):
-            files = [(name, f"{place}/{name}") for place in module.__path__ for name in sources_in(place)]
-        elif module.__file__:
-            files = [("", module.__file__)]
+        # Installed in place: its own list has no code, so the module stands for the package.
+        files = module_files(module.partition(".")[0])
     digest = package_digest(distribution.name, distribution.version, files)
     return Origin("installed", distribution.name, digest, version=distribution.version)
 

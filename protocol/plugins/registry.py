@@ -181,20 +181,28 @@ def forget(kind: Kind, name: str) -> None:
 
 
 @contextmanager
-def coming_from(origin: Origin) -> Iterator[None]:
-    """What is registered inside comes from here. Things of an earlier version go; after an error they are back."""
+def registering_from(origin: Origin) -> Iterator[None]:
+    """What is registered inside comes from here."""
+    token = _origin.set(origin)
+    try:
+        yield
+    finally:
+        _origin.reset(token)
+
+
+@contextmanager
+def loading_from(origin: Origin) -> Iterator[None]:
+    """The same, and all that comes from here: things of an earlier version go; after an error they are back."""
     before = dict(_PLUGINS)
     for (kind, name), plugin in before.items():
         if plugin.origin.is_same(origin):
             forget(kind, name)
-    token = _origin.set(origin)
     try:
-        yield
+        with registering_from(origin):
+            yield
     except BaseException:
         restore(before)
         raise
-    finally:
-        _origin.reset(token)
 
 
 def restore(plugins: Mapping[tuple[Kind, str], Plugin]) -> None:
@@ -207,7 +215,7 @@ def restore(plugins: Mapping[tuple[Kind, str], Plugin]) -> None:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def as_built_in() -> Iterator[None]:
     """For the contracts: inside, plugins are treated like built-in things, and plans do not name them."""
     before = dict(_PLUGINS)
     _PLUGINS.clear()

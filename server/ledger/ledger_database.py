@@ -60,7 +60,7 @@ def check_place(path: Path, *, create: bool) -> None:
                 raise InvalidFile(
                     f"there is no ledger {path}",
                     allowed="a ledger that was created before",
-                    advice="'fedhist run --ledger' and 'fedhist ledger limit' create one",
+                    advice="'fedhist run --ledger' and 'fedhist ledger limit' make one, and so does fedhist.Session",
                 )
             return
         if not path.is_file():

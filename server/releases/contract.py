@@ -13,6 +13,7 @@ import numpy as np
 from fedhist.display.frames import data_frame
 from fedhist.display.html_table import BarLength, html_table
 from fedhist.display.visible_text import visible
+from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Floats, Integers, Labels
 from fedhist.protocol.labels.item_origin import ItemOrigin
@@ -187,8 +188,14 @@ class Release:
             labels: other names for the items of a closed domain.
         """
         items = len(self.histogram)
+        names = self.names if labels is None else self.named(labels).names
+        if len(names) != items:
+            raise InvalidInput(
+                f"{len(names):,} labels for {items:,} items",
+                allowed="one label for each released item, in order",
+            )
         found: dict[str, Sequence[str | int | float]] = {
-            "item": self.names if labels is None else self.named(labels).names,
+            "item": names,
             "value": self.histogram.tolist(),
             "standard_error": [self.standard_error] * items,
             "estimate": self.estimate.tolist(),

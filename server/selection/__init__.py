@@ -129,9 +129,9 @@ def selector_for(plan: Plan) -> Selector:
 def _offered(plan: Plan, selector: Selector) -> Offered | None:
     from_outside = plugin_named(Kind.SELECTOR, selector.name) is not None
     for kind in MEASUREMENTS.values():
-        if not kind.offers or not kind.admitted(plan, named=from_outside):
-            continue
         for name, norms in selector.reads:
-            if name in kind.offers and (plan.chooses_mechanism or plan.norm in norms):
+            if name not in kind.offers or not kind.admitted(plan, named=from_outside):
+                continue
+            if plan.chooses_mechanism or plan.norm in norms:
                 return Offered(name, kind)
     return None

@@ -58,12 +58,7 @@ def print_rows(
 
     table = Table(title=Text(line(title)), title_justify="left")
     for name, heading in columns.items():
-        # A narrow terminal breaks texts between words alone.
-        words = [word for row in rows for word in cell_text(row.get(name)).split()] if name in text else []
-        least = max(map(len, words), default=None)
-        table.add_column(
-            heading, justify="left" if name in text else "right", overflow="fold", min_width=least
-        )
+        table.add_column(heading, justify="left" if name in text else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(line(cell_text(row.get(name)))) for name in columns))
     # A pipe has no width, and wrapped rows can't be searched.

@@ -8,12 +8,14 @@ from typing import Any
 
 from fedhist.protocol.errors import InvalidFile
 from fedhist.simulations.report.charts import BarChart, LineChart, number
+from fedhist.simulations.report.escaping import text
 from fedhist.simulations.report.methods import (
     AXES,
     BUDGETS,
     Answer,
     Row,
     answers_of,
+    cost_words,
     measure_of,
     method_names,
     varied_numbers,
@@ -110,7 +112,9 @@ def _best(answers: Sequence[Answer]) -> str:
         "Among private methods with the same users and budget. Trials share users and noise, so methods are compared "
         "trial by trial, and a method is different if the 95 % interval of its mean gap to the best lies above 0."
     )
-    content = f'<div class="panel">{table(headings, rows, numeric=len(headings) - 2)}</div>'
+    uneven = cost_words(answers)
+    said = f"<p>{text(uneven[:1].upper() + uneven[1:])}.</p>" if uneven else ""
+    content = f'<div class="panel">{table(headings, rows, numeric=len(headings) - 2)}{said}</div>'
     return section("best", "The best method", content, lead=lead)
 
 

@@ -114,6 +114,7 @@ class Answer:
         best: its row.
         same: the rows of methods that are not different, the best of them first.
         unclear: True after a single trial, which tells nothing apart.
+        costs: the least and the largest total epsilon of the private methods.
     """
 
     data: str
@@ -121,6 +122,7 @@ class Answer:
     best: Row
     same: tuple[Row, ...]
     unclear: bool
+    costs: tuple[float, float]
 
     @property
     def where(self) -> str:
@@ -149,6 +151,18 @@ class Answer:
         return "; ".join([*named, *([f"and {more} more"] if more > 0 else [])])
 
 
+def cost_words(answers: Sequence[Answer]) -> str:
+    """A sentence if methods that are compared do not cost the same; else empty."""
+    uneven = [answer for answer in answers if answer.costs[1] > 1.001 * answer.costs[0]]
+    if not uneven:
+        return ""
+    low, high = uneven[0].costs
+    return (
+        f"methods that are compared do not all cost the same, here from {low:.4g} to {high:.4g}: --total-epsilon "
+        "compares them at one cost"
+    )
+
+
 def answers_of(rows: Sequence[Row]) -> list[Answer]:
     """The best method for each set of users and each budget, in the order of the rows."""
     numbers = varied_numbers(rows)
@@ -158,11 +172,14 @@ def answers_of(rows: Sequence[Row]) -> list[Answer]:
     answers = []
     for group in groups.values():
         best = next((row for row in group if row.get("result") == "best"), None)
-        if best is None:
+        if best is None or best.get(f"{measure_of(best)}_mean") is None:
             continue
         rivals = [row for row in group if row is not best and row["private"]]
         alike = [row for row in rivals if row.get("result") == "not different"]
-        same = tuple(sorted(alike, key=lambda row: float(row["gap_mean"])))
+        same = tuple(sorted(alike, key=lambda row: float(row.get("gap_mean") or 0)))
         unclear = bool(rivals) and best.get("trials") in (1, 1.0)
-        answers.append(Answer(best["data"], setting_of(group, numbers), best, same, unclear))
+        cost = "epsilon_total" if best.get("total_epsilon") is None else "epsilon_tight"
+        spent = [row[cost] for row in (best, *rivals) if row.get(cost) is not None] or [0.0]
+        costs = (min(spent), max(spent))
+        answers.append(Answer(best["data"], setting_of(group, numbers), best, same, unclear, costs))
     return answers

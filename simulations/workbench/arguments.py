@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ class RunSettings(PlanSettings, total=False):
 
     total_epsilon: float | None
     total_delta: float | None
-    bins: Sequence[float] | None
+    bins: Collection[float] | None
     separator: str | None
     top_items: int | None
     normalise: str | None
@@ -88,16 +88,19 @@ def labels_in(items: object) -> list[str | int] | None:
     """A public list of items as labels, from a list, an array or a column of a frame; a set is put in order."""
     if items is None:
         return None
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+    table = hasattr(items, "columns") or getattr(items, "ndim", 1) != 1
+    if isinstance(items, str | bytes) or table or not isinstance(items, Iterable):
         raise InvalidInput(
             f"items is a {type(items).__name__}",
             allowed="a sequence of the names of all items, or None",
-            advice="read the names from a file first",
+            advice="pass one of its columns" if table else "read the names from a file first",
         )
     listed = [_plain(item) for item in items]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in listed):
         raise InvalidInput(
-            "a name in items is no text and no whole number", allowed="texts and whole numbers"
+            "a name in items is no text and no whole number",
+            allowed="texts and whole numbers",
+            advice='truth values are called "true" and "false", and dates "2026-11-18"',
         )
     return sorted(listed, key=str) if isinstance(items, set | frozenset) else listed
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput, NotWritten
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.item_origin import ADVICE, ItemOrigin, check_public_items, origin_of
@@ -44,6 +44,7 @@ class Asked(Wanted):
         trace: whether the folder gets a trace.
         report: whether the folder gets a report.
         notes: what the user should know of how the question was understood.
+        returned: whether the caller gets the result itself. Then a folder that can't be written is a note of it.
     """
 
     seed: int | None = None
@@ -57,6 +58,7 @@ class Asked(Wanted):
     trace: bool = False
     report: bool = True
     notes: tuple[str, ...] = ()
+    returned: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,16 @@ def carry_out(
 
             report = partial(write_report_of, name=folder.absolute().name, result=first)
             also = [report] if asked.report else []
-            written = recorded.write(folder, document, first.release, loaded.labels, also=also)
+            try:
+                written = recorded.write(folder, document, first.release, loaded.labels, also=also)
+            except (InvalidFile, NotWritten):
+                if not asked.returned:
+                    raise
+                # It is paid for: to raise would throw it away.
+                document["notes"].insert(
+                    0, f"{folder} can't be written: the result is here, and nowhere else"
+                )
+                folder = None
     return Finished(tuple(results), loaded, document, folder, tuple(written))
 
 

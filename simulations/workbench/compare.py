@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -23,12 +23,11 @@ from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_se
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
 from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.report.methods import Answer, answers_of
-from fedhist.simulations.workbench.checks import check_trials
+from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 from fedhist.simulations.workbench.reading import reading_of
 from fedhist.simulations.workbench.spelling import in_python, python_words
 
 if TYPE_CHECKING:
-    from fedhist.protocol.plan import Plan
     from fedhist.simulations.experiments.trials import Cell
 
 
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
 class Comparison:
     """A finished comparison: a row for each combination.
 
-    `cells` and `plans` are what the rows are of, in their order; `loaded` has the users.
+    `cells` are what the rows are of, in their order; `loaded` has the users.
     """
 
     rows: list[Row]
     cells: tuple[Cell, ...]
-    plans: Mapping[str, Plan]
     loaded: LoadedSets
 
     @property
@@ -61,7 +59,7 @@ def compare(
     item: str = "item",
     count: str | None = None,
     separator: str | None = None,
-    bins: Sequence[float] | None = None,
+    bins: Collection[float] | None = None,
     items: Any = None,
     users: int | None = None,
     top_items: int | Sequence[int] | None = None,
@@ -189,6 +187,8 @@ def grid_of(
             )
         if value is None:
             continue
+        if not _listed(value):
+            raise InvalidInput(f"{name} is an empty list", allowed="one value or several")
         values = tuple(dict.fromkeys(_meant(name, one) for one in _listed(value)))
         if name in SEVERAL:
             varied[name] = values
@@ -205,8 +205,11 @@ def grid_of(
     ):
         # The one that needs no delta, as in a run.
         fixed["mechanism"] = "laplace"
+    names = None if selectors is None else tuple(dict.fromkeys(_listed(selectors)))
+    if names is not None and not (names and all(isinstance(name, str) for name in names)):
+        raise InvalidInput("the selectors are no names", allowed="a name or a list of names")
     return Grid(
-        selectors=None if selectors is None else tuple(dict.fromkeys(_listed(selectors))),
+        selectors=names,
         varied=varied,
         fixed=fixed,
         participants=participants,
@@ -232,7 +235,11 @@ def run_comparison(
     useful answer before anything runs. `running` is entered when everything is read and checked.
     """
     processes = check_workers(workers)
+    for flag, count in (("--trials", trials), ("--seed", seed)):
+        if not isinstance(count, int):
+            raise InvalidInput(f"{flag} is {count!r}", allowed="a whole number")
     check_trials(trials)
+    _check_sizes(sources, grid)
     if best_by not in (None, *RANKINGS):
         raise InvalidInput(f"best by {best_by!r}", allowed=", ".join(RANKINGS))
     loaded = load_sets(sources, seed)
@@ -255,7 +262,24 @@ def run_comparison(
             draw_comparison(rows, folder / "figure")
     for note in _failures(rows):
         tell(note)
-    return Comparison(rows, found.cells, found.plans, loaded)
+    return Comparison(rows, found.cells, loaded)
+
+
+def _check_sizes(sources: Sources, grid: Grid) -> None:
+    """Refuse sizes that are no numbers of things, and those of synthetic users where there are none."""
+    drawn = sources.kinds or any(sources.wanted(name).synthetic for name in sources.data)
+    if (sources.users is not None or sources.items is not None) and not drawn:
+        raise shaped_file()
+    for flag, values in (
+        ("--users", (sources.users,)),
+        ("--items", sources.items),
+        ("--top-items", sources.top_items),
+        ("--nodes", (grid.participants,)),
+    ):
+        for value in values or ():
+            if value is not None and not isinstance(value, int):
+                raise InvalidInput(f"{flag} is {value!r}", allowed="a whole number of at least 1")
+            check_count(flag, value)
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
@@ -278,11 +302,11 @@ def _named(data: Any) -> dict[str, Any]:
     """The sources by name: a dict's own names, the shortest names of paths, else numbered."""
     if data is None:
         return {}
+    if isinstance(data, Mapping | list | tuple) and not data:
+        raise InvalidInput("the list of data is empty", allowed="one source of users or several")
     if isinstance(data, Mapping):
         return {str(name): source for name, source in data.items()}
     listed = list(data) if isinstance(data, list | tuple) else [data]
-    if not listed:
-        raise InvalidInput("the list of data is empty", allowed="one source of users or several")
     paths = {number: Path(one) for number, one in enumerate(listed) if isinstance(one, str | PathLike)}
     in_memory = [f"data {number + 1}" if len(listed) > 1 else "data" for number in range(len(listed))]
     short = names_of(list(dict.fromkeys(paths.values())), taken=in_memory)
@@ -293,7 +317,9 @@ def _named(data: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
-    """One value or several, as a tuple."""
+    """One value or several, as a tuple; arrays and numbers of numpy as Python's own."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,7 @@ def histogram(
             dropout=settings.get("dropout") or 0.0,
             ray_address=settings.get("ray_address"),
             trace=settings.get("trace", False),
+            returned=True,
         )
         found = "domain" not in fields and asked.item_origin is ItemOrigin.DATA
         if found:
@@ -117,6 +119,8 @@ def histogram(
             asked, fields, target=lambda: None if out is None else Path(out), watcher=Watcher()
         )
     result = finished.result
+    if out is not None and finished.folder is None:
+        warnings.warn(result.notes[0], stacklevel=2)
     # They are about a file of the folder.
     unwritten = name_notes(result.release, None) if out is None else []
     notes = (in_python(note) for note in result.notes if note not in unwritten)

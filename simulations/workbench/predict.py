@@ -140,7 +140,7 @@ def predict(
     item: str = "item",
     count: str | None = None,
     separator: str | None = None,
-    bins: Sequence[float] | None = None,
+    bins: Collection[float] | None = None,
     items: Any = None,
     users: int | None = None,
     top_items: int | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ def reading_of(
     item: str,
     count: str | None,
     separator: str | None,
-    bins: Sequence[float] | None,
+    bins: Collection[float] | None,
     items: Any,
     normalise: str | None,
     domain: Any,

@@ -46,6 +46,11 @@ class Session:
                 allowed="both, or neither for a ledger that has a limit",
                 advice="delta is 0 for questions that spend none, for example with delta=0 over a closed domain",
             )
+        if ledger is None and epsilon is None:
+            raise InvalidInput(
+                "a session without a ledger and without a limit",
+                allowed="a ledger that has a limit, or epsilon and delta",
+            )
         limit = None if epsilon is None or delta is None else Cost(epsilon, delta)
         self._kind: str | None = None
         self._temporary = ledger is None
@@ -82,16 +87,19 @@ class Session:
     @property
     def spent(self) -> Cost:
         """What the questions so far have cost, with what questions that run now, or broke off, hold."""
+        self._check_open()
         return self.ledger.spent() + self.ledger.reserved()
 
     @property
     def left(self) -> Cost:
         """What further questions may cost."""
+        self._check_open()
         return self.ledger.left() or self.limit
 
     @property
     def history(self) -> Any:
         """One row a question, as a data frame of the kind that came in; polars where none did."""
+        self._check_open()
         runs = self.ledger.runs()
         columns: dict[str, list[Any]] = {
             "question": [run.id for run in runs],
@@ -123,7 +131,10 @@ class Session:
         """What is spent of what."""
         if self._temporary and not self._remove.alive:
             return "Session(closed)"
-        spent, limit = self.spent, self.limit
+        try:
+            spent, limit = self.spent, self.limit
+        except InvalidInput:
+            return f"Session({self._name!r}, which can't be read)"
         return (
             f"Session({self._name!r}, spent: epsilon {spent.epsilon:.4g} of {limit.epsilon:.4g}, delta "
             f"{spent.delta:.3g} of {limit.delta:.3g})"

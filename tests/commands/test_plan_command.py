@@ -203,9 +203,17 @@ class TestFiles:
             assert fedhist(*SMALL, *flags, "--figure", f"f.{name}").code == 0
             assert (tmp_path / f"f.{name}").read_bytes().startswith(beginning)
 
+    def test_a_file_that_exists_is_replaced_only_with_force(self, fedhist, tmp_path):
+        (tmp_path / "rows.csv").write_text("mine")
+        refused = fedhist(*SMALL, "--epsilon", "1", "--csv", "rows.csv")
+        assert (refused.code, (tmp_path / "rows.csv").read_text()) == (2, "mine")
+        assert "--force" in refused.err
+        assert fedhist(*SMALL, "--epsilon", "1", "--csv", "rows.csv", "--force").code == 0
+        assert len(rows_of(tmp_path / "rows.csv")) == 1
+
     def test_the_data_is_not_overwritten(self, fedhist: Fedhist, tmp_path: Path) -> None:
         (tmp_path / "visits.csv").write_text(DATA)
-        outcome = fedhist("plan", "--data", "visits.csv", "--csv", "./visits.csv")
+        outcome = fedhist("plan", "--data", "visits.csv", "--csv", "./visits.csv", "--force")
         assert outcome.code == 2
         assert (tmp_path / "visits.csv").read_text() == DATA
 

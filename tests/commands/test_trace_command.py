@@ -145,6 +145,7 @@ class TestShow:
     def test_a_round_and_a_participant_can_be_asked_for(self, fedhist: Fedhist, traced: Path) -> None:
         of_round = fedhist("trace", "show", "r", "--round", "select").out
         assert "round release" not in of_round
+        assert fedhist("trace", "show", "r", "--round", "discover").code == 0
         assert "Charged for round select" in of_round
         for file, flags, events in (
             ("r", ("process 1",), 4),

@@ -171,7 +171,9 @@ FEW = Effort(canaries=1, runs=500, slow_runs=1, gaussian_runs=1, masked_canaries
 def passes(name: str) -> bool:
     """What one check says of what is registered."""
     checks = [check for check in checks_of(registered()) if check.name == name]
-    return run_audit(FEW, seed=1, checks=checks, cores=1).passed
+    (finding,) = run_audit(FEW, seed=1, checks=checks, cores=1).findings
+    assert finding.observed is not None, finding.detail
+    return finding.passed
 
 
 def test_the_audit_passes_an_honest_selector_and_catches_one_that_costs_more(samples: Path) -> None:
@@ -179,10 +181,23 @@ def test_the_audit_passes_an_honest_selector_and_catches_one_that_costs_more(sam
     fedhist.load_plugin(path)
     kinds = ("gaussian", "gaussian, one item", "laplace")
     assert [check.name for check in checks_of(registered())] == [f"selector mine, {kind}" for kind in kinds]
-    assert passes("selector mine, gaussian, one item")
-    path.write_text(path.read_text().replace("_select,\n", "_select * 3,\n"))
+    assert passes("selector mine, laplace")
+    path.write_text(path.read_text().replace("_select,\n", "_select * 5,\n"))
     fedhist.load_plugin(path)
-    assert not passes("selector mine, gaussian, one item")
+    assert not passes("selector mine, laplace")
+
+
+def test_the_audit_catches_a_selector_that_draws_nothing_and_charges_for_noise(samples: Path) -> None:
+    """Its chances can't be computed, so the search draws."""
+    path = samples / "mine.py"
+    choice = "Selection(plan.at_steps(int(plan.candidate_steps[np.argmax(tail.counts <= target)])))"
+    code = path.read_text().split("    def choice")[0].replace("ScoringSelector)", "Selector)")
+    code = code.replace("import fedhist\n", "import fedhist\nimport numpy as np\n", 1)
+    code = code.replace("ScoringSelector,", "Selection,\n    Selector,")
+    code += "    def select(self, plan, statistic, *, source):\n        tail = reading_as(Tail, statistic)\n"
+    path.write_text(f"{code}        target = SHARE * plan.users\n        return {choice}\n")
+    fedhist.load_plugin(path)
+    assert not passes("selector mine, laplace")
 
 
 def test_the_audit_passes_an_honest_rule_and_catches_one_with_too_little_noise(samples: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from traceback import format_exception
 
@@ -72,6 +73,15 @@ def test_an_edited_file_replaces_what_it_had_and_a_broken_one_changes_nothing(sa
     assert SELECTORS["ours"].name == "ours"
 
 
+def test_a_file_is_the_same_by_any_path_and_another_one_is_not(samples: Path, monkeypatch) -> None:
+    monkeypatch.chdir(samples)
+    first = fedhist.load_plugin("mine.py")
+    assert fedhist.load_plugin(samples / "mine.py") == first
+    (samples / "copy.py").write_text((samples / "mine.py").read_text())
+    with pytest.raises(InvalidFile, match=r"copy\.py, line \d+: a selector mine is registered already, from"):
+        fedhist.load_plugin("copy.py")
+
+
 def test_populations_and_engines_go_by_their_names(samples: Path) -> None:
     fedhist.load_plugin(samples / "others.py")
     assert DATASETS["twins"].defaults == {"users": 50_000, "items": 1_000, "mean": 3.0}
@@ -123,45 +133,51 @@ class TestInstalled:
             assert fitting(fedhist.Plan(**SMALL)) == names
         sys.modules.pop("fedhist_mine")
 
-    def test_a_module_that_registers_its_class_itself_is_the_package_all_the_same(self, install) -> None:
+    def test_a_package_may_also_register_what_it_defines(self, install) -> None:
         code = (SAMPLES / "mine.py").read_text()
         install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            fedhist.Plan(**SMALL, selector="mine")
-        assert [(one.origin.how, one.origin.place) for one in registered()] == [("installed", "fedhist_mine")]
+            assert len(fedhist.Plan(**SMALL, selector="mine").plugins) == 1
+        assert registered()[0].origin.how == "installed"
         sys.modules.pop("fedhist_mine")
 
-    def test_what_is_left_out_is_not_there_and_a_package_can_t_end_the_process(self, install) -> None:
+    def test_one_that_is_called_otherwise_is_left_out(self, install) -> None:
         install("fedhist_mine", self.CODE, "[fedhist.selectors]\nyours = fedhist_mine:Mine\n")
-        install("fedhist_exit", "import sys\nsys.exit()", "[fedhist.selectors]\nexit = fedhist_exit:Exit\n")
-        with pytest.warns(RuntimeWarning, match="left out: it is called mine"):
-            fedhist.Plan(**SMALL, selector="yours")
-        with pytest.warns(RuntimeWarning, match="left out: SystemExit"):
-            fedhist.Plan(**SMALL, selector="exit")
+        with pytest.warns(
+            RuntimeWarning, match="it is called mine; allowed: the name of its entry point, yours"
+        ):
+            assert fedhist.Plan(**SMALL, selector="yours").plugins == ()
         assert registered() == ()
         sys.modules.pop("fedhist_mine")
 
-    def test_of_a_package_that_is_installed_in_place_all_files_count(self, install) -> None:
-        site = install("fedhist_place", "", "[fedhist.selectors]\nmine = fedhist_place:Mine\n")
-        (site / "fedhist_place.py").unlink()
-        (site / "fedhist_place-2.5.dist-info" / "RECORD").write_text(
-            "fedhist_place-2.5.dist-info/METADATA,,\n"
-        )
-        package = site / "fedhist_place"
-        package.mkdir()
-        (package / "__init__.py").write_text("from fedhist_place.mine import Mine\n")
-        (package / "mine.py").write_text(self.CODE)
-        plans = []
-        for helper in ("WIDTH = 1\n", "WIDTH = 2\n"):
-            (package / "helper.py").write_text(helper)
-            restore({})
-            loading._looked.clear()
-            plans.append(fedhist.Plan(**SMALL, selector="mine").plugins)
-            registry._unknown.clear()
-        assert plans[0] != plans[1]
-        sys.modules.pop("fedhist_place")
-        sys.modules.pop("fedhist_place.mine")
+    def test_a_package_that_is_installed_in_place_has_the_digest_of_its_module(self, install) -> None:
+        site = install("fedhist_mine", self.CODE, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        (site / "fedhist_mine-2.5.dist-info" / "RECORD").write_text("fedhist_mine-2.5.dist-info/METADATA,,\n")
+        (first,) = fedhist.Plan(**SMALL, selector="mine").plugins
+
+        for seen in (loading._loaded_points, registry._unknown):
+            seen.clear()
+        restore({})
+        (site / "fedhist_mine.py").write_text(self.CODE + "\n# edited\n")
+        (second,) = fedhist.Plan(**SMALL, selector="mine").plugins
+        assert first != second
+        sys.modules.pop("fedhist_mine")
+
+    def test_a_package_can_t_end_the_process(self, install) -> None:
+        install("fedhist_exit", "import sys\nsys.exit()", "[fedhist.selectors]\nexit = fedhist_exit:Exit\n")
+        with pytest.warns(RuntimeWarning, match="left out: SystemExit"):
+            fedhist.Plan(**SMALL, selector="exit")
+
+    def test_one_that_was_imported_before_is_the_package_all_the_same(self, install) -> None:
+        code = (SAMPLES / "mine.py").read_text()
+        install("fedhist_mine", code, "[fedhist.selectors]\nmine = fedhist_mine:Mine\n")
+        import_module("fedhist_mine")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert "mine" in fitting(fedhist.Plan(**SMALL))
+        assert [one.origin.how for one in registered()] == ["installed"]
+        sys.modules.pop("fedhist_mine")
 
     def test_all_kinds(self, install) -> None:
         code = (SAMPLES / "holders.py").read_text() + (SAMPLES / "others.py").read_text().split('"""', 2)[2]
@@ -196,7 +212,8 @@ class TestWorkers:
         sent = parcels(registered())
         restore({})
         # As in a fresh process with other files.
-        loading._looked.clear()
+
+        loading._loaded_points.clear()
         (site / "fedhist_mine.py").write_text(TestInstalled.CODE + "\n")
         with pytest.raises(OtherPlugin, match="has another one or none"):
             receive(sent)
@@ -299,6 +316,18 @@ def test_the_contract_catches_a_selector_that_costs_twice_what_it_charges(sample
     path.write_text(path.read_text().replace("=plan.epsilon_select", "=2 * plan.epsilon_select"))
     with pytest.raises(AssertionError, match=r"one user costs epsilon 1.4; charged is 0.7"):
         check_plugin(path)
+
+
+def test_the_contract_catches_a_measurement_that_moves_further_than_it_says(samples: Path) -> None:
+    path = samples / "distinct.py"
+    once = "return super().of(replace(users, counts=np.minimum(users.counts, 1)), source=source)"
+    twice = "once = super().of(users, source=source)\n        return replace(once, values=2 * once.values)"
+    path.write_text(path.read_text().replace(once, twice))
+    fedhist.load_plugin(path)
+    with pytest.raises(
+        AssertionError, match="the_shape_is_what_is_sent: one user adds 2048; the shape says at most"
+    ):
+        check_plugin("distinct-tail")
 
 
 def test_the_digest_of_fedhist_itself_is_that_of_its_sources() -> None:

@@ -118,8 +118,10 @@ def test_a_plan_of_other_code_is_refused(change, sentence):
         fedhist.Plan.from_json(document | {"plugins": [change(text) for text in document["plugins"]]})
     with pytest.raises(InvalidPlan, match="not a list of identities"):
         fedhist.Plan.from_json(document | {"plugins": ["selector mine"]})
-    with pytest.raises(OtherPlugin, match="does not say that it needs any plugin"):
+    with pytest.raises(OtherPlugin, match="does not name all of its plugins"):
         fedhist.Plan.from_json(document | {"plugins": []})
+    with pytest.raises(OtherPlugin, match="names a plugin twice"):
+        fedhist.Plan.from_json(document | {"plugins": 2 * document["plugins"]})
 
 
 def test_a_plan_that_was_made_before_its_code_changed_does_not_run():

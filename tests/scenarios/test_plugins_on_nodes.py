@@ -138,3 +138,18 @@ def test_what_a_method_says_of_the_sum_it_failed_on_is_not_in_the_servers_log(la
     with pytest.raises(FedhistError, match=r"failed in line \d+ \(InvalidPlan\)") as caught:
         run_on_grid(lab.grid(whole), plan_of(whole, release="talks"))
     assert "InvalidPlan: secret" not in "".join(format_exception(caught.value))
+
+
+def test_a_virtual_node_takes_the_run_s_and_a_real_one_does_not(tmp_path):
+    """The server chooses the run-config; a virtual node has no data to protect from it."""
+    from fedhist.client_app import plugins
+
+    run = {"plugin": str(SAMPLES / "mine.py")}
+    real = context_of(data_path="visits.csv", partition_id=0, num_partitions=1)
+    real.run_config = run
+    plugins(real)
+    assert registered() == ()
+    virtual = context_of(partition_id=0, num_partitions=1)
+    virtual.run_config = run
+    plugins(virtual)
+    assert [plugin.identity.name for plugin in registered()] == ["mine"]

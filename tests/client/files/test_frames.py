@@ -116,6 +116,7 @@ def test_items_of_other_types(values: Any, labels: tuple[object, ...]) -> None:
         ([3, "secret"], r"row 1 \(the first is row 0\) holds a str, the rows before a int"),
         ([None, "secret"], "the item in row 0, column 'item', .* is missing"),
         ([["secret"], []], "has the type List"),
+        ([{"secret": 1}, {}], "has the type Struct;"),
         ([b"secret", b""], "has the type Binary"),
         (["secret", "\ud800"], "can't be read"),
         (np.array([1j, 2]), "can't be read"),
@@ -140,9 +141,12 @@ def test_items_that_are_refused(values: Any, words: str) -> None:
         ),
         (pd.DataFrame({"item": ["x"]}, index=pd.Index(["a"], name="user")), r"reset_index\(\)"),
         (pd.DataFrame([[1, 2, 3]], columns=["user", "user", "item"]), "two columns .* have the same name"),
-        (pl.DataFrame({"user": [1], "User": [2], "item": [3]}), "has two columns for one of 'user'"),
+        (
+            pl.DataFrame({"user": [1], "User": [2], "item": [3]}),
+            "has two columns for one of 'user'.*rename one",
+        ),
         (pl.LazyFrame({"who": [1]}), "has no column 'user'; allowed: one of its columns: 'who'"),
-        (pd.DataFrame([[1, 2]]), "one of its columns: 0, 1"),
+        (pd.DataFrame([[1, 2]]), r"one of its columns: 0, 1; .*frame\.columns = "),
         (pl.DataFrame(), "a data frame with columns"),
         (pl.DataFrame(schema={"user": pl.String, "item": pl.String}), "no rows"),
         (pd.Series([1]), "the data is a pandas"),
@@ -156,6 +160,49 @@ def test_items_that_are_refused(values: Any, words: str) -> None:
 def test_what_is_no_table_of_users_and_items_is_refused(data: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         read_frame(data)
+
+
+def _failing(column: pl.Expr) -> pl.LazyFrame:
+    return pl.LazyFrame({"user": ["a"], "item": ["secret"]}).with_columns(item=column)
+
+
+class FailingStream:
+    """What a database hands out that has lost its rows."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (_failing(pl.col("item").cast(pl.Int64)), r"can't be read \(InvalidOperationError\).*collect a lazy"),
+        (pl.scan_csv("secret.csv"), r"can't be read \(FileNotFoundError\)"),
+        (FailingStream(), "the data is a .*FailingStream"),
+        (
+            pa.table({"user": ["a"], "item": pa.RunEndEncodedArray.from_arrays([1], pa.array(["secret"]))}),
+            "can't be read .*convert the columns",
+        ),
+        (
+            pa.table({"user": ["a"], "item": pa.array([77]).cast(pa.decimal256(50, 2))}),
+            "can't be read .*convert the columns",
+        ),
+        (
+            pl.DataFrame({"user": ["a"], "item": ["b"]}).with_columns(
+                count=pl.lit("secret", pl.Enum(["secret"]))
+            ),
+            "the counts have the type Enum;",
+        ),
+    ],
+    ids=["a cast", "a scan", "a stream", "run ends", "wide decimals", "counts"],
+)
+def test_what_other_libraries_say_of_a_value_is_not_repeated(
+    data: Any, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        read_frame(data)
+    assert "secret" not in str(caught.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_wrong_counts_and_totals_are_named_by_their_row() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import stat
 from pathlib import Path
 
@@ -90,6 +91,13 @@ class TestNewFiles:
         with pytest.raises(InvalidFile) as caught:
             write_matrix(population(None), tmp_path / name)
         assert words in str(caught.value)
+
+    def test_what_is_no_plain_file_is_not_replaced(self, tmp_path: Path) -> None:
+        pipe = tmp_path / "p.npz"
+        os.mkfifo(pipe)
+        with pytest.raises(InvalidFile, match="is a device, a pipe or a socket"):
+            write_matrix(population(None), pipe, force=True)
+        assert pipe.is_fifo() and [one.name for one in tmp_path.iterdir()] == ["p.npz"]
 
     def test_a_block_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "p.npz"

@@ -228,6 +228,10 @@ class TestText:
         with pytest.raises(InvalidFile, match=f"{said}.*one column user, one column item"):
             read_population(text(f"{header}\n1,2,3,4\n"))
 
+    def test_a_single_column_is_a_question_of_the_separator(self, text: Write) -> None:
+        with pytest.raises(InvalidFile, match="the character between the fields with --separator"):
+            read_population(text("user;item\nana;park\n"))
+
     @pytest.mark.parametrize(
         "content",
         [

@@ -12,7 +12,7 @@ from fedhist.simulations.experiments.grid import combinations
 from fedhist.simulations.experiments.running import Experiment, Group, Results
 from fedhist.simulations.experiments.tables import Row
 from fedhist.simulations.experiments.user_sets import UserSet
-from fedhist.simulations.report.methods import answers_of
+from fedhist.simulations.report.methods import answers_of, cost_words
 from fedhist.simulations.workbench.compare import grid_of
 
 USERS = UserSet(kind="poisson", name="made up", users=100, items=5)
@@ -62,6 +62,13 @@ def test_a_loss_that_is_no_number_is_none_and_wins_nothing() -> None:
     assert (broken["loss_mean"], broken["result"], broken["gap_mean"]) == (None, None, None)
     assert fine["result"] == "best"
     json.dumps([broken, fine], allow_nan=False)
+
+
+def test_methods_that_do_not_cost_the_same_are_told() -> None:
+    even = rows(dpsgd=[0.2, 0.3], weighted_quantile=[0.3, 0.3])
+    assert cost_words(answers_of(even)) == ""
+    uneven = [row | {"epsilon_total": row["epsilon_total"] + place} for place, row in enumerate(even)]
+    assert "from 1.1 to 2.1: --total-epsilon" in cost_words(answers_of(uneven))
 
 
 def test_one_trial_names_the_least_and_says_that_it_proves_nothing() -> None:

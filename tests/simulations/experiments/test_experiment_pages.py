@@ -123,6 +123,20 @@ def test_a_row_without_a_loss_is_listed_and_not_drawn(fedhist: Fedhist, tmp_path
     assert "broken" in page
 
 
+@pytest.mark.parametrize(
+    "change", [{"loss_mean": ""}, {"gap_mean": ""}, {"ranked_by": "luck"}, {"group": ""}], ids=str
+)
+def test_cells_that_somebody_emptied_leave_a_page(
+    fedhist: Fedhist, tmp_path: Path, change: dict[str, str]
+) -> None:
+    rows = [
+        compared("dpsgd", 0.3, result="best", **change),
+        compared("m-quantile", 0.4, result="not different", **change),
+    ]
+    page, _ = page_of(fedhist, folder_of(tmp_path, rows))
+    assert "m-quantile" in page
+
+
 def test_a_rerun_of_the_paper_shows_claims_tables_and_figures(fedhist: Fedhist, tmp_path: Path) -> None:
     folder = tmp_path / "paper"
     folder.mkdir()

@@ -79,8 +79,31 @@ def test_lists_sizes_and_what_is_left_out() -> None:
     assert fedhist.compare(users=50, items=[3, 4], **FEW)["items"].unique().sort().to_list() == [3, 4]
     with pytest.raises(InvalidInput, match="no setting 'eps'"):
         fedhist.compare(eps=1.0)
-    with pytest.raises(InvalidInput, match="empty"):
-        fedhist.compare([])
+    for nothing in ([], {}):
+        with pytest.raises(InvalidInput, match="empty"):
+            fedhist.compare(nothing)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"users": 0}, "users is 0"),
+        ({"users": 5, "items": "3"}, "items is '3'"),
+        ({"users": 5, "top_items": 1.5}, "top_items is 1.5"),
+        ({"users": 5, "trials": "3"}, "trials is '3'"),
+        ({"users": 5, "seed": None}, "seed is None"),
+        ({"users": 5, "epsilon": []}, "epsilon is an empty list"),
+        ({"users": 5, "selectors": 3}, "no names"),
+        ({"users": 5, "nodes": 0, "masking": "secagg"}, "nodes is 0"),
+        ({"users": 5, "best_by": "luck"}, "allowed: loss, estimate-loss"),
+        ({"data": pl.DataFrame(RECORDS), "users": 5}, "keep part of a file's items with top_items"),
+        ({"data": pl.DataFrame(RECORDS), "items": 5}, "users and items shape"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_by_their_names(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        fedhist.compare(**{"selectors": "oracle", "trials": 1, "workers": 1} | wrong)
 
 
 def test_a_script_may_compare_at_its_top_level(tmp_path: Path) -> None:

@@ -113,13 +113,20 @@ class TestFrames:
 
     def test_an_empty_release_is_a_frame_of_texts_and_numbers(self) -> None:
         result = fedhist.histogram(FRAME.head(8))
-        assert [kind.is_numeric() for kind in pl.DataFrame(result.to_frame()).dtypes] == [False, *[True] * 3]
+        assert [kind.is_numeric() for kind in pl.DataFrame(result.to_frame()).dtypes] == [False, *[True] * 5]
+        assert list(result.to_frame()) == list(fedhist.histogram(FRAME).to_frame())
         assert any("nothing was released" in note for note in result.notes)
         assert "0 of 0 items" in result._repr_html_()
 
     def test_names_that_a_frame_does_not_take(self) -> None:
         frame = fedhist.histogram(csr_array(np.full((9, 3), 2)), items=["half \ud800", 7, "é"]).to_frame()
         assert frame["item"].to_list() == ["half ?", "7", "é"]
+
+    def test_other_names_are_one_for_each_item(self) -> None:
+        release = fedhist.histogram(FRAME, items=NAMES).release
+        assert list(release.to_frame(labels=["a", "b", "c"])["item"]) == ["a", "b", "c"]
+        with pytest.raises(fedhist.InvalidInput, match="2 labels for 3 items"):
+            release.to_frame(labels=["a", "b"])
 
 
 class TestPrivacy:
@@ -196,6 +203,23 @@ class TestFolder:
             fedhist.histogram(FRAME, items=NAMES, out=tmp_path / "out", ledger=tmp_path / "ledger")
         assert files_in(tmp_path) == ["out"]
 
+    def test_a_result_that_is_paid_for_comes_back_without_one(self, tmp_path: Path) -> None:
+        class Vanishing(fedhist.PoissonPopulation):
+            def shards(self) -> Any:
+                if (tmp_path / "disk").exists():
+                    (tmp_path / "disk").rmdir()
+                return super().shards()
+
+        (tmp_path / "disk").mkdir()
+        with pytest.warns(UserWarning, match="disk/out can't be written: the result is here"):
+            result = fedhist.histogram(
+                Vanishing(users=500, items=3, seed=1),
+                out=tmp_path / "disk" / "out",
+                ledger=tmp_path / "ledger",
+            )
+        assert len(result.to_frame()) == 3 and "can't be written" in result.notes[0]
+        assert runs_in(tmp_path / "ledger")[0].status == "released"
+
     def test_a_thread_may_ask(self, tmp_path: Path) -> None:
         asked: list[Any] = []
 
@@ -225,6 +249,15 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "items as a number": (FRAME, {"items": 3}, "items is a int"),
     "items of other types": (FRAME, {"items": [1.5, None]}, "no text and no whole number"),
     "items twice": (FRAME, {"items": ["tea", "tea"]}, "twice|same label|repeat"),
+    "items as a pandas frame": (FRAME, {"items": FRAME}, "items is a DataFrame.*one of its columns"),
+    "items as a polars frame": (
+        FRAME,
+        {"items": KINDS["polars"]},
+        "items is a DataFrame.*one of its columns",
+    ),
+    "items as a table": (FRAME, {"items": KINDS["pyarrow"]}, "items is a Table.*one of its columns"),
+    "items of two dimensions": (FRAME, {"items": np.array([NAMES])}, "items is a ndarray"),
+    "items as truth values": (FRAME, {"items": [True, False]}, 'called "true" and "false"'),
     "no items": (FRAME, {"items": []}, "items"),
     "a trace without a folder": (FRAME, {"trace": True}, "trace has no folder"),
     "nodes without an engine of nodes": (FRAME, {"nodes": 3}, 'engine="flower-simulation"'),

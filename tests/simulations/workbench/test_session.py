@@ -94,6 +94,7 @@ class TestLedger:
         with pytest.raises(fedhist.InvalidInput, match="no ledger"):
             session.histogram(FRAME, **ASKED)
         assert files_in(ledger.parent) == []
+        assert repr(session) == "Session('people.ledger', which can't be read)"
 
     def test_without_a_file_it_ends_with_the_session(self) -> None:
         with fedhist.Session(epsilon=2, delta=1e-5) as session:
@@ -103,3 +104,10 @@ class TestLedger:
         assert not session.ledger.path.parent.exists() and repr(session) == "Session(closed)"
         with pytest.raises(fedhist.InvalidInput, match="closed"):
             session.histogram(FRAME, **ASKED)
+        for name in ("spent", "left", "history"):
+            with pytest.raises(fedhist.InvalidInput, match="the session is closed"):
+                getattr(session, name)
+
+    def test_without_a_file_it_needs_a_limit(self) -> None:
+        with pytest.raises(fedhist.InvalidInput, match="without a ledger and without a limit"):
+            fedhist.Session()

@@ -143,6 +143,7 @@ class TestNotebook:
     def test_a_private_result_shows_no_times_and_no_truth(self, private: fedhist.Result) -> None:
         shown = private._repr_html_()
         assert "relative loss" not in shown and "seconds" not in shown and "simulation only" not in shown
+        assert "seconds" not in repr(private) and private.seconds
 
     def test_bars_stay_inside_their_place(self) -> None:
         result = fedhist.histogram(fedhist.PoissonPopulation(users=3, items=2, seed=1), epsilon=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 import fedhist
@@ -18,7 +19,7 @@ def drinks(users: int) -> pl.DataFrame:
 
 def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.Cost, Path]:
     """Every function of the workbench, with its arguments by their names."""
-    table = drinks(400)
+    table = drinks(4_000)
     result: fedhist.Result = fedhist.histogram(
         table,
         item="drink",
@@ -31,6 +32,8 @@ def ask(folder: Path, public: Sequence[str]) -> tuple[list[str | int], fedhist.C
         out=folder / "run",
         ledger=folder / "one.ledger",
     )
+    aged = table.with_columns(age=pl.lit(30.5))
+    fedhist.histogram(aged, item="age", bins=np.linspace(0, 100, 5), epsilon=0.5)
     frame: pl.DataFrame = result.to_frame()
     page: Path = fedhist.report(folder / "run", folder / "page.html")
     fedhist.figure(result, chart="curve").savefig(folder / "curve.png")
