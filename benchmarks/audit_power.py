@@ -387,11 +387,15 @@ BUGS = (
             "server.coordinator:advance",
             """            if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
-            reading = request.measurement.read(event)
-            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+            with _plugins_words_hidden(source):
+                reading = request.measurement.read(event)
+                draws = source.fork("server")
+                made = step.conclude(request.plan, reading, handed, ledger=ledger, source=draws)
 """,
-            """            reading = request.measurement.read(event)
-            made = step.conclude(request.plan, reading, handed, ledger=ledger, source=source.fork("server"))
+            """            with _plugins_words_hidden(source):
+                reading = request.measurement.read(event)
+                draws = source.fork("server")
+                made = step.conclude(request.plan, reading, handed, ledger=ledger, source=draws)
             if not _charged_ahead(request):
                 _charge(request.plan, step, handed, ledger)
 """,
