@@ -15,7 +15,6 @@ from typing import Protocol
 
 from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed, UnexpectedMessage
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.plugins.loading import blamed
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Total
@@ -154,6 +153,8 @@ def _plugins_words_hidden(source: Source) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
+        from fedhist.protocol.plugins.loading import blamed
+
         if not (blame := blamed(error)):
             raise
         cause = error if source.seeded else None

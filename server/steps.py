@@ -257,6 +257,12 @@ def _on_grid(plan: Plan, selection: Selection) -> Selection:
             f"the selector {plan.selector} returned no Selection with a Threshold",
             allowed="Selection(plan.at_steps(...))",
         )
+    scored = len(plan.candidate_steps if selection.candidates is None else selection.candidates)
+    if plan.plugins and not (_is_list(selection.scores, scored) and _is_list(selection.candidates, scored)):
+        raise InvalidPlan(
+            f"the selector {plan.selector} returned scores that are not one finite number a candidate",
+            allowed="arrays of as many scores as candidates, or none",
+        )
     if (selection.mechanism is not None) != plan.chooses_mechanism:
         raise InvalidPlan(
             f"the selector {plan.selector} chose a mechanism that the plan names, or none where it has to",
@@ -266,13 +272,22 @@ def _on_grid(plan: Plan, selection: Selection) -> Selection:
         plan = plan.ways[selection.mechanism]
     low, high = plan.step_range
     chosen, each = selection.threshold, selection.item_thresholds
-    inside = each is None or (each.shape == (plan.items,) and bool(((low <= each) & (each <= high)).all()))
+    inside = each is None or (_is_list(each, plan.items) and bool(((low <= each) & (each <= high)).all()))
     if chosen.bits != plan.grid_bits or not (inside and low <= chosen.steps <= high):
         raise InvalidPlan(
             f"the selector {plan.selector} chose a threshold outside of the plan's range",
             allowed="plan.at_steps(...), which stays inside",
         )
     return selection
+
+
+def _is_list(values: object, length: int | None) -> bool:
+    """Whether this is an array of finite numbers with this length; or None, for nothing."""
+    if values is None:
+        return True
+    if not (isinstance(values, np.ndarray) and values.shape == (length,)):
+        return False
+    return bool(np.issubdtype(values.dtype, np.number) and np.isfinite(values).all())
 
 
 def _selection(handed: Handed) -> Selection:

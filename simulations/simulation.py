@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
-from fedhist.protocol.errors import InvalidPopulation
+from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.events import Observer, PhaseEnded, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
@@ -206,7 +206,13 @@ def simulate(
     starts_nodes = engine is not open_in_process
     if starts_nodes:
         clock.begin("engine")
-    with engine(population, seed=seed, observe=observe) as transport:
+    opened = engine(population, seed=seed, observe=observe)
+    if not hasattr(opened, "__enter__"):
+        raise InvalidInput(
+            f"the engine opened a {type(opened).__name__}",
+            allowed="a context manager of a SimulatedTransport, such as open_in_process returns",
+        )
+    with opened as transport:
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         release = release.named(labels_of(population))
         if origin.tells(plan.domain):

@@ -248,6 +248,37 @@ def test_a_rule_can_t_charge_while_it_draws():
         fedhist.simulate(USERS, Small(release="late"), seed=1)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        ({"scores": np.arange(3)}, "not one finite number a candidate"),
+        ({"scores": ["a"] * 128}, "not one finite number a candidate"),
+        ({"scores": np.full(128, np.nan)}, "not one finite number a candidate"),
+        ({"scores": np.arange(3), "candidates": np.arange(4)}, "not one finite number a candidate"),
+        ({"item_thresholds": [1, 2, 3]}, "outside of the plan's range"),
+    ],
+)
+def test_a_selection_that_can_t_be_shown_is_refused(chosen, sentence):
+    class Odd(Middle):
+        name = "odd"
+
+        def select(self, plan, statistic, *, source):
+            return replace(super().select(plan, statistic, source=source), **chosen)
+
+    fedhist.register(Odd)
+    with pytest.raises(InvalidPlan, match=f"the selector odd .*{sentence}"):
+        fedhist.simulate(USERS, Small(selector="odd"), seed=1)
+
+
+def test_an_engine_that_opens_nothing_is_a_sentence():
+    @fedhist.register(kind="engine", name="nothing")
+    def nothing(population, *, seed, observe=None):
+        return None
+
+    with pytest.raises(InvalidInput, match="the engine opened a NoneType"):
+        fedhist.histogram(USERS, engine="nothing", seed=1)
+
+
 def rule_that_builds(name, **changes):
     class Changed(CentralNoise):
         def build(self, plan, selection, reading, *, ledger, source):
