@@ -116,7 +116,7 @@ def nothing_is_drawn_before_all_is_charged(ruled: Ruled) -> None:
 
 @RELEASE_RULE.check
 def the_release_tells_its_own_story(ruled: Ruled) -> None:
-    """The plan, the threshold, the charges, and whether it is private and seeded."""
+    """The plan, the threshold, the charges, and whether it is private."""
     for plan in ruled:
         run = _Run(ruled.rule, plan)
         release, threshold = run.release(), _chosen(plan).threshold
@@ -126,7 +126,6 @@ def the_release_tells_its_own_story(ruled: Ruled) -> None:
         require(charged, "the ledger holds other charges than the rule's")
         require(release.charges == run.ledger.entries, "the release holds other charges than the ledger")
         require(release.private == run.ledger.private, "the release and the ledger differ on what is private")
-        require(release.seeded, "the release does not say that its noise has a seed")
 
 
 @RELEASE_RULE.check

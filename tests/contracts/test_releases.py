@@ -52,11 +52,6 @@ class ChargesAgain(CentralNoise):
         return super().build(plan, selection, reading, ledger=ledger, source=source)
 
 
-class HidesItsSeed(CentralNoise):
-    def build(self, *arguments, **settings):
-        return replace(super().build(*arguments, **settings), seeded=False)
-
-
 class DrawsFromASourceOfItsOwn(CentralNoise):
     def build(self, *arguments, source, **settings):
         return super().build(*arguments, source=SeededSource(0), **settings)
@@ -96,7 +91,6 @@ class DrawsHalfTheNoise(CentralNoise):
         (CostsWhatWasChosen, "planned_charges_bound_the_real_ones"),
         (DrawsBeforeTheCharge, "nothing_is_drawn_before_all_is_charged"),
         (ChargesAgain, "the_release_tells_its_own_story"),
-        (HidesItsSeed, "the_release_tells_its_own_story"),
         (DrawsFromASourceOfItsOwn, "the_source_alone_decides_the_noise"),
         (NamesWhatNobodyHolds, "keys_and_labels_name_the_values"),
         (OverstatesItsError, "the_noise_has_the_stated_standard_error"),
