@@ -188,13 +188,14 @@ class Release:
             labels: other names for the items of a closed domain.
         """
         items = len(self.histogram)
-        if labels is not None and len(labels) != items:
+        names = self.names if labels is None else self.named(labels).names
+        if len(names) != items:
             raise InvalidInput(
-                f"{len(labels):,} labels for {items:,} items",
+                f"{len(names):,} labels for {items:,} items",
                 allowed="one label for each released item, in order",
             )
         found: dict[str, Sequence[str | int | float]] = {
-            "item": self.names if labels is None else self.named(labels).names,
+            "item": names,
             "value": self.histogram.tolist(),
             "standard_error": [self.standard_error] * items,
             "estimate": self.estimate.tolist(),
