@@ -100,7 +100,7 @@ class TestFiles:
         assert Plan.from_json(plan) == Plan(users=9, items=4)
 
     def test_labels_that_do_not_fit_are_a_bug_and_not_a_short_file(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="longer"):
+        with pytest.raises(ValueError, match="1 labels for 2 items"):
             write_results(tmp_path, {}, release_of([1.0, 2.0]), ["only one"])
 
     @pytest.mark.parametrize("private", [True, False])
