@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.plan import Plan
 from fedhist.server.releases.contract import Release
 from fedhist.server.result_folder import default_folder, new_folder, undisturbed, write_results
@@ -99,8 +99,8 @@ class TestFiles:
         plan = json.loads((tmp_path / "plan.json").read_text())
         assert Plan.from_json(plan) == Plan(users=9, items=4)
 
-    def test_labels_that_do_not_fit_are_a_bug_and_not_a_short_file(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="1 labels for 2 items"):
+    def test_labels_that_do_not_fit_are_refused_and_not_a_short_file(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="1 labels for 2 items"):
             write_results(tmp_path, {}, release_of([1.0, 2.0]), ["only one"])
 
     @pytest.mark.parametrize("private", [True, False])
