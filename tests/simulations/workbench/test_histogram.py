@@ -270,6 +270,11 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "items as a table": (FRAME, {"items": KINDS["pyarrow"]}, "items is a Table.*one of its columns"),
     "items of two dimensions": (FRAME, {"items": np.array([NAMES])}, "items is a ndarray"),
     "items as truth values": (FRAME, {"items": [True, False]}, 'called "true" and "false"'),
+    "names for numbers": (
+        fedhist.PoissonPopulation(users=9, items=3, seed=1),
+        {"items": NAMES},
+        "the items of this data have only numbers",
+    ),
     "no items": (FRAME, {"items": []}, "items"),
     "a trace without a folder": (FRAME, {"trace": True}, "trace has no folder"),
     "nodes without an engine of nodes": (FRAME, {"nodes": 3}, 'engine="flower-simulation"'),
