@@ -318,7 +318,13 @@ def check_labels(population: Population, plan: Plan) -> None:
 
 
 def check_fits(population: Population, plan: Plan) -> None:
-    """Refuse a plan that was made for another population."""
+    """Refuse a plan that was made for another population, and a population whose names do not fit its items."""
+    labels = labels_of(population)
+    if labels is not None and len(labels) != population.domain_size:
+        raise InvalidPopulation(
+            f"there are {len(labels):,} labels for {population.domain_size:,} items",
+            allowed="one label for each item, or no labels",
+        )
     if plan.users != population.users or plan.items not in (None, population.domain_size):
         planned = f"{plan.users} users" + ("" if plan.items is None else f" and {plan.items} items")
         raise InvalidPopulation(

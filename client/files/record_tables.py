@@ -158,7 +158,7 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice="name the character between the fields with --separator"
+        advice="name the character between the fields with --separator, or add a first line with the names"
         if len(found) == 1
         else "name them with --user-column, --item-column and --count-column, or add a first line with their names",
     )

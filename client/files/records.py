@@ -290,7 +290,7 @@ def _over(
         # A list of names for a file without names is a mistake that would otherwise drop everything.
         if not all(label.isascii() and label.isdigit() for label in wanted):
             raise InvalidInput(
-                "the list of items has names, but the columns of this .npz have only numbers",
+                "the list of items has names, but the items of this data have only numbers",
                 allowed="column numbers from 0",
                 advice="pass the numbers of the columns",
             )

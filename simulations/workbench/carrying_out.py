@@ -22,7 +22,14 @@ from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ON_NODES, Engine, engine_named
-from fedhist.simulations.simulation import Result, check_labels, check_not_empty, mean_over_trials, simulate
+from fedhist.simulations.simulation import (
+    Result,
+    check_fits,
+    check_labels,
+    check_not_empty,
+    mean_over_trials,
+    simulate,
+)
 from fedhist.simulations.simulation_file import simulation_document
 from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
@@ -195,6 +202,7 @@ def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     """Refuse what can't run, before anything is charged."""
     # Checked again on what was read: a file may have names that its list of contents did not show.
     _check_items(asked, origin_of(loaded.population))
+    check_fits(loaded.population, plan)
     check_runnable(plan, simulated=True)
     if asked.truth:
         check_labels(loaded.population, plan)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TOTALS = ("total_epsilon", "total_delta")
 OPEN_BY_DEFAULT = (
-    "the data alone says which items there are, so they are found privately first (--domain open): rare ones are left "
+    "the data alone says which items there are, so they are found privately (--domain open): rare ones are left "
     "out. With a public list of items, --items-file, all of them are released"
 )
 

@@ -61,7 +61,17 @@ class Session:
         self.ledger = _opened(Path(ledger), limit)
 
     def histogram(self, data: object, **question: Unpack[Question]) -> Result:
-        """`fedhist.histogram` with the same arguments, charged to this session."""
+        """`fedhist.histogram` with the same arguments, charged to this session.
+
+        Without `truth`: exact errors are about the people whom the budget protects, and nothing would be charged for
+        them.
+        """
+        if question.get("truth"):
+            raise InvalidInput(
+                "a question of a session with truth=True",
+                allowed="questions without the truth",
+                advice="fedhist.histogram measures errors against data that you may look at",
+            )
         # A ledger that has gone must not come back empty and without a limit.
         _ = self.limit
         result = histogram(data, ledger=self.ledger.path, **question)

@@ -127,6 +127,18 @@ class TestFrames:
         assert list(release.to_frame(labels=["a", "b", "c"])["item"]) == ["a", "b", "c"]
         with pytest.raises(fedhist.InvalidInput, match="2 labels for 3 items"):
             release.to_frame(labels=["a", "b"])
+        found = fedhist.histogram(FRAME).release
+        assert list(found.to_frame(labels=[*NAMES, "others"])["item"]) == list(found.names)
+
+    def test_a_population_whose_names_do_not_fit_is_refused_before_it_is_charged(
+        self, tmp_path: Path
+    ) -> None:
+        class Misnamed(fedhist.PoissonPopulation):
+            labels = ("tea",)
+
+        with pytest.raises(fedhist.InvalidInput, match="1 labels for 3 items"):
+            fedhist.histogram(Misnamed(users=50, items=3, seed=1), ledger=tmp_path / "ledger")
+        assert files_in(tmp_path) == []
 
 
 class TestPrivacy:
@@ -258,6 +270,11 @@ REFUSED: dict[str, tuple[object, dict[str, Any], str]] = {
     "items as a table": (FRAME, {"items": KINDS["pyarrow"]}, "items is a Table.*one of its columns"),
     "items of two dimensions": (FRAME, {"items": np.array([NAMES])}, "items is a ndarray"),
     "items as truth values": (FRAME, {"items": [True, False]}, 'called "true" and "false"'),
+    "names for numbers": (
+        fedhist.PoissonPopulation(users=9, items=3, seed=1),
+        {"items": NAMES},
+        "the items of this data have only numbers",
+    ),
     "no items": (FRAME, {"items": []}, "items"),
     "a trace without a folder": (FRAME, {"trace": True}, "trace has no folder"),
     "nodes without an engine of nodes": (FRAME, {"nodes": 3}, 'engine="flower-simulation"'),

@@ -56,9 +56,10 @@ class TestQuestions:
 
     def test_a_question_that_is_not_private_is_refused(self, ledger: Path) -> None:
         session = fedhist.Session(ledger, epsilon=9, delta=1e-5)
-        for asked in ({"domain": "closed"}, {"items": ["tea"], "selector": "oracle"}, {"top_items": 1}):
+        not_private = ({"domain": "closed"}, {"items": ["tea"], "selector": "oracle"}, {"top_items": 1})
+        for asked in (*not_private, {**ASKED, "truth": True}):
             with pytest.raises(fedhist.InvalidInput):
-                session.histogram(FRAME, truth=True, **asked)
+                session.histogram(FRAME, **asked)
         assert session.spent == fedhist.Cost(0, 0)
 
 
