@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.plan.fields import RELEASE_NAMES
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon, noise_multiplier
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ def check_mechanism(plan: Plan) -> None:
 def check_domain(plan: Plan) -> None:
     """Refuse settings that the plan's domain does not have."""
     if plan.is_open:
+        if plan.release not in RELEASE_NAMES:
+            raise InvalidPlan(
+                f"the release {plan.release!r} over an open domain",
+                allowed=", ".join(RELEASE_NAMES),
+                advice="leave --release out, or list the items with --items-file: rules from outside are for closed "
+                "domains",
+            )
         if plan.mechanism != "laplace" and not plan.discovers:
             raise InvalidPlan(
                 f"the release {plan.release} with the {plan.mechanism} mechanism",
