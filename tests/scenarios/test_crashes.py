@@ -80,7 +80,7 @@ MemoryFile.admit = admit_round_2_only
     ids=["written-in-place", "answers-before-it-remembers"],
 )
 def test_the_script_sees_code_that_is_wrong(tmp_path: Path, harm: str, file: str) -> None:
-    kills = "4" if file == "result_folder.py" else "2"
+    kills = "12" if file == "result_folder.py" else "2"
     code, said = crashes(tmp_path, "--kills", kills, "--seed", "7", "--only", file, prelude=harm)
     assert code == 1, said
     assert "WRONG" in said
