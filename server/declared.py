@@ -7,7 +7,6 @@ that the round may cost. Devices count those fields, so no charge slips past a d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from fedhist.protocol.plugins.registry import plugin_named
 from fedhist.protocol.privacy.composition import basic_total
 from fedhist.protocol.privacy.ledger import ApproximateLoss, Charge, Cost
 from fedhist.server.releases.contract import ReleaseRule
-from fedhist.server.selection.contract import Selector
+from fedhist.server.selection.contract import Selector, not_private
 
 _SLACK = 1 + 1e-9
 """Relative tolerance for sums of a round's charges that meet its budget exactly."""
@@ -62,22 +61,6 @@ def most(plan: Plan, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
 def is_private(selector: Selector, plan: Plan) -> bool:
     """Whether the choice has a guarantee."""
     return selector.private and all(charge.private for charge in selector_charges(selector, plan))
-
-
-def not_private(plan: Plan, round_: str, name: str) -> Charge:
-    """An entry that says that a step is not private."""
-    return Charge(
-        round=round_,
-        name=name,
-        parameters={},
-        sensitivity=math.inf,
-        norm="score",
-        neighbours=plan.neighbours.value,
-        epsilon=math.inf,
-        delta=0.0,
-        loss=ApproximateLoss(),
-        private=False,
-    )
 
 
 def _checked(plugin: Plugin, charges: Sequence[Charge], plan: Plan, budget: Cost) -> tuple[Charge, ...]:

@@ -133,7 +133,7 @@ def _from_pandas(column: Any, name: str) -> pl.Series:
             if column.dtype.name == "category":
                 return _from_pandas(column.astype(column.cat.categories.dtype), name)
             return pl.Series(column.to_numpy(dtype=object, na_value=None).tolist())
-    except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError):
+    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError):
         # The errors of others may quote a value.
         raise InvalidPopulation(
             f"column {name!r} of the data frame, of the type {column.dtype}, can't be read{_mixture(column)}",

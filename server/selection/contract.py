@@ -164,20 +164,23 @@ class Baseline(Selector):
 
     def charges(self, plan: Plan) -> tuple[Charge, ...]:
         """An entry that says that the run is not private."""
-        return (
-            Charge(
-                round="select",
-                name=self.name,
-                parameters={},
-                sensitivity=math.inf,
-                norm="score",
-                neighbours=plan.neighbours.value,
-                epsilon=math.inf,
-                delta=0.0,
-                loss=ApproximateLoss(),
-                private=False,
-            ),
-        )
+        return (not_private(plan, "select", self.name),)
+
+
+def not_private(plan: Plan, round_: str, name: str) -> Charge:
+    """An entry that says that a step is not private."""
+    return Charge(
+        round=round_,
+        name=name,
+        parameters={},
+        sensitivity=math.inf,
+        norm="score",
+        neighbours=plan.neighbours.value,
+        epsilon=math.inf,
+        delta=0.0,
+        loss=ApproximateLoss(),
+        private=False,
+    )
 
 
 def middle_threshold(plan: Plan) -> float:
