@@ -164,6 +164,10 @@ def test_each_round_of_a_plan_has_one_measurement_and_an_unknown_release_has_non
             assert sorted(after) == ["release", "select"]
             continue
         assert sorted(fitting) == ["release", "select"]
+        if plan.is_open:
+            with pytest.raises(InvalidPlan, match="of-somebody-else"):
+                replace(plan, release="of-somebody-else")
+            continue
         other = replace(plan, release="of-somebody-else")
         assert [kind.round for kind in MEASUREMENTS.values() if kind.fits(other)] == ["select"]
         with pytest.raises(InvalidPlan, match="of-somebody-else"):
