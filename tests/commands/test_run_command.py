@@ -348,7 +348,10 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     ),
     (["--domain", "open", "--buckets", "0"], "buckets is 0; allowed"),
     (["--domain", "open", "--max-threshold", "1e9"], "allowed"),
-    (["--domain", "open", "--release", "gaussian"], "allowed: discover, truncated-laplace, laplace-threshold"),
+    (
+        ["--domain", "open", "--release", "gaussian"],
+        "allowed: discover, truncated-laplace, laplace-threshold",
+    ),
     (["--domain", "open", "--selector", "median"], "is not private and can't be charged"),
     (["--release", "truncated-laplace"], "over closed domains; allowed: no --release for such a plan"),
     (["--statistic", "bucketed"], "add --domain open or leave --statistic out"),
