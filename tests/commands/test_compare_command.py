@@ -362,6 +362,15 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(number) for number in listed.split()]
 
 
+def running(number: int) -> bool:
+    """Whether this process has not ended; one that nobody has asked about yet has."""
+    try:
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
 class TestGoingOn:
     def test_after_a_kill_nothing_is_lost_or_done_twice_and_the_rows_are_the_same(self, fedhist, tmp_path):
         process = started(tmp_path)
@@ -379,7 +388,9 @@ class TestGoingOn:
         assert journal.read_bytes().startswith(before)
         assert len(done) == len(set(done)) == 20
         assert losses(rows) == losses(fedhist(*RUN[3:], "--workers", 1).document())
-        assert not any(Path(f"/proc/{number}").exists() for number in workers)
+        # One that was still importing notices at its first look at the pipe; the test's own limit is the limit.
+        while any(running(number) for number in workers):
+            time.sleep(0.01)
 
     def test_ctrl_c_says_how_to_go_on(self, tmp_path):
         # More than it can do before the signal comes.
