@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.files.item_choice import Chosen
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Population
 from fedhist.protocol.labels.item_origin import ItemOrigin
-from fedhist.protocol.validation import checked, user_blocks, whole_counts
+from fedhist.protocol.validation import checked, user_blocks, whole_counts, without_repeats
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray, spmatrix
@@ -170,6 +171,19 @@ class SparsePopulation:
             dropped_items=self.dropped_items + self.domain_size - int(present.sum()),
             dropped_count=self.dropped_count + int(totals.sum()) - int(totals[chosen[present]].sum()),
             item_origin=origin,
+        )
+
+    def over(self, chosen: Chosen) -> SparsePopulation:
+        """The population over chosen items, under their new numbers; those of one number are added up."""
+        top = self.item_origin is ItemOrigin.TOP
+        kept = chosen.new_numbers[chosen.new_numbers >= 0]
+        histograms = _renumbered(self, chosen.new_numbers, domain_size=len(chosen.labels))
+        return SparsePopulation(
+            histograms if len(np.unique(kept)) == len(kept) else without_repeats(histograms),
+            labels=_distinct(chosen.labels),
+            dropped_items=self.dropped_items + chosen.dropped_items,
+            dropped_count=self.dropped_count + chosen.dropped_count,
+            item_origin=ItemOrigin.TOP if top else chosen.origin,
         )
 
     def _check_selection(self, chosen: Integers, present: Integers, *, named: bool) -> None:

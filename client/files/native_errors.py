@@ -11,6 +11,8 @@ from threading import RLock
 
 _ERRORS = 2
 _one_at_a_time = RLock()
+_kept: list[int] = []
+"""The streams that are silent now, the real one first."""
 
 
 @contextmanager
@@ -29,9 +31,30 @@ def silent_native_errors() -> Iterator[None]:
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
         try:
-            with Path(os.devnull).open("wb") as nothing:
-                os.dup2(nothing.fileno(), _ERRORS)
+            _kept.append(kept)
+            _silence()
             yield
         finally:
+            _kept.pop()
             os.dup2(kept, _ERRORS)
             os.close(kept)
+
+
+@contextmanager
+def aloud() -> Iterator[None]:
+    """What is written to the error stream inside this block is seen, even inside of `silent_native_errors`."""
+    if not _kept:
+        yield
+        return
+    os.dup2(_kept[0], _ERRORS)
+    try:
+        yield
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+    finally:
+        _silence()
+
+
+def _silence() -> None:
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), _ERRORS)

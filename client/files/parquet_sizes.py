@@ -27,12 +27,15 @@ _DEEPEST = 16
 _LARGEST_HEADER = 1 << 20
 
 
-def unpacked_size(file: BinaryIO, columns: frozenset[str]) -> int:
-    """The bytes that these columns (in lower case) take when they are read; DecodeError for a damaged file."""
+def unpacked_sizes(file: BinaryIO, columns: frozenset[str]) -> Iterator[int]:
+    """The bytes that these columns (in lower case) take when they are read, by row group.
+
+    DecodeError for a damaged file.
+    """
     length = file.seek(0, 2)
     footer = _footer(file, length)
-    total = 0
     for group in _structures(footer, 4):
+        total = 0
         for chunk in _structures(group, 1):
             metadata = chunk.get(3)
             if not isinstance(metadata, dict):
@@ -41,7 +44,7 @@ def unpacked_size(file: BinaryIO, columns: frozenset[str]) -> int:
             first = path[0] if isinstance(path, list) and path else b""
             if isinstance(first, bytes) and first.decode("utf-8", "replace").lower() in columns:
                 total += _chunk_size(file, metadata, length)
-    return total
+        yield total
 
 
 def _footer(file: BinaryIO, length: int) -> dict[int, Any]:

@@ -1,58 +1,64 @@
-"""Tables of user, item and count, as they stand in text, JSON lines and Parquet files."""
+"""Tables of user, item and count, batch by batch, as they stand in text, JSON lines and Parquet files.
+
+Readers run ahead in threads of polars. As long as one is open, native code prints nothing: close it before anything is
+to be seen, or use `native_errors.aloud`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import glob
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.client.files.columns import ROLES, Columns
+from fedhist.client.files.memory import Memory
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.text_lines import refused_json, refused_table
-from fedhist.client.files.unpacked import check_parquet, text_source
+from fedhist.client.files.unpacked import check_parquet, unpacked_text
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def text_table(path: Path, columns: Columns, *, separator: str, tell: bool) -> pl.DataFrame:
-    """The columns user, item and maybe count of a text file; users and items are text.
+def text_batches(
+    path: Path, columns: Columns, *, separator: str, tell: bool, memory: Memory
+) -> Generator[pl.DataFrame]:
+    """The columns user, item and maybe count of a text file; all are text.
 
     Types are never guessed: a guess from the first rows would turn 007 into 7 in one file and not in another.
     """
     import polars as pl
 
-    source = text_source(path)
-
-    def read(**options: Any) -> pl.DataFrame:
-        return pl.read_csv(source, separator=separator, infer_schema_length=0, glob=False, **options)
-
     advice = "write labels that hold a quote or a separator in double quotes, as UTF-8"
-    with _refusing_damage(path, advice=advice, why=partial(refused_table, path, separator) if tell else None):
-        header = read(has_header=False, n_rows=1, truncate_ragged_lines=True).row(0)
-        names = named_columns(path, [name or "" for name in header], columns)
-        whole = {name: pl.Int64 for name, meaning in names.items() if meaning == "count"}
-        try:
-            table = read(columns=list(names), schema_overrides=whole)
-        except pl.exceptions.PolarsError:
-            # Some count is not written as an integer: 2.0 is welcome, and otherwise the error names the row.
-            table = read(columns=list(names))
-    return table.rename(names)
+    why = partial(refused_table, path, separator) if tell else None
+    options: dict[str, Any] = {"separator": separator, "glob": False}
+    with unpacked_text(path) as source, _refusing_damage(path, advice=advice, why=why):
+        first = pl.read_csv(
+            source, has_header=False, n_rows=1, infer_schema=False, truncate_ragged_lines=True, **options
+        )
+        names = named_columns(path, [name or "" for name in first.row(0)], columns)
+        rows = pl.scan_csv(source, infer_schema=False, **options).select(list(names)).rename(names)
+        yield from rows.collect_batches(chunk_size=memory.batch_rows)
 
 
-def parquet_table(path: Path, columns: Columns) -> pl.DataFrame:
+def parquet_batches(path: Path, columns: Columns, *, memory: Memory) -> Generator[pl.DataFrame]:
     """The columns user, item and maybe count of a Parquet file; users and items are strings or integers."""
     import polars as pl
 
     check_parquet(path, frozenset(name.lower() for name in columns.names))
     with _refusing_damage(path, advice="write it again"):
         names = named_columns(path, list(pl.read_parquet_schema(path.resolve())), columns)
-        table = pl.read_parquet(path.resolve(), columns=list(names), glob=False).rename(names)
-    return with_plain_types(table, str(path), columns, InvalidFile)
+        rows = pl.scan_parquet(path.resolve(), glob=False, hive_partitioning=False)
+        for batch in rows.select(list(names)).rename(names).collect_batches(chunk_size=memory.batch_rows):
+            table = with_plain_types(batch, str(path), columns, InvalidFile)
+            # Categories have other numbers in every file.
+            kinds = (pl.Categorical, pl.Enum)
+            named = [name for name, kind in table.schema.items() if isinstance(kind, kinds)]
+            yield table.with_columns(pl.col(named).cast(pl.String))
 
 
 def with_plain_types(
@@ -95,7 +101,7 @@ def _advice_for(kind: pl.DataType, role: str) -> str:
     return "convert the column to text or integers"
 
 
-def json_table(path: Path, columns: Columns, *, tell: bool) -> pl.DataFrame:
+def json_batches(path: Path, columns: Columns, *, tell: bool, memory: Memory) -> Generator[pl.DataFrame]:
     """The keys user, item and maybe count of a file with a JSON object a line; numbers become text as written.
 
     A line without a count is one observation. A count that is no number does not spoil the file: it is text here.
@@ -103,15 +109,14 @@ def json_table(path: Path, columns: Columns, *, tell: bool) -> pl.DataFrame:
     import polars as pl
 
     names = dict(zip(columns.names, ROLES, strict=True))
-    schema = dict.fromkeys(names, pl.String)
     advice = 'write {"user": ..., "item": ..., "count": 1} in every line, as UTF-8'
-    source = text_source(path)
-    # Opened here, because a name with a star or bracket in it would be taken for a pattern.
-    opened = BytesIO(source) if isinstance(source, bytes) else path.open("rb")
     why = partial(refused_json, path) if tell else None
-    with _refusing_damage(path, advice=advice, why=why), opened as file:
-        table = pl.read_ndjson(file, schema=schema).rename(names)
-    return table.with_columns(pl.col("count").fill_null("1"))
+    with unpacked_text(path) as source, _refusing_damage(path, advice=advice, why=why):
+        # A name with a star or bracket in it would be taken for a pattern.
+        plain = glob.escape(str(source))
+        rows = pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)).rename(names)
+        for batch in rows.collect_batches(chunk_size=memory.batch_rows):
+            yield batch.with_columns(pl.col("count").fill_null("1"))
 
 
 @contextmanager
@@ -130,7 +135,13 @@ def _refusing_damage(
     try:
         with silent_native_errors():
             yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError):
+    except MemoryError:
+        raise InvalidFile(
+            f"there is not enough memory to read {path}",
+            allowed="rows that fit in memory batch by batch",
+            advice="free some memory, or write the file again with smaller row groups",
+        ) from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         found = None if why is None else why()
         raise found or InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice

@@ -8,16 +8,18 @@
 | .jsonl, .jsonl.gz | a JSON object a line with keys user, item and maybe count | text; numbers as written |
 | .parquet | the same columns | integers as stored; strings, categories, truth values and dates as text |
 | a data frame (`frames`) | the same columns | the same |
+| a folder or a pattern | tables of these kinds (`data_files`), one after the other | as in each |
 
 The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
-as its count says (`tabulation`). Packed files (.npz, .gz, .parquet) are refused when they would unpack to more than a
-limit (`unpacked`).
+as its count says. Tables are read in batches, and what they come to need not fit in memory (`tabulation`). A .npz is read
+whole, and refused when it would unpack to more than a limit (`unpacked`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,26 +28,45 @@ import numpy as np
 
 from fedhist.client.files.bins import binned
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns, Where, bin_labels
+from fedhist.client.files.data_files import (
+    MATRIX,
+    PARQUET,
+    check_content,
+    data_files,
+    expected_rows,
+    suffix_of,
+)
+from fedhist.client.files.item_choice import ItemChoice
 from fedhist.client.files.matrix_files import has_labels, read_matrix
-from fedhist.client.files.record_tables import json_table, parquet_table, text_table
-from fedhist.client.files.tabulation import tabulated, usable_rows
+from fedhist.client.files.memory import Memory, memory_limit
+from fedhist.client.files.native_errors import aloud
+from fedhist.client.files.record_tables import json_batches, parquet_batches, text_batches
+from fedhist.client.files.spool import free_space, temporary_folder
+from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
-from fedhist.client.files.unpacked import PACKED
 from fedhist.client.populations import Label, SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
-from fedhist.protocol.labels.item_list import first_repeat
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Integers, Labels, names_of
 from fedhist.protocol.labels.item_origin import ItemOrigin
 
 if TYPE_CHECKING:
     import polars as pl
 
-_GZIP = b"\x1f\x8b"
-_SUFFIXES = (".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-_MAGIC = {".npz": b"PK", ".parquet": b"PAR1", ".csv.gz": _GZIP, ".tsv.gz": _GZIP, ".jsonl.gz": _GZIP}
-_NOT_TEXT = (b"PK\x03\x04", b"PAR1", b"\x93NUMPY", *PACKED)
-_LOOK_BYTES = 4096
+# A row with its count, and twice what it comes to: added up, and in order.
+_BYTES_A_ROW = 36
+
+
+class Following:
+    """Follows the reading of a table; this one shows nothing."""
+
+    def reading(self, stage: str, done: int, total: int) -> None:
+        """A pass goes on: `read`, `group` or `merge`, as done of total."""
+
+    def say(self, text: str) -> None:
+        """Something to tell the user at once."""
+
+
+NOBODY = Following()
 
 
 def read_population(
@@ -54,32 +75,42 @@ def read_population(
     columns: Columns = USUAL_COLUMNS,
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
+    rename: Callable[[str], str] | None = None,
+    memory: Memory | str | int | None = None,
+    follow: Following = NOBODY,
 ) -> SparsePopulation:
-    """The population in a file.
+    """The population in a file, or in the tables of a folder or pattern.
 
     Args:
-        path: a .npz, .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file.
+        path: a .npz, .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz or .parquet file; or a folder of tables, or a
+            pattern such as visits/*.parquet, read in the order of their names.
         columns: the names of the columns of a table, and the bins for its values.
         top_items: keep this many of the most frequent items, numbered by falling total. It looks at the data,
             so the choice itself is not private: for simulations.
         items: the public list of the closed domain. Exactly these items are kept, in this order; one that the
             file does not have is there and empty. Labels are compared as text. The columns of a .npz
             without labels are called by their numbers, from 0.
+        rename: writes names alike; items that are then written the same are one.
+        memory: the bytes that reading a table may use, as a number or a text such as 1GB; half of what is available
+            without it. What does not fit goes to a temporary file, and the population stays there.
+        follow: told how it goes.
 
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
     say how much was left out, and `item_origin` whether the list of items was read off the data.
     """
-    wanted = _check_choice(top_items, items, columns)
-    path = Path(path)
-    suffix = _suffix(path)
-    _check_columns(path, suffix, columns)
-    _check_content(path, suffix)
-    if suffix == ".npz":
-        population = read_matrix(path)
-    else:
-        table = _table(path, suffix, columns)
-        population = _populated(table, columns, _places(path, suffix, columns))
-    return _over(population, wanted, labels=items, top_items=top_items)
+    choice = ItemChoice(top_items, items, rename)
+    _check_bins(columns, choice)
+    path, limit = Path(path), memory if isinstance(memory, Memory) else memory_limit(memory)
+    files = data_files(path)
+    for file in files:
+        suffix = suffix_of(file)
+        _check_columns(file, suffix, columns)
+        check_content(file, suffix)
+    if suffix_of(files[0]) == MATRIX:
+        return over_items(read_matrix(files[0]), choice)
+    tables = [_Table(file, suffix_of(file), columns, limit) for file in files]
+    tabulation = _read_all(tables, limit, follow)
+    return _populated(tabulation, columns, choice)
 
 
 def read_frame(
@@ -88,6 +119,9 @@ def read_frame(
     columns: Columns = USUAL_COLUMNS,
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
+    rename: Callable[[str], str] | None = None,
+    memory: Memory | str | int | None = None,
+    follow: Following = NOBODY,
 ) -> SparsePopulation:
     """The population in a data frame of pandas, polars, pyarrow or anything that narwhals reads.
 
@@ -95,149 +129,159 @@ def read_frame(
     """
     from fedhist.client.files.frames import frame_row, frame_table
 
-    wanted = _check_choice(top_items, items, columns)
+    choice = ItemChoice(top_items, items, rename)
+    _check_bins(columns, choice)
     if columns.separator is not None:
         raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
-    population = _populated(frame_table(frame, columns), columns, partial(frame_row, columns))
-    return _over(population, wanted, labels=items, top_items=top_items)
+    limit = memory if isinstance(memory, Memory) else memory_limit(memory)
+    table = frame_table(frame, columns)
+    tabulation = Tabulation(rows=table.height, memory=limit, tell=follow.reading)
+    place = partial(frame_row, columns)
+    for start in range(0, max(table.height, 1), limit.batch_rows):
+        _add(tabulation, table.slice(start, limit.batch_rows), columns, place)
+        follow.reading("read", tabulation.rows, table.height)
+    return _populated(tabulation, columns, choice)
 
 
-def over_items(
-    population: SparsePopulation, *, top_items: int | None = None, items: Sequence[Label] | None = None
-) -> SparsePopulation:
-    """A population in memory over its top items, or over a public list as `read_population` takes it."""
-    wanted = _check_choice(top_items, items, USUAL_COLUMNS)
-    return _over(population, wanted, labels=items, top_items=top_items)
+def over_items(population: SparsePopulation, choice: ItemChoice) -> SparsePopulation:
+    """A population in memory over the chosen items."""
+    if not choice.given:
+        return population
+    if population.labels is None:
+        if choice.rename is not None:
+            raise InvalidInput("--normalise needs items with names", allowed="data with names as text")
+        # A list of names for a file without names is a mistake that would otherwise drop everything.
+        if choice.listed is not None and not all(
+            label.isascii() and label.isdigit() for label in map(str, choice.listed)
+        ):
+            raise InvalidInput(
+                "the list of items has names, but the items of this data have only numbers",
+                allowed="column numbers from 0",
+                advice="pass the numbers of the columns",
+            )
+    return population.over(choice.of(_Numbered(population), population.totals()))
 
 
 def item_origin(path: Path, *, top_items: int | None = None) -> ItemOrigin:
     """What decides the items of a file when no list is given, without reading the file in full."""
     if top_items is not None:
         return ItemOrigin.TOP
-    named = _suffix(path) != ".npz" or has_labels(path)
+    first = data_files(path)[0]
+    named = suffix_of(first) != MATRIX or has_labels(first)
     return ItemOrigin.DATA if named else ItemOrigin.PUBLIC
 
 
 def read_node_population(path: Path, *, items: Sequence[Label] | None = None) -> tuple[SparsePopulation, int]:
-    """A node's users in a file as `read_population` reads it, and how many rows of a table were left out.
+    """A node's users in files as `read_population` reads them, and how many rows of tables were left out.
 
     One user's odd row must not decide whether the node's other users are in a sum. So rows without a user, an item or a
     whole count are left out, and so are those of a user whose counts add up to too much. A user whose rows are all left
     out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
     node without users.
     """
-    path = Path(path)
-    suffix = _suffix(path)
-    if suffix == ".npz":
+    files = data_files(Path(path))
+    if suffix_of(files[0]) == MATRIX:
         return read_population(path, items=items), 0
-    wanted = _check_choice(None, items, USUAL_COLUMNS)
-    _check_content(path, suffix)
-    table = _table(path, suffix, USUAL_COLUMNS, tell=False)
-    usable = usable_rows(table)
-    if usable.height == 0:
-        nothing, labels = np.zeros(0, dtype=np.int32), list(items or ())
-        rows = Histograms(np.zeros(1, dtype=np.int64), nothing, nothing, domain_size=len(labels))
-        population = SparsePopulation(rows, labels=labels)
-    else:
-        population = _over(tabulated(usable), wanted, labels=items)
-    users = table["user"].drop_nulls().n_unique()
-    return _with_empty_users(population, users), table.height - usable.height
+    choice, limit = ItemChoice(listed=items), memory_limit()
+    for file in files:
+        check_content(file, suffix_of(file))
+    tables = [_Table(file, suffix_of(file), USUAL_COLUMNS, limit, tell=False) for file in files]
+    tabulation = _read_all(tables, limit, NOBODY, lenient=True)
+    return tabulation.population(choice), tabulation.left_out
 
 
-def _table(path: Path, suffix: str, columns: Columns, *, tell: bool = True) -> pl.DataFrame:
-    """The table in a file. An error names the line that was refused if it may `tell`."""
-    if suffix == ".parquet":
-        return parquet_table(path, columns)
-    if suffix.startswith(".jsonl"):
-        return json_table(path, columns, tell=tell)
-    return text_table(path, columns, separator=_separator(suffix, columns), tell=tell)
+@dataclass(frozen=True)
+class _Table:
+    """A table in a file. Errors name the line that was refused if they may `tell`."""
+
+    path: Path
+    suffix: str
+    columns: Columns
+    memory: Memory
+    tell: bool = True
+
+    def batches(self) -> Generator[pl.DataFrame]:
+        """Its rows, with columns user, item and maybe count."""
+        if self.suffix == PARQUET:
+            return parquet_batches(self.path, self.columns, memory=self.memory)
+        if self.suffix.startswith(".jsonl"):
+            return json_batches(self.path, self.columns, tell=self.tell, memory=self.memory)
+        return text_batches(
+            self.path, self.columns, separator=self._separator, tell=self.tell, memory=self.memory
+        )
+
+    def places(self) -> Where:
+        """How its rows are named in errors."""
+        if self.suffix == PARQUET:
+            return lambda row, role: f"row {row + 1:,}, column {self.columns.name_of(role)!r}, of {self.path}"
+        if self.suffix.startswith(".jsonl"):
+            return JsonPlaces(self.path, self.columns)
+        return TextPlaces(self.path, self.columns, self._separator)
+
+    @property
+    def _separator(self) -> str:
+        return self.columns.separator or ("\t" if self.suffix.startswith(".tsv") else ",")
 
 
-def _separator(suffix: str, columns: Columns) -> str:
-    return columns.separator or ("\t" if suffix.startswith(".tsv") else ",")
+def _read_all(
+    tables: Sequence[_Table], memory: Memory, follow: Following, *, lenient: bool = False
+) -> Tabulation:
+    """All rows of all tables, in the order of the tables."""
+    rows = sum(expected_rows(table.path, table.suffix) for table in tables)
+    _check_space(rows, memory, follow)
+    tabulation = Tabulation(rows=rows, memory=memory, lenient=lenient, tell=follow.reading)
+    for table in tables:
+        place = table.places()
+        with closing(table.batches()) as batches:
+            for batch in batches:
+                _add(tabulation, batch, table.columns, place)
+                with aloud():
+                    follow.reading("read", tabulation.rows, max(rows, tabulation.rows))
+    return tabulation
 
 
-def _places(path: Path, suffix: str, columns: Columns) -> Where:
-    """How rows of the file are named in errors."""
-    if suffix == ".parquet":
-        return lambda row, role: f"row {row + 1:,}, column {columns.name_of(role)!r}, of {path}"
-    if suffix.startswith(".jsonl"):
-        return JsonPlaces(path, columns)
-    return TextPlaces(path, columns, _separator(suffix, columns))
+def _add(tabulation: Tabulation, table: pl.DataFrame, columns: Columns, where: Where) -> None:
+    tabulation.add(table if columns.bins is None else binned(table, columns.bins, where), where)
 
 
-def _populated(table: pl.DataFrame, columns: Columns, where: Where) -> SparsePopulation:
-    """The population of a table, over its own items or over all bins."""
+def _populated(tabulation: Tabulation, columns: Columns, choice: ItemChoice) -> SparsePopulation:
     if columns.bins is None:
-        return tabulated(table, where)
-    population = tabulated(binned(table, columns.bins, where), where)
+        return tabulation.population(choice)
     labels = bin_labels(columns.bins)
-    numbers = {place: number for number, place in enumerate(population.labels or ())}
-    return population.select_items([numbers.get(place, -1) for place in range(len(labels))], labels=labels)
+    return tabulation.population(ItemChoice(listed=range(len(labels))), labels=labels)
 
 
-def _with_empty_users(population: SparsePopulation, users: int) -> SparsePopulation:
-    """The population with empty users at its end, so that there are `users` in all."""
-    rows = population.histograms
-    offsets = np.pad(rows.offsets, (0, users - rows.users), mode="edge")
-    return replace(population, histograms=replace(rows, offsets=offsets))
+def _check_space(rows: int, memory: Memory, follow: Following) -> None:
+    """Say how much temporary space the rows may take, and refuse them where there is less."""
+    needed = rows * _BYTES_A_ROW
+    if needed <= memory.room:
+        return
+    free, folder = free_space(), temporary_folder()
+    if needed > free:
+        raise InvalidInput(
+            f"about {rows:,} rows may take {needed / 1e9:,.1f} GB of temporary space, and {folder} has "
+            f"{free / 1e9:,.1f} GB free",
+            allowed="rows that fit in memory or in the temporary folder",
+            advice="make room, name another folder in TMPDIR, or give more --memory",
+        )
+    follow.say(
+        f"about {rows:,} rows: up to {needed / 1e9:,.1f} GB of temporary space in {folder}, which has "
+        f"{free / 1e9:,.1f} GB free; more --memory needs less"
+    )
 
 
-def _check_choice(top_items: int | None, items: Sequence[Label] | None, columns: Columns) -> list[str] | None:
-    """The wanted items as text."""
-    if columns.bins is not None and (top_items is not None or items is not None):
+def _check_bins(columns: Columns, choice: ItemChoice) -> None:
+    if columns.bins is not None and choice.given:
         raise InvalidInput(
             "bins together with another choice of items",
             allowed="bins alone",
             advice="the bins are the list of items, so leave the other out",
         )
-    if top_items is not None and items is not None:
-        raise InvalidInput(
-            "both top_items and items were given", allowed="one of the two", advice="leave one out"
-        )
-    if top_items is not None and top_items < 1:
-        raise InvalidInput(
-            f"top_items is {top_items}", allowed="1 or more", advice="leave it out to keep all items"
-        )
-    if items is None:
-        return None
-    wanted = [str(label) for label in items]
-    if isinstance(items, str) or not wanted:
-        problem = "is empty" if not wanted else "is a single text"
-        raise InvalidInput(f"the list of items {problem}", allowed="a list of one or more different labels")
-    again = first_repeat(wanted)
-    if again is not None:
-        raise InvalidInput(
-            f"item {again[1]:,} of the list of items repeats item {again[0]:,} (the first is item 0)",
-            allowed="different labels, as text: 7 and '7' are the same item",
-            advice="pass each item of the domain once",
-        )
-    return wanted
-
-
-def _suffix(path: Path) -> str:
-    name = path.name.lower()
-    # The longest match, so that .csv.gz is not taken for .gz alone.
-    matches = [suffix for suffix in _SUFFIXES if name.endswith(suffix)]
-    if not matches:
-        _check_is_file(path)
-        raise InvalidFile(
-            f"{path.name} has a suffix that is not known",
-            allowed=", ".join(_SUFFIXES),
-            advice="convert the file, with fedhist data import if it can, or correct its name",
-        )
-    return max(matches, key=len)
-
-
-def _check_is_file(path: Path) -> None:
-    if not path.is_file():
-        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
-        raise InvalidFile(problem, allowed="a file that exists", advice="check the path")
 
 
 def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
     """Refuse names of columns and a separator for a file that has none."""
-    if suffix == ".npz" and columns.given:
+    if suffix == MATRIX and columns.given:
         raise InvalidInput(
             f"{path} is a matrix, whose columns are the items, and {columns.in_words()} was given",
             allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
@@ -249,52 +293,21 @@ def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
         )
 
 
-def _check_content(path: Path, suffix: str) -> None:
-    """Refuse what is not a readable file, and a file that begins like another kind than its name says."""
-    try:
-        _check_is_file(path)
-        with path.open("rb") as file:
-            beginning = file.read(_LOOK_BYTES)
-    except OSError as error:
-        raise InvalidFile(
-            f"{path} can't be opened ({error.strerror})",
-            allowed="a file you may read",
-            advice="check its permissions",
-        ) from None
-    if not beginning:
-        raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
-    magic = _MAGIC.get(suffix)
-    is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
-    if beginning.startswith(magic) if magic else is_text:
-        return
-    if not magic and beginning[0] in UTF_16_MARKS:
-        raise not_utf8(str(path), line=1, position=0, byte=beginning[0])
-    raise InvalidFile(
-        f"{path} does not hold what its suffix {suffix} says",
-        allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),
-        advice="correct the suffix or convert the file",
-    )
+@dataclass(frozen=True)
+class _Numbered:
+    """The items of a population in memory, as a choice sees them: numbered already."""
 
+    population: SparsePopulation
 
-def _over(
-    population: SparsePopulation,
-    wanted: list[str] | None,
-    *,
-    labels: Sequence[Label] | None,
-    top_items: int | None = None,
-) -> SparsePopulation:
-    """The population over the wanted items in their order, over the top items, or as it is."""
-    if wanted is None:
-        return population if top_items is None else population.keep_top_items(top_items)
-    if population.labels is None:
-        # A list of names for a file without names is a mistake that would otherwise drop everything.
-        if not all(label.isascii() and label.isdigit() for label in wanted):
-            raise InvalidInput(
-                "the list of items has names, but the items of this data have only numbers",
-                allowed="column numbers from 0",
-                advice="pass the numbers of the columns",
-            )
-        numbers = {str(number): number for number in range(population.domain_size)}
-    else:
-        numbers = {str(label): number for number, label in enumerate(population.labels)}
-    return population.select_items([numbers.get(label, -1) for label in wanted], labels=labels)
+    def order(self, totals: Integers) -> Integers:
+        """Equal totals by their number."""
+        return np.argsort(-totals, kind="stable")
+
+    def texts(self) -> Iterator[str]:
+        """Their labels, or numbers."""
+        return map(str, names_of(self.population))
+
+    def chosen(self, numbers: Integers) -> Labels:
+        """Their labels, or numbers."""
+        names = names_of(self.population)
+        return [names[number] for number in numbers.tolist()]

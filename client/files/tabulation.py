@@ -1,27 +1,57 @@
-"""From a table with a row for each observation to users' histograms.
+"""From a table with a row for each observation to users' histograms, whatever the size of the table.
 
 Rows of the same user and item are added up. Users are numbered as they first appear. Items are numbered by falling
 total; equal totals by the length of the label in UTF-8, then by its code points, so 9 comes before 10 and text and
-integers agree.
+integers agree. Three passes, each over pieces that fit in memory:
+
+    read     each batch of rows: keys for users, numbers for items, dealt to partitions by the user's key
+    group    each partition: its rows added up by user and item (`grouping`)
+    merge    the users of all partitions in the order of their first rows
+
+What is between two passes is in memory while there is room, then in a file without a name (`spool`). The result does
+not depend on the batches, the partitions or the room.
+
+Whole numbers are their own keys, mixed by a factor. Other values are hashed to 64 bits with a seed of their own in
+every run, so that nobody can choose two names that meet. That two of n names meet by chance has a probability of
+n^2 / 2^65: one in 10^7 for a million. They would count as one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.columns import Where
+from fedhist.client.files.grouping import Batch, Users, added_up, dealt, rows_of
+from fedhist.client.files.item_choice import Chosen, ItemChoice
+from fedhist.client.files.memory import Memory
+from fedhist.client.files.names import ItemNames, NumberNames, TextNames
+from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
+from fedhist.client.files.spool import Piece, Spool
+from fedhist.client.files.stored import StoredPopulation
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers
-from fedhist.protocol.labels.item_origin import ItemOrigin
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Integers, Words
+from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.validation import whole_counts
 
 if TYPE_CHECKING:
     import polars as pl
+
+Tell = Callable[[str, int, int], None]
+"""Called with a pass, how much of it is done, and of how much."""
+
+_PARTITION_ROWS = 1 << 17
+_MOST_PARTITION_BITS = 10
+_BUCKETS = 4096
+_MERGED_PAIRS = 1 << 20
 
 
 def table_row(index: int, role: str) -> str:
@@ -29,168 +59,335 @@ def table_row(index: int, role: str) -> str:
     return f"row {index + 1} of the table (the first below the header is row 1)"
 
 
-def tabulated(table: pl.DataFrame, where: Where = table_row) -> SparsePopulation:
-    """The population of a table with a column for the user, one for the item and maybe one for the count.
+class Tabulation:
+    """Takes the rows of a table, batch by batch, and makes its population.
 
     Args:
-        table: the rows.
-        where: names a row, for errors.
+        rows: how many are expected. Only speed and memory depend on it.
+        memory: how much may be used.
+        lenient: leave out rows that break a rule instead of refusing the table, see `read_node_population`.
+        tell: called as the work goes on.
     """
-    from scipy.sparse import coo_array
 
-    if table.height == 0:
-        raise InvalidPopulation(
-            "the table has no rows", allowed="at least one row", advice="check that it is complete"
+    def __init__(
+        self, *, rows: int, memory: Memory, lenient: bool = False, tell: Tell = lambda *progress: None
+    ) -> None:
+        self.rows = self.left_out = 0
+        self._bits = min(max((rows // _PARTITION_ROWS).bit_length(), 0), _MOST_PARTITION_BITS)
+        self._spool = Spool(memory.room)
+        self._memory, self._lenient, self._tell = memory, lenient, tell
+        self._batches: list[Batch] = []
+        self._places: list[tuple[int, Where]] = []
+        self._users, self._items = _Keys(), _Keys()
+        self._numbering = Numbering()
+        self._names: ItemNames = NumberNames()
+        self._totals = np.zeros(0, dtype=np.int64)
+
+    def add(self, table: pl.DataFrame, where: Where = table_row) -> None:
+        """Take in the next rows.
+
+        Args:
+            table: with a column for the user, one for the item and maybe one for the count.
+            where: names a row of the file that these are from, for errors. Rows of one file have one `where`.
+        """
+        if not self._places or self._places[-1][1] is not where:
+            self._places.append((self.rows, where))
+        first_row, self.rows = self.rows, self.rows + table.height
+        if table.height == 0:
+            return
+        if self._lenient:
+            table, items_there, counts = self._usable(table)
+        else:
+            self._refuse_missing(table, first_row)
+            items_there, counts = None, self._counts(table, first_row)
+        if table.height:
+            self._deal(table, items_there, counts, first_row)
+
+    def population(
+        self, choice: ItemChoice = ItemChoice(), *, labels: Sequence[str] | None = None  # noqa: B008 - frozen
+    ) -> SparsePopulation:
+        """The population of all rows so far, over the chosen items. Nothing can be added any more.
+
+        Args:
+            choice: which items, and in which order.
+            labels: what listed items are called in the end, if not as they are listed.
+        """
+        if self.rows == 0 and not self._lenient:
+            raise InvalidPopulation(
+                "the table has no rows", allowed="at least one row", advice="check that it is complete"
+            )
+        chosen = choice.of(self._names, self._totals)
+        grouped = self._grouped(chosen)
+        offsets, items, counts = self._merged(grouped)
+        named = chosen.labels if labels is None else labels
+        return _population(offsets, items, counts, chosen, named)
+
+    def _usable(self, table: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], npt.NDArray[np.int32] | None]:
+        """The rows with a user; which have an item and a count; and these counts.
+
+        Which ones of a user's rows stay depends on that user's rows alone.
+        """
+        import polars as pl
+
+        users = table.drop_nulls(["user"])
+        there = users["item"].is_not_null()
+        counts = None
+        if "count" in table.columns:
+            column = users["count"]
+            if column.dtype == pl.String:
+                column = column.str.strip_chars()
+            number = column.cast(pl.Float64, strict=False)
+            there &= (number.is_between(0, MAX_USER_TOTAL) & (number == number.floor())).fill_null(value=False)
+            counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
+        self.left_out += table.height - int(there.sum())
+        return users, there.to_numpy(), counts
+
+    def _refuse_missing(self, table: pl.DataFrame, first_row: int) -> None:
+        for name in table.columns:
+            if table[name].null_count():
+                place = self._place(first_row + int(table[name].is_null().arg_max() or 0), name)
+                raise InvalidPopulation(
+                    f"the {name} in {place} is missing",
+                    allowed="a value in every row",
+                    advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
+                )
+
+    def _counts(self, table: pl.DataFrame, first_row: int) -> npt.NDArray[np.int32] | None:
+        """The observations that each row stands for; None if each is one."""
+        import polars as pl
+
+        if "count" not in table.columns:
+            return None
+        column = table["count"]
+        if column.dtype == pl.String:
+            column = column.str.strip_chars().cast(pl.Float64, strict=False)
+            if column.null_count():
+                place = self._place(first_row + int(column.is_null().arg_max() or 0), "count")
+                raise InvalidPopulation(
+                    f"the count in {place} is not a number",
+                    allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
+                    advice="correct or remove the row",
+                )
+        elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+            raise InvalidPopulation(
+                f"the counts have the type {type_name(column.dtype)}",
+                allowed="numbers",
+                advice="convert the column to integers",
+            )
+        elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
+            # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
+            column = column.cast(pl.Float64)
+        return whole_counts(column.to_numpy(), lambda row: self._place(first_row + row, "count"))
+
+    def _deal(
+        self,
+        table: pl.DataFrame,
+        there: npt.NDArray[np.bool_] | None,
+        counts: npt.NDArray[np.int32] | None,
+        first_row: int,
+    ) -> None:
+        """Number the items of these rows, and put the rows aside."""
+        users = self._users.of(table["user"])
+        if there is None or there.all():
+            numbers = self._numbered(table["item"])
+        else:
+            numbers = np.full(table.height, -1, dtype=np.int32)
+            numbers[there] = self._numbered(table["item"].filter(there))
+        if len(self._totals) < self._numbering.length:
+            room = max(self._numbering.length, 2 * len(self._totals))
+            self._totals = np.concatenate([self._totals, np.zeros(room - len(self._totals), dtype=np.int64)])
+        _add_to(self._totals, numbers, counts)
+        batch = dealt(users, numbers, counts, first_row=first_row, bits=self._bits, spool=self._spool)
+        self._batches.append(batch)
+
+    def _numbered(self, items: pl.Series) -> npt.NDArray[np.int32]:
+        numbers, first = self._numbering.of(self._items.of(items))
+        if len(first):
+            names = _plain(items.gather(first))
+            if self._numbering.length == len(first) and not names.dtype.is_integer():
+                self._names = TextNames(room=self._memory.names)
+            self._names.append(names)
+        return numbers
+
+    def _grouped(self, chosen: Chosen) -> list[_Grouped]:
+        # Its last place is for rows without an item, whose number is -1.
+        new_numbers = np.append(chosen.new_numbers, np.int32(-1))
+        item_bits = max(len(chosen.labels) - 1, 1).bit_length()
+        width = max(-(-self.rows // _BUCKETS), 1)
+
+        def group(partition: int) -> _Grouped:
+            rows = rows_of(self._batches, partition, new_numbers)
+            users = added_up(rows, bits=self._bits, item_bits=item_bits)
+            return _put_aside(users, self._spool, width)
+
+        partitions = range(1 << self._bits if self._batches else 0)
+        done = list(self._each("group", group, partitions))
+        # Pieces in memory are let go with their batches.
+        self._batches = []
+        self._refuse_totals(done)
+        return done
+
+    def _refuse_totals(self, grouped: list[_Grouped]) -> None:
+        over = [int(part.too_many[0]) for part in grouped if len(part.too_many)]
+        if self._lenient:
+            self.left_out += sum(part.rows_of_these for part in grouped)
+        elif over:
+            raise InvalidPopulation(
+                f"the counts of the user in {self._place(min(over), 'user')} add up to too much",
+                allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
+                advice="count in larger units",
+            )
+
+    def _merged(self, grouped: list[_Grouped]) -> tuple[Piece, Piece, Piece]:
+        """The users of all partitions in the order of their first rows, in chunks of consecutive buckets."""
+        users_at = sum((part.users_at for part in grouped), np.zeros(_BUCKETS + 1, dtype=np.int64))
+        pairs_at = sum((part.pairs_at for part in grouped), np.zeros(_BUCKETS + 1, dtype=np.int64))
+        offsets = self._spool.reserve(int(users_at[-1]) + 1, np.int64)
+        items = self._spool.reserve(int(pairs_at[-1]), np.int32)
+        counts = self._spool.reserve(int(pairs_at[-1]), np.int32)
+        offsets.write(0, np.zeros(1, dtype=np.int64))
+        chunks = np.flatnonzero(np.diff(pairs_at // _MERGED_PAIRS, prepend=-1, append=-1) != 0)
+
+        def merge(bounds: tuple[int, int]) -> None:
+            first, last = bounds
+            lengths, *values = _in_order([part.between(first, last) for part in grouped])
+            offsets.write(int(users_at[first]) + 1, pairs_at[first] + np.cumsum(lengths))
+            for piece, found in zip((items, counts), values, strict=True):
+                piece.write(int(pairs_at[first]), found)
+
+        for _ in self._each("merge", merge, list(_pairwise(chunks, _BUCKETS))):
+            pass
+        return offsets, items, counts
+
+    def _each(self, name: str, work, parts):
+        """Work on parts in threads, in order; numpy lets go of the interpreter's lock where the time goes."""
+        with ThreadPoolExecutor(self._memory.workers) as threads:
+            for done, result in enumerate(threads.map(work, parts), 1):
+                self._tell(name, done, len(parts))
+                yield result
+
+    def _place(self, row: int, role: str) -> str:
+        """The words for a row of all that were added."""
+        first, where = next((first, where) for first, where in reversed(self._places) if first <= row)
+        return where(row - first, role)
+
+
+class _Keys:
+    """Keys of 64 bits for the values of a column, the same for the same value in every batch."""
+
+    def __init__(self) -> None:
+        drawn = SystemSource().words(2)
+        self._factor = drawn[0] | np.uint64(1)
+        self._seed = int(drawn[1] >> np.uint64(1))
+
+    def of(self, column: pl.Series) -> Words:
+        """The keys, well mixed in their first bits."""
+        import polars as pl
+
+        if isinstance(column.dtype, pl.Categorical | pl.Enum):
+            column = column.to_physical()
+        if column.dtype.is_integer() and not str(column.dtype).endswith("128"):
+            values = column.to_numpy()
+            wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
+            # An odd factor loses nothing.
+            return wide.view(np.uint64) * self._factor
+        return column.hash(self._seed).to_numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """A partition's users, put aside, with where those of each bucket of rows begin."""
+
+    first_rows: Piece = field(repr=False)
+    lengths: Piece = field(repr=False)
+    items: Piece = field(repr=False)
+    counts: Piece = field(repr=False)
+    users_at: Integers = field(repr=False)
+    pairs_at: Integers = field(repr=False)
+    too_many: Integers = field(repr=False)
+    rows_of_these: int
+
+    def between(self, first: int, last: int) -> tuple[npt.NDArray[np.integer], ...]:
+        """First rows, lengths, items and counts of the users of these buckets."""
+        users = slice(int(self.users_at[first]), int(self.users_at[last]))
+        pairs = slice(int(self.pairs_at[first]), int(self.pairs_at[last]))
+        return (
+            self.first_rows.read(users.start, users.stop),
+            self.lengths.read(users.start, users.stop),
+            self.items.read(pairs.start, pairs.stop),
+            self.counts.read(pairs.start, pairs.stop),
         )
-    _refuse_missing(table, where)
-    counts = _counts(table, where)
-    user_numbers, user_rows = _numbered(table["user"])
-    item_numbers, item_rows = _numbered(table["item"])
-    _check_user_totals(user_numbers, user_rows, counts, where)
-    labels = _plain(table["item"][item_rows])
-    order = _item_order(labels, _sums(item_numbers, counts, len(labels)))
-    new_numbers = np.empty(len(order), dtype=np.int32)
-    new_numbers[order] = np.arange(len(order), dtype=np.int32)
-    rows = coo_array(
-        (counts, (user_numbers, new_numbers[item_numbers])), shape=(len(user_rows), len(labels))
-    ).tocsr()
-    return SparsePopulation.from_arrays(
-        rows.indptr,
-        rows.indices,
-        rows.data,
-        domain_size=len(labels),
-        labels=labels[order].to_list(),
-        item_origin=ItemOrigin.DATA,
+
+
+def _put_aside(users: Users, spool: Spool, width: int) -> _Grouped:
+    """Args: users of a partition; where they go; the number of rows in a bucket."""
+    users_at = np.searchsorted(users.first_rows, np.arange(_BUCKETS + 1) * width)
+    pairs_at = np.concatenate([[0], np.cumsum(users.lengths)])[users_at]
+    return _Grouped(
+        first_rows=spool.put(users.first_rows),
+        lengths=spool.put(users.lengths.astype(np.int32)),
+        items=spool.put(users.items),
+        counts=spool.put(users.counts.astype(np.int32)),
+        users_at=users_at,
+        pairs_at=pairs_at,
+        too_many=users.too_many,
+        rows_of_these=users.rows_of_these,
     )
+
+
+def _in_order(parts: Sequence[tuple[npt.NDArray[np.integer], ...]]) -> tuple[Integers, ...]:
+    """Lengths, items and counts of the users of all parts, in the order of their first rows."""
+    first_rows, lengths, items, counts = (np.concatenate(one) for one in zip(*parts, strict=True))
+    if len(parts) == 1:
+        return lengths, items, counts
+    order = np.argsort(first_rows)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    ordered = lengths[order]
+    shifts = (ends - lengths)[order] - (np.cumsum(ordered, dtype=np.int64) - ordered)
+    places = np.repeat(shifts, ordered)
+    places += np.arange(len(items))
+    return ordered, items[places], counts[places]
+
+
+def _pairwise(chunks: Integers, end: int) -> Iterator[tuple[int, int]]:
+    starts = [0, *(int(place) for place in chunks if 0 < place < end), end]
+    return zip(starts, starts[1:], strict=False)
+
+
+def _population(
+    offsets: Piece, items: Piece, counts: Piece, chosen: Chosen, labels: Sequence[str | int]
+) -> SparsePopulation:
+    histograms = Histograms(
+        offsets=offsets.mapped(), items=items.mapped(), counts=counts.mapped(), domain_size=len(labels)
+    )
+    about = {
+        "labels": labels if not isinstance(labels, list) else tuple(labels),
+        "dropped_items": chosen.dropped_items,
+        "dropped_count": chosen.dropped_count,
+        "item_origin": chosen.origin,
+    }
+    if items.held is not None and counts.held is not None and offsets.held is not None:
+        return SparsePopulation(histograms, **about)
+    return StoredPopulation(histograms, **about, offsets=offsets, items=items, counts=counts)
 
 
 def _plain(labels: pl.Series) -> pl.Series:
-    """Names of categories as text; other labels as they are."""
+    """Names of categories as text; integers of one width; other labels as they are."""
     import polars as pl
 
-    return labels.cast(pl.String) if isinstance(labels.dtype, pl.Categorical | pl.Enum) else labels
+    if isinstance(labels.dtype, pl.Categorical | pl.Enum):
+        return labels.cast(pl.String)
+    if labels.dtype.is_signed_integer() and labels.dtype != pl.Int128:
+        return labels.cast(pl.Int64)
+    return labels
 
 
-def usable_rows(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows that `tabulated` takes. Which ones of a user's rows stay depends on that user's rows alone."""
-    import polars as pl
-
-    there = table.drop_nulls(["user", "item"])
-    if "count" not in table.columns:
-        return there
-    count = pl.col("count")
-    if table.schema["count"] == pl.String:
-        count = count.str.strip_chars()
-    number = count.cast(pl.Float64, strict=False)
-    whole = there.filter(number.is_between(0, MAX_USER_TOTAL) & (number == number.floor()))
-    return whole.filter(number.sum().over("user") <= MAX_USER_TOTAL)
-
-
-def _refuse_missing(table: pl.DataFrame, where: Where) -> None:
-    for name in table.columns:
-        if table[name].null_count():
-            raise InvalidPopulation(
-                f"the {name} in {where(int(table[name].is_null().arg_max() or 0), name)} is missing",
-                allowed="a value in every row",
-                advice="complete or remove the row; in a CSV file an empty text is written as two double quotes",
-            )
-
-
-def _counts(table: pl.DataFrame, where: Where) -> npt.NDArray[np.int32]:
-    """The observations that each row stands for: its count, or one when there is no such column."""
-    import polars as pl
-
-    if "count" not in table.columns:
-        return np.ones(table.height, dtype=np.int32)
-    column = table["count"]
-    if column.dtype == pl.String:
-        column = column.str.strip_chars().cast(pl.Float64, strict=False)
-        if column.null_count():
-            place = where(int(column.is_null().arg_max() or 0), "count")
-            raise InvalidPopulation(
-                f"the count in {place} is not a number",
-                allowed=f"whole numbers from 0 to {MAX_USER_TOTAL:,}",
-                advice="correct or remove the row",
-            )
-    elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        raise InvalidPopulation(
-            f"the counts have the type {type_name(column.dtype)}",
-            allowed="numbers",
-            advice="convert the column to integers",
-        )
-    elif column.dtype.is_decimal() or str(column.dtype).endswith("128"):
-        # numpy has no type for these; whole numbers up to the limit are exact in the one they get.
-        column = column.cast(pl.Float64)
-    return whole_counts(column.to_numpy(), lambda row: where(row, "count"))
-
-
-def _numbered(column: pl.Series) -> tuple[Integers, Integers]:
-    """Each row's value as a number, by first appearance; and the row where each value appears first."""
-    import polars as pl
-
-    if isinstance(column.dtype, pl.Categorical | pl.Enum):
-        column = column.to_physical()
-    changes = (column != column.shift(1)).fill_null(value=True).to_numpy()
-    run_starts = np.flatnonzero(changes)
-    if 2 * len(run_starts) > len(column):
-        return _numbered_one_by_one(column)
-    # Files are often sorted by user, and then one row of each run tells all.
-    numbers, first_runs = _numbered_one_by_one(column[run_starts])
-    return np.repeat(numbers, np.diff(run_starts, append=len(column))), run_starts[first_runs]
-
-
-def _numbered_one_by_one(column: pl.Series) -> tuple[Integers, Integers]:
-    first = _first_rows(column)
-    first_rows = np.flatnonzero(first == np.arange(len(first), dtype=first.dtype))
-    # Only the rows where a value appears first are ever looked up.
-    numbers = np.empty(len(first), dtype=np.int64)
-    numbers[first_rows] = np.arange(len(first_rows))
-    return numbers[first], first_rows
-
-
-def _first_rows(column: pl.Series) -> npt.NDArray[np.integer]:
-    """For each row the first row that has the same value."""
-    import polars as pl
-
-    if column.dtype in (pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32):
-        values = column.to_numpy()
-        low, high = int(values.min()), int(values.max())
-        if high - low < 2 * len(values):
-            # Integers that lie close together need no hash table.
-            places: Integers = values.astype(np.int64, copy=False) - low
-            first = np.full(high - low + 1, len(values), dtype=np.int64)
-            np.minimum.at(first, places, np.arange(len(values)))
-            return first[places]
-    rows = column.to_frame("value").with_row_index("row")
-    return rows.select(pl.col("row").first().over("value")).to_series().to_numpy()
-
-
-def _check_user_totals(
-    users: Integers, first_rows: Integers, counts: npt.NDArray[np.int32], where: Where
+def _add_to(
+    totals: Integers, numbers: npt.NDArray[np.int32], counts: npt.NDArray[np.int32] | None
 ) -> None:
-    if counts.sum(dtype=np.int64) <= MAX_USER_TOTAL:
+    """Add counts, or one for each, to the totals of these items; -1 is none."""
+    if counts is None and (len(numbers) == 0 or numbers.min() >= 0) and len(totals) <= len(numbers):
+        totals += np.bincount(numbers, minlength=len(totals))
         return
-    too_large = _sums(users, counts, len(first_rows)) > MAX_USER_TOTAL
-    if too_large.any():
-        place = where(int(first_rows[np.argmax(too_large)]), "user")
-        raise InvalidPopulation(
-            f"the counts of the user in {place} add up to too much",
-            allowed=f"a total of at most {MAX_USER_TOTAL:,} for each user",
-            advice="count in larger units",
-        )
-
-
-def _sums(groups: Integers, counts: npt.NDArray[np.int32], length: int) -> Integers:
-    sums = np.zeros(length, dtype=np.int64)
-    np.add.at(sums, groups, counts.astype(np.int64))
-    return sums
-
-
-def _item_order(labels: pl.Series, totals: Integers) -> Integers:
-    import polars as pl
-
-    items = pl.DataFrame({"total": totals, "text": labels.cast(pl.String)}).with_row_index("number")
-    ordered = items.sort(
-        pl.col("total"), pl.col("text").str.len_bytes(), "text", descending=[True, False, False]
-    )
-    return ordered["number"].cast(pl.Int64).to_numpy()
+    kept = numbers >= 0
+    np.add.at(totals, numbers[kept].astype(np.intp), 1 if counts is None else counts[kept].astype(np.int64))

@@ -6,17 +6,15 @@ somebody wrote.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from fedhist.client.files.columns import Columns
-from fedhist.client.files.unpacked import text_source
+from fedhist.client.files.unpacked import opened_text
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.labels.encodings import not_utf8
 
@@ -93,7 +91,7 @@ def refused_table(path: Path, separator: str) -> InvalidFile | None:
     wrong = _first_not_utf8(path)
     if wrong is not None:
         return wrong
-    with _opened(path) as file:
+    with opened_text(path) as file:
         header = None
         for record in records(file, separator.encode()):
             header = header or record
@@ -117,7 +115,7 @@ def refused_json(path: Path) -> InvalidFile | None:
     wrong = _first_not_utf8(path)
     if wrong is not None:
         return wrong
-    with _opened(path) as file:
+    with opened_text(path) as file:
         for number, line in enumerate(file, 1):
             kind = _not_an_object(line, first=number == 1)
             if kind is not None:
@@ -139,7 +137,7 @@ class TextPlaces:
 
     def __call__(self, index: int, role: str) -> str:
         """The words for the value of a role in the row with this index, from 0."""
-        with _opened(self.path) as file:
+        with opened_text(self.path) as file:
             every = records(file, self.separator.encode())
             header = next(every)
             row = next((record for number, record in enumerate(every) if number == index), header)
@@ -160,22 +158,15 @@ class JsonPlaces:
 
     def __call__(self, index: int, role: str) -> str:
         """The words for the value of a role in the row with this index, from 0."""
-        with _opened(self.path) as file:
+        with opened_text(self.path) as file:
             rows = (number for number, line in enumerate(file, 1) if line.strip())
             line = next((number for place, number in enumerate(rows) if place == index), 0)
         return f"line {line:,}, key {self.columns.name_of(role)!r}, of {self.path}"
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    source = text_source(path)
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-        yield file
-
-
 def _first_not_utf8(path: Path) -> InvalidFile | None:
     position = 0
-    with _opened(path) as file:
+    with opened_text(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 line.decode()

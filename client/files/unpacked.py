@@ -7,16 +7,20 @@ declares are added up and compared with a limit before anything is unpacked.
 from __future__ import annotations
 
 import gzip
-import io
 import math
 import os
+import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from numpy.lib import format as npy
 
-from fedhist.client.files.parquet_sizes import LARGEST_PAGE, unpacked_size
+from fedhist.client.files.parquet_sizes import LARGEST_PAGE, unpacked_sizes
+from fedhist.client.files.spool import free_space
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 
 MAX_UNPACKED_BYTES = 1 << 32
@@ -27,6 +31,7 @@ PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda
 
 LIMIT_VARIABLE = "FEDHIST_MAX_UNPACKED_BYTES"
 _CHUNK = 1 << 20
+_LEFT_FREE = 1 << 30
 _FREE_ROWS = 1 << 20
 _ROWS_AN_ENTRY = 64
 
@@ -39,24 +44,40 @@ def unpacked_limit() -> int:
     return int(text)
 
 
-def text_source(path: Path) -> Path | bytes:
-    """What polars reads a text file from: its path, or its content if it was packed and is within the limit."""
+@contextmanager
+def unpacked_text(path: Path) -> Iterator[Path]:
+    """Where the text of a file lies: the file itself, or a temporary one with what was packed in it."""
     if not path.name.lower().endswith(".gz"):
-        return path.resolve()
-    limit, content = unpacked_limit(), io.BytesIO()
+        yield path.resolve()
+        return
+    with tempfile.NamedTemporaryFile(prefix="fedhist-unpacked-") as unpacked:
+        with opened_text(path) as packed:
+            _copy(path, packed, unpacked)
+        yield Path(unpacked.name)
+
+
+@contextmanager
+def opened_text(path: Path) -> Iterator[BinaryIO]:
+    """A text file, open for reading, unpacked on the way."""
     try:
-        with gzip.open(path) as file:
-            while chunk := file.read(_CHUNK):
-                content.write(chunk)
-                if content.tell() > limit:
-                    raise _too_large(path, limit)
-    except (OSError, EOFError, zlib.error):
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            yield file  # type: ignore[misc] # both read bytes
+    except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete .gz file"
         ) from None
-    if content.getvalue().startswith(PACKED):
-        raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
-    return content.getvalue()
+
+
+def _copy(path: Path, packed: BinaryIO, unpacked: BinaryIO) -> None:
+    """Refuses what is packed twice, and what would leave the disk without room for anything else."""
+    limit = min(unpacked_limit() if LIMIT_VARIABLE in os.environ else math.inf, free_space() - _LEFT_FREE)
+    while chunk := packed.read(_CHUNK):
+        if unpacked.tell() == 0 and chunk.startswith(PACKED):
+            raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
+        if unpacked.tell() + len(chunk) > limit:
+            raise _too_large(path, int(max(limit, 0)))
+        unpacked.write(chunk)
+    unpacked.flush()
 
 
 def check_archive(path: Path) -> None:
@@ -97,11 +118,14 @@ def check_shape(path: Path, shape: tuple[int, ...], *, entries: int | None) -> N
 
 
 def check_parquet(path: Path, columns: frozenset[str]) -> None:
-    """Refuse a Parquet file of which these columns (in lower case) are larger than the limit."""
+    """Refuse a Parquet file with a row group of which these columns (in lower case) are larger than the limit.
+
+    A row group is unpacked in one piece, and there may be any number of them.
+    """
     limit = unpacked_limit()
     try:
         with path.open("rb") as file:
-            size = unpacked_size(file, columns)
+            size = max(unpacked_sizes(file, columns), default=0)
     except DecodeError:
         raise InvalidFile(
             f"{path} is damaged, does not follow its format or has pages above {LARGEST_PAGE >> 20} MiB",

@@ -1,0 +1,119 @@
+"""The files that a path stands for: one file, all tables of a folder, or those that a pattern names."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from fedhist.client.files.unpacked import PACKED
+from fedhist.protocol.errors import InvalidFile
+from fedhist.protocol.labels.encodings import UTF_16_MARKS, not_utf8
+
+MATRIX = ".npz"
+PARQUET = ".parquet"
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)
+
+_GZIP = b"\x1f\x8b"
+_MAGIC = {MATRIX: b"PK", PARQUET: b"PAR1", ".csv.gz": _GZIP, ".tsv.gz": _GZIP, ".jsonl.gz": _GZIP}
+_NOT_TEXT = (b"PK\x03\x04", b"PAR1", b"\x93NUMPY", *PACKED)
+_LOOK_BYTES = 4096
+_SAMPLE_BYTES = 1 << 20
+# Text is packed to about a sixth.
+_GZIP_FACTOR = 6
+
+
+def data_files(path: Path) -> list[Path]:
+    """The files of a path: itself, or the tables of a folder or pattern by rising name. Their rows follow each other."""
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if not _hidden(file.relative_to(path))]
+        where = f"the folder {path}"
+    elif glob.has_magic(str(path)):
+        found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 - of any path
+        where = f"the pattern {path}"
+    else:
+        # Asked for its suffix first: the error is then about the kind of file.
+        suffix_of(path)
+        check_is_file(path)
+        return [path]
+    tables = sorted(file for file in found if file.is_file() and _suffix(file) in TABLES)
+    if not tables:
+        raise InvalidFile(
+            f"{where} has no tables", allowed=", ".join(TABLES), advice="check the path and the names of the files"
+        )
+    return tables
+
+
+def suffix_of(path: Path) -> str:
+    """What kind of file it is, by its name."""
+    suffix = _suffix(path)
+    if suffix is None:
+        check_is_file(path)
+        raise InvalidFile(
+            f"{path.name} has a suffix that is not known",
+            allowed=", ".join((MATRIX, *TABLES)),
+            advice="convert the file, with fedhist data import if it can, or correct its name",
+        )
+    return suffix
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse what is no file."""
+    if not path.is_file():
+        problem = f"{path} is not a file" if path.exists() else f"there is no file {path}"
+        raise InvalidFile(problem, allowed="a file, a folder or a pattern", advice="check the path")
+
+
+def check_content(path: Path, suffix: str) -> None:
+    """Refuse what is not a readable file, and a file that begins like another kind than its name says."""
+    try:
+        check_is_file(path)
+        with path.open("rb") as file:
+            beginning = file.read(_LOOK_BYTES)
+    except OSError as error:
+        raise InvalidFile(
+            f"{path} can't be opened ({error.strerror})",
+            allowed="a file you may read",
+            advice="check its permissions",
+        ) from None
+    if not beginning:
+        raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
+    magic = _MAGIC.get(suffix)
+    is_text = not beginning.startswith(_NOT_TEXT) and b"\x00" not in beginning
+    if beginning.startswith(magic) if magic else is_text:
+        return
+    if not magic and beginning[0] in UTF_16_MARKS:
+        raise not_utf8(str(path), line=1, position=0, byte=beginning[0])
+    raise InvalidFile(
+        f"{path} does not hold what its suffix {suffix} says",
+        allowed=f"a {suffix} file" + ("" if magic else " in UTF-8"),
+        advice="correct the suffix or convert the file",
+    )
+
+
+def expected_rows(path: Path, suffix: str) -> int:
+    """About how many rows a table has: as a Parquet file says, or from the length of a text's first lines."""
+    if suffix == PARQUET:
+        import polars as pl
+
+        try:
+            return int(pl.scan_parquet(path.resolve(), glob=False).select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            return 0  # refused when it is read
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        sample = file.read(_SAMPLE_BYTES)
+    if suffix.endswith(".gz"):
+        return _GZIP_FACTOR * size // 16
+    return size * max(sample.count(b"\n"), 1) // max(len(sample), 1)
+
+
+def _suffix(path: Path) -> str | None:
+    name = path.name.lower()
+    # The longest match, so that .csv.gz is not taken for .gz alone.
+    return max((one for one in (MATRIX, *TABLES) if name.endswith(one)), key=len, default=None)
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.parts)

@@ -1,0 +1,141 @@
+"""Which items of a table or population are counted, and under which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.histograms import Integers, Labels
+from fedhist.protocol.labels.item_list import first_repeat
+from fedhist.protocol.labels.item_origin import ItemOrigin
+
+
+class Named(Protocol):
+    """The names of items by their old numbers."""
+
+    def order(self, totals: Integers) -> Integers:
+        """The items as they are numbered without a choice."""
+
+    def texts(self) -> Iterator[str]:
+        """All names, as text."""
+
+    def chosen(self, numbers: Integers) -> Labels:
+        """The names with these numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The items that are counted.
+
+    Args:
+        new_numbers: the new number of each old one, -1 for an item that is left out.
+        labels: what they are called, by their new numbers.
+        dropped_items: how many are left out.
+        dropped_count: the sum of their totals.
+        origin: what decided which items there are.
+    """
+
+    new_numbers: npt.NDArray[np.int32] = field(repr=False)
+    labels: Labels = field(repr=False)
+    dropped_items: int
+    dropped_count: int
+    origin: ItemOrigin
+
+
+@dataclass(frozen=True)
+class ItemChoice:
+    """What the user asks for: all items, the most frequent ones, or a public list.
+
+    Args:
+        top: keep this many of the most frequent items. It looks at the data, so the choice itself is not private.
+        listed: the public list of the closed domain. Labels are compared as text.
+        rename: writes names alike; items that are then written the same are one.
+    """
+
+    top: int | None = None
+    listed: Sequence[str | int] | None = field(default=None, repr=False)
+    rename: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.top is not None and self.listed is not None:
+            raise InvalidInput(
+                "both top_items and items were given", allowed="one of the two", advice="leave one out"
+            )
+        if self.top is not None and self.top < 1:
+            raise InvalidInput(
+                f"top_items is {self.top}", allowed="1 or more", advice="leave it out to keep all items"
+            )
+        if self.listed is not None:
+            _check_list(self.listed)
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a choice."""
+        return self.top is not None or self.listed is not None or self.rename is not None
+
+    def of(self, names: Named, totals: Integers) -> Chosen:
+        """The choice from items with these names and totals."""
+        if self.rename is not None:
+            return self._renamed(names, totals, self.rename)
+        if self.listed is not None:
+            wanted = {str(label): number for number, label in enumerate(self.listed)}
+            found = map(wanted.get, names.texts(), repeat(-1))
+            new_numbers = np.fromiter(found, dtype=np.int32, count=len(totals))
+            return _chosen(new_numbers, self.listed, totals, ItemOrigin.PUBLIC)
+        order = names.order(totals)[: self.top]
+        new_numbers = np.full(len(totals), -1, dtype=np.int32)
+        new_numbers[order] = np.arange(len(order), dtype=np.int32)
+        origin = ItemOrigin.DATA if self.top is None else ItemOrigin.TOP
+        return _chosen(new_numbers, names.chosen(order), totals, origin)
+
+    def _renamed(self, names: Named, totals: Integers, rename: Callable[[str], str]) -> Chosen:
+        """Items are merged in the order that they have without a choice, then chosen."""
+        order = names.order(totals)
+        renamed = (rename(name) if isinstance(name, str) else name for name in names.chosen(order))
+        numbers: dict[str | int, int] = {}
+        merged = np.empty(len(totals), dtype=np.int32)
+        merged[order] = [numbers.setdefault(name, len(numbers)) for name in renamed]
+        sums = np.zeros(len(numbers), dtype=np.int64)
+        np.add.at(sums, merged, totals)
+        labels: Labels = list(numbers)
+        if self.listed is not None:
+            wanted = list(dict.fromkeys(rename(str(item)) for item in self.listed))
+            places = {name: place for place, name in enumerate(wanted)}
+            found = np.array([places.get(str(name), -1) for name in numbers], dtype=np.int32)
+            labels, origin = wanted, ItemOrigin.PUBLIC
+        elif self.top is not None:
+            top = np.argsort(-sums, kind="stable")[: self.top]
+            found = np.full(len(sums), -1, dtype=np.int32)
+            found[top] = np.arange(len(top), dtype=np.int32)
+            labels, origin = [labels[number] for number in top.tolist()], ItemOrigin.TOP
+        else:
+            found, origin = np.arange(len(sums), dtype=np.int32), ItemOrigin.DATA
+        chosen = _chosen(found, labels, sums, origin)
+        return replace(chosen, new_numbers=found[merged])
+
+
+def _chosen(
+    new_numbers: npt.NDArray[np.int32], labels: Labels, totals: Integers, origin: ItemOrigin
+) -> Chosen:
+    left_out = new_numbers < 0
+    return Chosen(new_numbers, labels, int(left_out.sum()), int(totals[left_out].sum()), origin)
+
+
+def _check_list(listed: Sequence[str | int]) -> None:
+    wanted = [str(label) for label in listed]
+    if isinstance(listed, str) or not wanted:
+        problem = "is empty" if not wanted else "is a single text"
+        raise InvalidInput(f"the list of items {problem}", allowed="a list of one or more different labels")
+    again = first_repeat(wanted)
+    if again is not None:
+        raise InvalidInput(
+            f"item {again[1]:,} of the list of items repeats item {again[0]:,} (the first is item 0)",
+            allowed="different labels, as text: 7 and '7' are the same item",
+            advice="pass each item of the domain once",
+        )

@@ -1,0 +1,79 @@
+"""How much memory, and how many cores, reading may use."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhist.protocol.errors import InvalidInput
+
+SMALLEST = 1 << 28
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+
+# What Python, its libraries and the rows that are being read take, whatever is put aside.
+_WORKING = 700 * 10**6
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A limit.
+
+    Args:
+        limit: the bytes that the process may use while it reads.
+        workers: the number of threads.
+    """
+
+    limit: int
+    workers: int
+
+    @property
+    def room(self) -> int:
+        """The bytes of rows that may be put aside in memory: between two passes there are those of both."""
+        return max(self.limit - _WORKING, 0) // 2
+
+    @property
+    def batch_rows(self) -> int:
+        """The number of rows that are read at a time."""
+        return 1 << (20 if self.limit >= 1 << 29 else 18)
+
+    @property
+    def names(self) -> int:
+        """The bytes of items' names that may be in memory. As Python's texts they take several times as much."""
+        return self.limit // 32
+
+
+def memory_limit(text: str | int | None = None) -> Memory:
+    """The limit in a text such as 1GB or 512MiB; without one, half of what is available."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if text is None:
+        return Memory(max(_available() // 2, SMALLEST), workers)
+    found = _SIZE.fullmatch(str(text))
+    limit = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
+    if limit < SMALLEST:
+        raise InvalidInput(
+            f"--memory is {text}",
+            allowed=f"a number of bytes from {SMALLEST >> 20}MiB on, for example 1GB or 512MiB",
+            advice="leave it out to use half of the memory that is available",
+        )
+    return Memory(limit, workers)
+
+
+def _available() -> int:
+    """The memory that is free for this process, as the system and its control group say."""
+    try:
+        found = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")][:1]
+    except (OSError, ValueError, AttributeError):
+        found = [SMALLEST << 4]
+    most = max(found)
+    for name in _CGROUP_LIMITS:
+        try:
+            most = min(most, int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return most
