@@ -3,7 +3,7 @@
 The format's own descriptions (parquet.thrift) are structures in Thrift's compact protocol. They are read here as
 dictionaries by field number, and only a few fields are looked at:
 
-    file        4 row groups          row group   1 column chunks         column chunk   3 metadata
+    file        3 rows · 4 row groups          row group   1 column chunks         column chunk   3 metadata
     metadata    3 path · 5 values · 7 packed size · 9, 11 offsets of its first pages
     page        2 unpacked size · 3 packed size · 5, 7, 8 headers by kind of page, whose field 1 counts the values
 """
@@ -45,6 +45,11 @@ def unpacked_sizes(file: BinaryIO, columns: frozenset[str]) -> Iterator[int]:
             if isinstance(first, bytes) and first.decode("utf-8", "replace").lower() in columns:
                 total += _chunk_size(file, metadata, length)
         yield total
+
+
+def declared_rows(file: BinaryIO) -> int:
+    """The number of rows that the file declares; DecodeError for a damaged file."""
+    return _whole(_footer(file, file.seek(0, 2)), 3)
 
 
 def _footer(file: BinaryIO, length: int) -> dict[int, Any]:

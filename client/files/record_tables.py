@@ -17,7 +17,7 @@ from fedhist.client.files.columns import ROLES, Columns
 from fedhist.client.files.memory import Memory
 from fedhist.client.files.native_errors import silent_native_errors
 from fedhist.client.files.text_lines import refused_json, refused_table
-from fedhist.client.files.unpacked import check_parquet, unpacked_text
+from fedhist.client.files.unpacked import unpacked_text
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def parquet_batches(path: Path, columns: Columns, *, memory: Memory) -> Generato
     """The columns user, item and maybe count of a Parquet file; users and items are strings or integers."""
     import polars as pl
 
-    check_parquet(path, frozenset(name.lower() for name in columns.names))
     with _refusing_damage(path, advice="write it again"):
         names = named_columns(path, list(pl.read_parquet_schema(path.resolve())), columns)
         rows = pl.scan_parquet(path.resolve(), glob=False, hive_partitioning=False)

@@ -44,6 +44,7 @@ from fedhist.client.files.record_tables import json_batches, parquet_batches, te
 from fedhist.client.files.spool import free_space, temporary_folder
 from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.files.text_lines import JsonPlaces, TextPlaces
+from fedhist.client.files.unpacked import check_parquet
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels, names_of
@@ -101,14 +102,11 @@ def read_population(
     choice = ItemChoice(top_items, items, rename)
     _check_bins(columns, choice)
     path, limit = Path(path), memory if isinstance(memory, Memory) else memory_limit(memory)
-    files = data_files(path)
-    for file in files:
-        suffix = suffix_of(file)
-        _check_columns(file, suffix, columns)
-        check_content(file, suffix)
-    if suffix_of(files[0]) == MATRIX:
-        return over_items(read_matrix(files[0]), choice)
-    tables = [_Table(file, suffix_of(file), columns, limit) for file in files]
+    tables = [_Table(file, suffix_of(file), columns, limit) for file in data_files(path)]
+    for table in tables:
+        table.check()
+    if tables[0].suffix == MATRIX:
+        return over_items(read_matrix(path), choice)
     tabulation = _read_all(tables, limit, follow)
     return _populated(tabulation, columns, choice)
 
@@ -179,26 +177,41 @@ def read_node_population(path: Path, *, items: Sequence[Label] | None = None) ->
     out stays, as an empty one: how many users there are must not tell what one of them has. A table without rows is a
     node without users.
     """
-    files = data_files(Path(path))
-    if suffix_of(files[0]) == MATRIX:
+    path, choice, limit = Path(path), ItemChoice(listed=items), memory_limit()
+    tables = [_Table(file, suffix_of(file), USUAL_COLUMNS, limit, tell=False) for file in data_files(path)]
+    if tables[0].suffix == MATRIX:
         return read_population(path, items=items), 0
-    choice, limit = ItemChoice(listed=items), memory_limit()
-    for file in files:
-        check_content(file, suffix_of(file))
-    tables = [_Table(file, suffix_of(file), USUAL_COLUMNS, limit, tell=False) for file in files]
+    for table in tables:
+        table.check()
     tabulation = _read_all(tables, limit, NOBODY, lenient=True)
     return tabulation.population(choice), tabulation.left_out
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table in a file. Errors name the line that was refused if they may `tell`."""
+    """A file with a table. Errors name the line that was refused if they may `tell`."""
 
     path: Path
     suffix: str
     columns: Columns
     memory: Memory
     tell: bool = True
+
+    def check(self) -> None:
+        """Refuse what can be seen before it is read."""
+        if self.suffix == MATRIX and self.columns.given:
+            raise InvalidInput(
+                f"{self.path} is a matrix, whose columns are the items, and {self.columns.in_words()} was given",
+                allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
+                advice="leave them out",
+            )
+        if self.columns.separator is not None and not self.suffix.startswith((".csv", ".tsv")):
+            raise InvalidInput(
+                f"{self.path} has no separator", allowed="a separator for .csv and .tsv files", advice="leave it out"
+            )
+        check_content(self.path, self.suffix)
+        if self.suffix == PARQUET:
+            check_parquet(self.path, frozenset(name.lower() for name in self.columns.names))
 
     def batches(self) -> Generator[pl.DataFrame]:
         """Its rows, with columns user, item and maybe count."""
@@ -276,20 +289,6 @@ def _check_bins(columns: Columns, choice: ItemChoice) -> None:
             "bins together with another choice of items",
             allowed="bins alone",
             advice="the bins are the list of items, so leave the other out",
-        )
-
-
-def _check_columns(path: Path, suffix: str, columns: Columns) -> None:
-    """Refuse names of columns and a separator for a file that has none."""
-    if suffix == MATRIX and columns.given:
-        raise InvalidInput(
-            f"{path} is a matrix, whose columns are the items, and {columns.in_words()} was given",
-            allowed="names of columns, a separator and bins for tables: .csv, .tsv, .jsonl and .parquet",
-            advice="leave them out",
-        )
-    if columns.separator is not None and not suffix.startswith((".csv", ".tsv")):
-        raise InvalidInput(
-            f"{path} has no separator", allowed="a separator for .csv and .tsv files", advice="leave it out"
         )
 
 
