@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 _BYTES_A_ROW = 36
 
 
-class Following:
-    """Follows the reading of a table; this one shows nothing."""
+class Following(Protocol):
+    """Follows the reading of a table."""
 
     def reading(self, stage: str, done: int, total: int) -> None:
         """A pass goes on: `read`, `group` or `merge`, as done of total."""
@@ -67,7 +67,15 @@ class Following:
         """Something to tell the user at once."""
 
 
-NOBODY = Following()
+class _Nobody:
+    def reading(self, stage: str, done: int, total: int) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+NOBODY: Following = _Nobody()
 
 
 def read_population(

@@ -66,16 +66,23 @@ class Tabulation:
         rows: how many are expected. Only speed and memory depend on it.
         memory: how much may be used.
         lenient: leave out rows that break a rule instead of refusing the table, see `read_node_population`.
+        idle: a row without an item is a user without items.
         tell: called as the work goes on.
     """
 
     def __init__(
-        self, *, rows: int, memory: Memory, lenient: bool = False, tell: Tell = lambda *progress: None
+        self,
+        *,
+        rows: int,
+        memory: Memory,
+        lenient: bool = False,
+        idle: bool = False,
+        tell: Tell = lambda *progress: None,
     ) -> None:
         self.rows = self.left_out = 0
         self._bits = min(max((rows // _PARTITION_ROWS).bit_length(), 0), _MOST_PARTITION_BITS)
         self._spool = Spool(memory.room)
-        self._memory, self._lenient, self._tell = memory, lenient, tell
+        self._memory, self._lenient, self._idle, self._tell = memory, lenient, idle, tell
         self._batches: list[Batch] = []
         self._places: list[tuple[int, Where]] = []
         self._users, self._items = _Keys(), _Keys()
@@ -96,12 +103,17 @@ class Tabulation:
         if table.height == 0:
             return
         if self._lenient:
-            table, items_there, counts = self._usable(table)
+            table, there, counts = self._usable(table)
         else:
             self._refuse_missing(table, first_row)
-            items_there, counts = None, self._counts(table, first_row)
+            there, counts = table["item"].is_not_null().to_numpy(), self._counts(table, first_row)
         if table.height:
-            self._deal(table, items_there, counts, first_row)
+            self._deal(table, there, counts, first_row)
+
+    @property
+    def items(self) -> int:
+        """The number of different items so far."""
+        return self._numbering.length
 
     def population(
         self, choice: ItemChoice = ItemChoice(), *, labels: Sequence[str] | None = None  # noqa: B008 - frozen
@@ -116,7 +128,7 @@ class Tabulation:
             raise InvalidPopulation(
                 "the table has no rows", allowed="at least one row", advice="check that it is complete"
             )
-        chosen = choice.of(self._names, self._totals)
+        chosen = choice.of(self._names, self._totals[: self.items])
         grouped = self._grouped(chosen)
         offsets, items, counts = self._merged(grouped)
         named = chosen.labels if labels is None else labels
@@ -144,7 +156,7 @@ class Tabulation:
 
     def _refuse_missing(self, table: pl.DataFrame, first_row: int) -> None:
         for name in table.columns:
-            if table[name].null_count():
+            if table[name].null_count() and not (self._idle and name == "item"):
                 place = self._place(first_row + int(table[name].is_null().arg_max() or 0), name)
                 raise InvalidPopulation(
                     f"the {name} in {place} is missing",
@@ -182,13 +194,20 @@ class Tabulation:
     def _deal(
         self,
         table: pl.DataFrame,
-        there: npt.NDArray[np.bool_] | None,
+        there: npt.NDArray[np.bool_],
         counts: npt.NDArray[np.int32] | None,
         first_row: int,
     ) -> None:
-        """Number the items of these rows, and put the rows aside."""
+        """Number the items of these rows, and put the rows aside.
+
+        Args:
+            table: the rows.
+            there: which of them have an item.
+            counts: None if each is one observation.
+            first_row: the number of the first.
+        """
         users = self._users.of(table["user"])
-        if there is None or there.all():
+        if there.all():
             numbers = self._numbered(table["item"])
         else:
             numbers = np.full(table.height, -1, dtype=np.int32)

@@ -65,6 +65,7 @@ def _sources(flags: dict[str, Any]) -> Sources:
             columns=columns_of(flags),
             items_file=flags.pop("items_file"),
             normalise=flags.pop("normalise"),
+            memory=flags.pop("memory"),
             open_domain=flags["domain"] == "open",
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.data_options import column_options
+from fedhist.commands.data_options import column_options, memory_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -120,6 +120,7 @@ _SEVERAL = {
     default=None,
     help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding.",
 )
+@memory_option
 @click.option(
     "--selectors",
     type=NAMES,

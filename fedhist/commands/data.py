@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from fedhist.client.files.new_files import check_new_file
-from fedhist.commands.data_options import column_options, columns_of
+from fedhist.commands.data_options import column_options, columns_of, memory_option
 from fedhist.commands.option_groups import Group
 from fedhist.commands.plan_options import PATH
 from fedhist.commands.plugin_option import plugin_option
@@ -92,6 +92,7 @@ def data() -> None:
     help="The largest share of malformed lines with which a file is imported; 0.001 is 0.1 percent.",
 )
 @partial(column_options, bins=False)
+@memory_option
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: Any) -> None:
@@ -105,7 +106,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
     start = perf_counter()
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        imported = import_population(source, columns=columns_of(options), **options)
+        imported = import_population(source, columns=columns_of(options), follow=progress, **options)
         population, tally = imported.population, imported.tally
         progress.phase("write")
         write_matrix(population, out, force=force)
@@ -147,6 +148,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
 @click.argument("file", type=PATH)
 @plugin_option
 @column_options
+@memory_option
 @click.option(
     "--head",
     type=int,
@@ -181,7 +183,8 @@ def describe(
         check_new_file(figure, suffixes=FORMATS, force=force)
     with progress_on(sys.stderr) as progress:
         progress.phase("population")
-        loaded = load(Wanted(data=file, columns=columns_of(flags)), seed)
+        wanted = Wanted(data=file, columns=columns_of(flags), memory=flags["memory"])
+        loaded = load(wanted, seed, follow=progress)
         found = describe_population(progress.watch(loaded.population), name=loaded.name, head=head)
         if figure is not None:
             progress.phase("write")

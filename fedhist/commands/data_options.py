@@ -36,6 +36,16 @@ _OPTIONS = {
 COLUMN_OPTIONS = tuple(_OPTIONS)
 
 
+def memory_option(command: Command) -> Command:
+    """Add the option that says how much memory reading may use."""
+    return click.option(
+        "--memory",
+        metavar="SIZE",
+        help="How much memory reading a table may use, such as 1GB or 512MiB. What does not fit goes to a temporary "
+        "file in TMPDIR that is gone afterwards. The result is the same. [default: half of what is available]",
+    )(command)
+
+
 def column_options(command: Command, *, bins: bool = True) -> Command:
     """Add the options of columns, the separator and bins to a command."""
     for name, (metavar, text) in reversed(_OPTIONS.items()):

@@ -32,6 +32,13 @@ PHASES = {
 }
 
 
+PASSES = {
+    "read": "pass 1 of 3 over the table: reading rows",
+    "group": "pass 2 of 3 over the table: adding up by user",
+    "merge": "pass 3 of 3 over the table: users in order",
+}
+
+
 class Progress(Watcher, Counting):
     """Progress without a bar, for pipes and files."""
 
@@ -46,7 +53,7 @@ class TerminalProgress(Progress):
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("starting", total=None, unit="")
-        self._prefix = ""
+        self._prefix = self._pass = ""
 
     def trial(self, number: int, trials: int) -> None:
         """Name the trial before the phase."""
@@ -54,9 +61,23 @@ class TerminalProgress(Progress):
 
     def phase(self, name: str) -> None:
         """Start the bar of this phase."""
+        self._pass = ""
         # A new one each time: a bar can't forget what it counted.
         self._bars.remove_task(self._task)
         self._task = self._bars.add_task(self._prefix + PHASES.get(name, name), total=None, unit="")
+
+    def reading(self, stage: str, done: int, total: int) -> None:
+        """Name the pass over a table, and move the bar on."""
+        if self._pass != stage:
+            self.phase(PASSES[stage])
+            self._pass = stage
+        self._bars.update(
+            self._task,
+            total=total,
+            completed=done,
+            unit="rows" if stage == "read" else "parts",
+            refresh=True,
+        )
 
     def watch(self, population: Population) -> Population:
         """The population, each shard moving the bar on."""

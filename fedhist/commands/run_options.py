@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fedhist.commands.data_options import column_options
+from fedhist.commands.data_options import column_options, memory_option
 from fedhist.commands.option_groups import Command
 from fedhist.commands.plan_options import PATH, meant_budget, plan_options, total_options
 from fedhist.commands.plugin_option import NameOf, plugin_option
@@ -33,7 +33,7 @@ FROM_POPULATION = ("users", "items", "participants")
     type=PATH,
     metavar="FILE",
     help="The table of who has which items: .csv, .tsv, .jsonl or .parquet with columns user, item and optionally "
-    "count. Or .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or synthetic:NAME?key=value of "
+    "count; a folder or a quoted pattern of such files, together of any size. Or .npz of 'fedhist data import' or scipy.sparse.save_npz (users x items), or synthetic:NAME?key=value of "
     "'fedhist data list'. Without it, synthetic users, few of whom have most of the counts.",
 )
 @column_options
@@ -67,6 +67,7 @@ FROM_POPULATION = ("users", "items", "participants")
     help="Write items' names alike before counting: Unicode NFC, or NFKC and case folding. Without it, names stay "
     "as they are.",
 )
+@memory_option
 @click.option(
     "--seed",
     type=int,

@@ -12,10 +12,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, TypeGuard
 
-import numpy as np
-
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.records import item_origin, over_items, read_frame, read_population
+from fedhist.client.files.item_choice import ItemChoice
+from fedhist.client.files.records import (
+    NOBODY,
+    Following,
+    item_origin,
+    over_items,
+    read_frame,
+    read_population,
+)
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Population, labels_of
@@ -50,6 +56,7 @@ class Wanted:
         top_items: how many of the most frequent items to keep.
         open_domain: True when the items need no list.
         normalise: a name of NORMALISATIONS, to unify the spelling of item names; None leaves them as they are.
+        memory: what reading a table may use, such as 1GB; None for half of what is available.
     """
 
     data: Any = None
@@ -61,6 +68,7 @@ class Wanted:
     top_items: int | None = None
     open_domain: bool = False
     normalise: str | None = None
+    memory: str | int | None = None
 
     @property
     def synthetic(self) -> str | None:
@@ -115,14 +123,20 @@ class Loaded:
     frame_kind: str | None = None
 
 
-def load(wanted: Wanted, seed: int) -> Loaded:
-    """Read or make the population; a synthetic one is drawn from the seed."""
+def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
+    """Read or make the population; a synthetic one is drawn from the seed.
+
+    Args:
+        wanted: what the user asks for.
+        seed: of a synthetic population.
+        follow: told how the reading of a table goes.
+    """
     start = perf_counter()
     _check_wanted(wanted)
     if wanted.synthetic is not None:
         loaded = _synthetic(wanted, wanted.synthetic, seed)
     elif wanted.path is not None:
-        read = partial(read_population, wanted.path, columns=wanted.columns)
+        read = partial(read_population, wanted.path, columns=wanted.columns, memory=wanted.memory, follow=follow)
         loaded = _from_data(wanted, read, wanted.path.name)
     elif _is_matrix(wanted.data) or _is_population(wanted.data):
         loaded = _from_memory(wanted)
@@ -131,7 +145,7 @@ def load(wanted: Wanted, seed: int) -> Loaded:
 
         frame = in_memory(wanted.data, wanted.columns)
         kind = frame_kind(frame)
-        read = partial(read_frame, frame, columns=wanted.columns)
+        read = partial(read_frame, frame, columns=wanted.columns, memory=wanted.memory, follow=follow)
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
     return replace(loaded, seconds=perf_counter() - start)
 
@@ -175,17 +189,19 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
 
 class _Read(Protocol):
     def __call__(
-        self, *, top_items: int | None = None, items: Sequence[Label] | None = None
+        self,
+        *,
+        top_items: int | None,
+        items: Sequence[Label] | None,
+        rename: Callable[[str], str] | None,
     ) -> SparsePopulation: ...
 
 
 def _from_data(wanted: Wanted, read: _Read, name: str) -> Loaded:
     """The population of a file or data frame, over the wanted items, with notes."""
     items = wanted.item_names if wanted.items_file is None else read_items(wanted.items_file)
-    if wanted.normalise is None:
-        population = read(top_items=wanted.top_items, items=items)
-    else:
-        population = _normalised(read(), items, wanted.top_items, NORMALISATIONS[wanted.normalise])
+    rename = None if wanted.normalise is None else NORMALISATIONS[wanted.normalise]
+    population = read(top_items=wanted.top_items, items=items, rename=rename)
     notes = []
     if population.item_origin.tells("open" if wanted.open_domain else "closed"):
         notes.append(population.item_origin.note)
@@ -206,36 +222,11 @@ def _from_memory(wanted: Wanted) -> Loaded:
     chosen = (wanted.items_file, wanted.item_names, wanted.top_items, wanted.normalise)
     if any(choice is not None for choice in chosen):
         whole = replace(materialise(population), item_origin=origin_of(population))
-        return _from_data(wanted, partial(over_items, whole), name)
+
+        def chosen(**choice: Any) -> SparsePopulation:
+            return over_items(whole, ItemChoice(choice["top_items"], choice["items"], choice["rename"]))
+
+        return _from_data(wanted, chosen, name)
     origin = origin_of(population)
     notes = (origin.note,) if origin.tells("open" if wanted.open_domain else "closed") else ()
     return Loaded(population, name, labels_of(population), notes)
-
-
-def _normalised(
-    population: SparsePopulation,
-    items: Sequence[Label] | None,
-    top_items: int | None,
-    rename: Callable[[str], str],
-) -> SparsePopulation:
-    """Merge the items whose names are equal after renaming, then choose from the merged ones."""
-    if population.labels is None:
-        raise InvalidInput("--normalise needs items with names", allowed="data with names as text")
-    numbers: dict[str | int, int] = {}
-    names = (rename(label) if isinstance(label, str) else label for label in population.labels)
-    new_number = np.array([numbers.setdefault(name, len(numbers)) for name in names])
-    old = population.histograms
-    merged = SparsePopulation.from_arrays(
-        old.offsets,
-        new_number[old.items],
-        old.counts,
-        domain_size=len(numbers),
-        labels=list(numbers),
-        item_origin=population.item_origin,
-    )
-    if top_items is not None:
-        return merged.keep_top_items(top_items)
-    if items is None:
-        return merged
-    wanted = list(dict.fromkeys(rename(str(item)) for item in items))
-    return merged.select_items([numbers.get(item, -1) for item in wanted], labels=wanted)

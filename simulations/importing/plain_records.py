@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import io
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 
 from fedhist.client.files.columns import ROLES, USUAL_COLUMNS, Columns
 from fedhist.client.files.native_errors import silent_native_errors
-from fedhist.client.files.record_tables import parquet_table
 from fedhist.simulations.importing.contract import Format, LineReader, Parsed, counted
 from fedhist.simulations.importing.fields import QUOTE, split_fields
 
@@ -69,9 +67,8 @@ def parse_json(lines: pl.Series, *, columns: Columns) -> Parsed:
     return counted(pl.concat(_objects(lines, columns)))
 
 
-def parse_parquet(path: Path, columns: Columns) -> Parsed:
-    """The records of a Parquet file; its rows count as lines."""
-    table = parquet_table(path, columns)
+def parse_rows(table: pl.DataFrame) -> Parsed:
+    """The records of rows of a Parquet file, which count as lines."""
     # A count that is not a number becomes null, like a missing one.
     count = pl.col("count").cast(pl.Float64, strict=False) if "count" in table.columns else pl.lit(1.0)
     return counted(table.select(pl.col("user", "item").cast(pl.String), count.alias("count")))

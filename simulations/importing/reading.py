@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,13 +11,18 @@ import numpy as np
 import polars as pl
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
-from fedhist.client.files.tabulation import tabulated
+from fedhist.client.files.memory import Memory, memory_limit
+from fedhist.client.files.native_errors import aloud
+from fedhist.client.files.record_tables import parquet_batches
+from fedhist.client.files.records import NOBODY, Following
+from fedhist.client.files.tabulation import Tabulation
+from fedhist.client.files.unpacked import check_parquet
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.simulations.importing import MAX_MALFORMED
-from fedhist.simulations.importing.contract import Format, LineReader, Parsed
+from fedhist.simulations.importing.contract import Format, LineReader
 from fedhist.simulations.importing.movielens import MovieLens
-from fedhist.simulations.importing.plain_records import PlainRecords, parse_parquet
+from fedhist.simulations.importing.plain_records import PlainRecords, parse_rows
 from fedhist.simulations.importing.sentiment140 import By, Sentiment140
 from fedhist.simulations.importing.snap import SnapCheckins
 from fedhist.simulations.importing.text_lines import CHUNK_BYTES, Encoding, Lines, line_chunks
@@ -27,6 +34,7 @@ FORMATS: dict[str, Format] = {
 
 NAMED_LINES = 10
 _LOOK_LINES = 20
+_BYTES_A_RECORD = 16
 
 
 @dataclass
@@ -82,6 +90,8 @@ def import_population(
     max_malformed: float = MAX_MALFORMED,
     columns: Columns = USUAL_COLUMNS,
     chunk_bytes: int = CHUNK_BYTES,
+    memory: str | int | None = None,
+    follow: Following = NOBODY,
 ) -> Imported:
     """The population in a published file.
 
@@ -93,6 +103,8 @@ def import_population(
         max_malformed: the largest share of malformed lines with which a file is imported.
         columns: the columns of the format records, and the separator of its text; without bins.
         chunk_bytes: the size of the pieces in which text is read.
+        memory: what may be used, such as 1GB; None for half of what is available.
+        follow: told how it goes.
     """
     if format_name not in ("auto", *FORMATS):
         raise InvalidInput(f"unknown format {format_name!r}", allowed=", ".join(("auto", *FORMATS)))
@@ -107,15 +119,22 @@ def import_population(
             f"{columns.in_words()} for a file of the format {format_name}",
             allowed=f"names of columns and a separator with --format {PlainRecords.name}",
         )
+    limit = memory_limit(memory)
+    tables: Iterator[pl.DataFrame]
     if path.is_file() and (path.suffix.lower() == ".parquet" or _is_parquet(path)):
-        chosen, tally, tables = _read_rows(path, format_name, columns)
+        chosen, tally = FORMATS["records"], Tally(unit="row")
+        tables = _read_rows(path, format_name, columns, tally, limit)
     else:
         chosen, reader = _recognised(path, format_name, by, encoding, columns)
         tally = Tally()
-        tables = [
-            _read_chunk(chunk, reader, tally)
-            for chunk in line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
-        ]
+        chunks = line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
+        tables = (_read_chunk(chunk, reader, tally) for chunk in chunks)
+    # A line takes some bytes, and a tweet has several words: about as many records as that.
+    rows = Tabulation(rows=path.stat().st_size // _BYTES_A_RECORD, memory=limit, idle=True, tell=follow.reading)
+    for table in tables:
+        rows.add(table)
+        with aloud():
+            follow.reading("read", rows.rows, rows.rows)
     if by is not None and chosen.name != "sentiment140":
         raise InvalidInput(
             f"--by does not go with a file of the format {chosen.name}",
@@ -127,7 +146,11 @@ def import_population(
             allowed=f"a share of at most {max_malformed:g} (--max-malformed) that are not {chosen.shape}",
             advice="correct them, name another --format or --encoding, or raise --max-malformed",
         )
-    return Imported(_populated(path, tables), chosen, tally)
+    if rows.items == 0:
+        raise InvalidFile(
+            f"{path} has no records", allowed="a file with at least one", advice="check the file"
+        )
+    return Imported(rows.population(), chosen, tally)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -195,33 +218,16 @@ def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
     return parsed.records
 
 
-def _read_rows(path: Path, format_name: str, columns: Columns) -> tuple[Format, Tally, list[pl.DataFrame]]:
+def _read_rows(
+    path: Path, format_name: str, columns: Columns, tally: Tally, memory: Memory
+) -> Iterator[pl.DataFrame]:
     """The records of a Parquet file; its rows are numbered from 1."""
     if format_name not in ("auto", "records"):
         raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
-    parsed: Parsed = parse_parquet(path, columns)
-    tally = Tally(unit="row")
-    tally.add(parsed.good, pl.Series(np.arange(1, len(parsed.good) + 1)))
-    return FORMATS["records"], tally, [parsed.records]
-
-
-def _populated(path: Path, tables: list[pl.DataFrame]) -> SparsePopulation:
-    """The population of the records; users without items come last."""
-    table = pl.concat(tables) if tables else pl.DataFrame({"item": []}, schema={"item": pl.String})
-    records = table.filter(pl.col("item").is_not_null())
-    if not records.height:
-        raise InvalidFile(
-            f"{path} has no records", allowed="a file with at least one", advice="check the file"
-        )
-    population = tabulated(records)
-    idle = table.filter(pl.col("item").is_null()).select("user").unique()
-    empty = idle.join(records.select("user").unique(), on="user", how="anti").height
-    rows = population.histograms
-    return SparsePopulation.from_arrays(
-        np.concatenate([rows.offsets, np.full(empty, rows.offsets[-1])]),
-        rows.items,
-        rows.counts,
-        domain_size=rows.domain_size,
-        labels=population.labels,
-        item_origin=population.item_origin,
-    )
+    check_parquet(path, frozenset(name.lower() for name in columns.names))
+    with closing(parquet_batches(path, columns, memory=memory)) as batches:
+        for batch in batches:
+            parsed = parse_rows(batch)
+            first = tally.lines + 1
+            tally.add(parsed.good, pl.Series(np.arange(first, first + len(parsed.good))))
+            yield parsed.records

@@ -29,6 +29,7 @@ class RunSettings(PlanSettings, total=False):
     separator: str | None
     top_items: int | None
     normalise: str | None
+    memory: str | int | None
     nodes: int | None
     dropout: float
     ray_address: str | None

@@ -117,7 +117,7 @@ def carry_out(
         raise InvalidInput("--trace has no folder to write to", allowed="--trace with --out")
     check_target(folder)
     watcher.phase("population")
-    loaded = load(asked, asked.seed or 0)
+    loaded = load(asked, asked.seed or 0, follow=watcher)
     plan = _plan(asked, settings, loaded.population)
     loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
     _check_ready(asked, loaded, plan)

@@ -64,6 +64,7 @@ def compare(
     users: int | None = None,
     top_items: int | Sequence[int] | None = None,
     normalise: str | None = None,
+    memory: str | int | None = None,
     selectors: str | Sequence[str] | None = None,
     mechanism: str | Sequence[str] | None = None,
     release: str | Sequence[str] | None = None,
@@ -100,6 +101,7 @@ def compare(
         users: the number of synthetic users.
         top_items: keep this number of the most frequent items, or several numbers.
         normalise: nfc or casefold, to unify the spelling of names.
+        memory: how much reading a table may use, such as "1GB"; half of what is available without it.
         selectors: names of selectors; None for all that fit, without fixed.
         mechanism: gaussian, laplace or auto.
         release: release rules.
@@ -146,6 +148,7 @@ def compare(
                 bins=bins,
                 items=None if sizes else items,
                 normalise=normalise,
+                memory=memory,
                 domain=settings.get("domain"),
             ),
         )

@@ -145,6 +145,7 @@ def predict(
     users: int | None = None,
     top_items: int | None = None,
     normalise: str | None = None,
+    memory: str | int | None = None,
     epsilon: float | Sequence[float] | None = None,
     target_error: float | None = None,
     best_split: bool = False,
@@ -171,6 +172,7 @@ def predict(
         users: the number of users of a synthetic population or a model.
         top_items: keep this number of the most frequent items.
         normalise: nfc or casefold, to unify the spelling of names.
+        memory: how much reading a table may use, such as "1GB"; half of what is available without it.
         epsilon: budgets of the histogram; with `best_split` of all rounds. None for 20 from 0.1 to 10.
         target_error: the least epsilon that reaches this relative error gets a row of its own, and the column
             `reaches_target` says which rows do. A warning says so if none does, and what would help.
@@ -201,6 +203,7 @@ def predict(
             bins=bins,
             items=items,
             normalise=normalise,
+            memory=memory,
             domain=settings.get("domain"),
         )
         wanted = replace(reading, data=data, users=users, top_items=top_items)

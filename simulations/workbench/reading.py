@@ -20,11 +20,12 @@ def reading_of(
     bins: Collection[float] | None,
     items: Any,
     normalise: str | None,
+    memory: str | int | None,
     domain: Any,
 ) -> Wanted:
     """Data that is read like this; `items` is a public list or, as a whole number, the size of synthetic data."""
     columns = Columns(user=user, item=item, count=count, separator=separator, bins=bins)
-    reading = Wanted(columns=columns, open_domain=domain == "open", normalise=normalise)
+    reading = Wanted(columns=columns, open_domain=domain == "open", normalise=normalise, memory=memory)
     if isinstance(items, int):
         return replace(reading, items=items)
     return replace(reading, item_names=labels_in(items))

@@ -19,6 +19,9 @@ class Watcher:
     def phase(self, name: str) -> None:
         """A phase begins."""
 
+    def reading(self, stage: str, done: int, total: int) -> None:
+        """A pass over a table goes on, see `client.files.records.Following`."""
+
     def watch(self, population: Population) -> Population:
         """The population; reading it is shown."""
         return population
