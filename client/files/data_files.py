@@ -24,7 +24,7 @@ _GZIP_FACTOR = 6
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files of a path: itself, or the tables of a folder or pattern by rising name. Their rows follow each other."""
+    """The files of a path: itself, or the tables of a folder or pattern, in the order of their names."""
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -38,7 +38,9 @@ def data_files(path: Path) -> list[Path]:
     tables = sorted(file for file in found if file.is_file() and _suffix(file) in TABLES)
     if not tables:
         raise InvalidFile(
-            f"{where} has no tables", allowed=", ".join(TABLES), advice="check the path and the names of the files"
+            f"{where} has no tables",
+            allowed=", ".join(TABLES),
+            advice="check the path and the names of the files",
         )
     return tables
 

@@ -106,7 +106,9 @@ def rows_of(batches: Sequence[Batch], partition: int, new_numbers: Numbers) -> R
     bounds = [batch.bounds[partition : partition + 2].tolist() for batch in batches]
     whole = np.concatenate([batch.records.read(*part) for batch, part in zip(batches, bounds, strict=True)])
     counts = [
-        batch.counts.read(*part) for batch, part in zip(batches, bounds, strict=True) if batch.counts is not None
+        batch.counts.read(*part)
+        for batch, part in zip(batches, bounds, strict=True)
+        if batch.counts is not None
     ]
     places = np.repeat([batch.first_row for batch in batches], [stop - start for start, stop in bounds])
     places += whole["row"]
@@ -147,7 +149,9 @@ def _reduced(rows: Rows, *, bits: int, item_bits: int) -> Rows:
             item_bits=item_bits,
             limit=None,
         )
-        owners = np.concatenate([np.arange(len(users.keys)), np.repeat(np.arange(len(users.keys)), users.lengths)])
+        owners = np.concatenate(
+            [np.arange(len(users.keys)), np.repeat(np.arange(len(users.keys)), users.lengths)]
+        )
         parts.append(
             Rows(
                 users.keys[owners],

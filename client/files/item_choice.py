@@ -120,6 +120,9 @@ class ItemChoice:
         return replace(chosen, new_numbers=found[merged])
 
 
+ALL_ITEMS = ItemChoice()
+
+
 def _chosen(
     new_numbers: npt.NDArray[np.int32], labels: Labels, totals: Integers, origin: ItemOrigin
 ) -> Chosen:

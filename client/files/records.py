@@ -11,13 +11,13 @@
 | a folder or a pattern | tables of these kinds (`data_files`), one after the other | as in each |
 
 The columns may have other names, and numbers may be counted in bins (`columns`). One row is one observation, or as many
-as its count says. Tables are read in batches, and what they come to need not fit in memory (`tabulation`). A .npz is read
-whole, and refused when it would unpack to more than a limit (`unpacked`).
+as its count says. Tables are read in batches, and what they come to need not fit in memory (`tabulation`). A .npz is
+read whole, and refused when it would unpack to more than a limit (`unpacked`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -84,9 +84,7 @@ def read_population(
     columns: Columns = USUAL_COLUMNS,
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
-    rename: Callable[[str], str] | None = None,
-    memory: Memory | str | int | None = None,
-    follow: Following = NOBODY,
+    memory: str | int | None = None,
 ) -> SparsePopulation:
     """The population in a file, or in the tables of a folder or pattern.
 
@@ -99,17 +97,23 @@ def read_population(
         items: the public list of the closed domain. Exactly these items are kept, in this order; one that the
             file does not have is there and empty. Labels are compared as text. The columns of a .npz
             without labels are called by their numbers, from 0.
-        rename: writes names alike; items that are then written the same are one.
         memory: the bytes that reading a table may use, as a number or a text such as 1GB; half of what is available
             without it. What does not fit goes to a temporary file, and the population stays there.
-        follow: told how it goes.
 
     Users whose items are all left out stay, as empty users. `dropped_items` and `dropped_count` of the result
     say how much was left out, and `item_origin` whether the list of items was read off the data.
     """
-    choice = ItemChoice(top_items, items, rename)
+    return population_in(
+        Path(path), ItemChoice(top_items, items), columns=columns, memory=memory, follow=NOBODY
+    )
+
+
+def population_in(
+    path: Path, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
+) -> SparsePopulation:
+    """The same for a choice of items of any kind; `follow` is told how it goes."""
     _check_bins(columns, choice)
-    path, limit = Path(path), memory if isinstance(memory, Memory) else memory_limit(memory)
+    limit = memory_limit(memory)
     tables = [_Table(file, suffix_of(file), columns, limit) for file in data_files(path)]
     for table in tables:
         table.check()
@@ -125,25 +129,27 @@ def read_frame(
     columns: Columns = USUAL_COLUMNS,
     top_items: int | None = None,
     items: Sequence[Label] | None = None,
-    rename: Callable[[str], str] | None = None,
-    memory: Memory | str | int | None = None,
-    follow: Following = NOBODY,
+    memory: str | int | None = None,
 ) -> SparsePopulation:
     """The population in a data frame of pandas, polars, pyarrow or anything that narwhals reads.
 
     The arguments are those of `read_population`, and so is the result for a file with the same rows.
     """
+    return population_of(frame, ItemChoice(top_items, items), columns=columns, memory=memory, follow=NOBODY)
+
+
+def population_of(
+    frame: Any, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
+) -> SparsePopulation:
+    """The same for a choice of items of any kind; `follow` is told how it goes."""
     from fedhist.client.files.frames import frame_row, frame_table
 
-    choice = ItemChoice(top_items, items, rename)
     _check_bins(columns, choice)
     if columns.separator is not None:
         raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
-    limit = memory if isinstance(memory, Memory) else memory_limit(memory)
-    table = frame_table(frame, columns)
+    limit, table, place = memory_limit(memory), frame_table(frame, columns), partial(frame_row, columns)
     tabulation = Tabulation(rows=table.height, memory=limit, tell=follow.reading)
-    place = partial(frame_row, columns)
-    for start in range(0, max(table.height, 1), limit.batch_rows):
+    for start in range(0, table.height, limit.batch_rows):
         _add(tabulation, table.slice(start, limit.batch_rows), columns, place)
         follow.reading("read", tabulation.rows, table.height)
     return _populated(tabulation, columns, choice)
@@ -215,7 +221,9 @@ class _Table:
             )
         if self.columns.separator is not None and not self.suffix.startswith((".csv", ".tsv")):
             raise InvalidInput(
-                f"{self.path} has no separator", allowed="a separator for .csv and .tsv files", advice="leave it out"
+                f"{self.path} has no separator",
+                allowed="a separator for .csv and .tsv files",
+                advice="leave it out",
             )
         check_content(self.path, self.suffix)
         if self.suffix == PARQUET:

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,45 @@ import numpy.typing as npt
 from fedhist.protocol.errors import NotWritten
 
 Array = npt.NDArray[Any]
+
+
+class NamelessFile:
+    """A temporary file without a name. It is gone when nothing refers to it any more."""
+
+    def __init__(self) -> None:
+        try:
+            handle, name = tempfile.mkstemp(prefix="fedhist-")
+        except OSError as error:
+            raise _full(error) from None
+        Path(name).unlink()
+        self.descriptor = handle
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+    def read(self, values: Array, place: int) -> None:
+        """Fill an array from this byte on."""
+        left = memoryview(values.data).cast("B")
+        while len(left):
+            done = os.preadv(self.descriptor, [left], place)
+            if done == 0:
+                raise NotWritten("a temporary file ends too early; its disk may be damaged. Run it again")
+            left, place = left[done:], place + done
+
+    def write(self, values: Array, place: int) -> None:
+        """Write an array from this byte on."""
+        left = memoryview(values.data).cast("B")
+        try:
+            while len(left):
+                done = os.pwrite(self.descriptor, left, place)
+                left, place = left[done:], place + done
+        except OSError as error:
+            raise _full(error) from None
+
+    def mapped(self, length: int, *, offset: int = 0) -> mmap.mmap:
+        """These bytes of the file, mapped for reading; the offset is one of a page."""
+        return mmap.mmap(self.descriptor, length, prot=mmap.PROT_READ, offset=offset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +76,7 @@ class Piece:
     length: int
     kind: np.dtype[Any]
     held: Array | None = field(default=None, repr=False)
-    file: BinaryIO | None = field(default=None, repr=False)
+    file: NamelessFile | None = field(default=None, repr=False)
     offset: int = 0
 
     def read(self, start: int = 0, stop: int | None = None) -> Array:
@@ -46,12 +85,7 @@ class Piece:
         if self.held is not None:
             return self.held[start:stop]
         values = np.empty(stop - start, dtype=self.kind)
-        left, place = memoryview(values).cast("B"), self.offset + start * self.kind.itemsize
-        while len(left):
-            done = os.preadv(self._descriptor, [left], place)
-            if done == 0:
-                raise NotWritten("a temporary file ends too early; its disk may be damaged. Run it again")
-            left, place = left[done:], place + done
+        self._file.read(values, self.offset + start * self.kind.itemsize)
         return values
 
     def write(self, start: int, values: Array) -> None:
@@ -59,8 +93,8 @@ class Piece:
         if self.held is not None:
             self.held[start : start + len(values)] = values
             return
-        place = self.offset + start * self.kind.itemsize
-        _write(self._descriptor, np.ascontiguousarray(values, dtype=self.kind), place)
+        there = np.ascontiguousarray(values, dtype=self.kind)
+        self._file.write(there, self.offset + start * self.kind.itemsize)
 
     def mapped(self) -> Array:
         """All of it as an array: the one in memory, or the file mapped."""
@@ -68,15 +102,13 @@ class Piece:
             return self.held
         if self.length == 0:
             return np.empty(0, dtype=self.kind)
-        assert self.file is not None  # noqa: S101 - one of the two is there
-        mapped = np.memmap(self.file, dtype=self.kind, mode="r", offset=self.offset, shape=(self.length,))
-        # As a plain array, because a memory map does extra work on every slice.
-        return mapped.view(np.ndarray)
+        size = self.length * self.kind.itemsize
+        return np.frombuffer(self._file.mapped(size, offset=self.offset), dtype=self.kind)
 
     @property
-    def _descriptor(self) -> int:
+    def _file(self) -> NamelessFile:
         assert self.file is not None  # noqa: S101 - not in memory
-        return self.file.fileno()
+        return self.file
 
 
 class Spool:
@@ -88,7 +120,7 @@ class Spool:
 
     def __init__(self, room: int) -> None:
         self._left = room
-        self._file: BinaryIO | None = None
+        self._file: NamelessFile | None = None
         self._end = 0
         self._one_at_a_time = Lock()
 
@@ -120,9 +152,9 @@ class Spool:
 
     def _place(self, length: int, kind: np.dtype[Any]) -> Piece:
         if self._file is None:
-            self._file = _nameless_file()
+            self._file = NamelessFile()
         # A mapped file begins at whole pages.
-        offset = -(-self._end // 4096) * 4096
+        offset = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._end = offset + length * kind.itemsize
         return Piece(length, kind, file=self._file, offset=offset)
 
@@ -138,7 +170,7 @@ class Tape:
         self.length = 0
         self._room = room
         self._held = bytearray()
-        self._file: BinaryIO | None = None
+        self._file: NamelessFile | None = None
         self._map: mmap.mmap | None = None
 
     def append(self, text: bytes) -> None:
@@ -154,7 +186,7 @@ class Tape:
             return np.frombuffer(self._held, dtype=np.uint8)
         self._to_file()
         if self._map is None:
-            self._map = mmap.mmap(self._file.fileno(), self.length, prot=mmap.PROT_READ)
+            self._map = self._file.mapped(self.length)
         return np.frombuffer(self._map, dtype=np.uint8)
 
     def let_go(self) -> None:
@@ -164,9 +196,9 @@ class Tape:
 
     def _to_file(self) -> None:
         if self._file is None:
-            self._file = _nameless_file()
+            self._file = NamelessFile()
         start = self.length - len(self._held)
-        _write(self._file.fileno(), np.frombuffer(self._held, dtype=np.uint8), start)
+        self._file.write(np.frombuffer(self._held, dtype=np.uint8), start)
         self._held = bytearray()
         # A map has the length that the file had when it was made.
         self._map = None
@@ -180,23 +212,6 @@ def temporary_folder() -> Path:
 def free_space() -> int:
     """The bytes that are free there."""
     return shutil.disk_usage(temporary_folder()).free
-
-
-def _nameless_file() -> BinaryIO:
-    try:
-        return tempfile.TemporaryFile(prefix="fedhist-")  # type: ignore[return-value] # noqa: SIM115 - lives as long as what is in it
-    except OSError as error:
-        raise _full(error) from None
-
-
-def _write(descriptor: int, values: Array, place: int) -> None:
-    left = memoryview(values).cast("B")
-    try:
-        while len(left):
-            done = os.pwrite(descriptor, left, place)
-            left, place = left[done:], place + done
-    except OSError as error:
-        raise _full(error) from None
 
 
 def _full(error: OSError) -> NotWritten:

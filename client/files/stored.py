@@ -10,8 +10,26 @@ from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopula
 from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.validation import user_blocks
 
-# Read at once; far more than a shard, and little beside any memory.
+# Offsets that are read at once: little beside any memory.
 _READ_USERS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Compressed sparse rows that were put aside: `Histograms` that need not fit in memory."""
+
+    offsets: Piece = field(repr=False)
+    items: Piece = field(repr=False)
+    counts: Piece = field(repr=False)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there was room for all of them."""
+        return all(piece.held is not None for piece in (self.offsets, self.items, self.counts))
+
+    def mapped(self, domain_size: int) -> Histograms:
+        """All users; what is in files is mapped."""
+        return Histograms(self.offsets.mapped(), self.items.mapped(), self.counts.mapped(), domain_size)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -22,26 +40,22 @@ class StoredPopulation(SparsePopulation):
     them instead: what is mapped counts as memory of the process until the system wants it back.
 
     Args:
-        offsets, items, counts: the files of the histograms, of which these are a part.
+        rows: where all users are, of whom these may be a part.
     """
 
-    offsets: Piece | None = field(default=None, repr=False)
-    items: Piece | None = field(default=None, repr=False)
-    counts: Piece | None = field(default=None, repr=False)
+    rows: Rows = field(kw_only=True, repr=False)
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, read from the files, in pieces as small as those of a population in memory."""
-        offsets_file, items, counts = self.offsets, self.items, self.counts
-        assert offsets_file is not None and items is not None and counts is not None  # noqa: PT018, S101
         first, last = self.histograms.first_user, self.histograms.first_user + self.users
         for low in range(first, last, _READ_USERS):
-            offsets = offsets_file.read(low, min(low + _READ_USERS, last) + 1)
+            offsets = self.rows.offsets.read(low, min(low + _READ_USERS, last) + 1)
             for start, stop in user_blocks(offsets, nonzeros=SHARD_NONZEROS, users=SHARD_USERS):
                 entries = int(offsets[start]), int(offsets[stop])
                 yield Histograms(
                     offsets=offsets[start : stop + 1] - entries[0],
-                    items=items.read(*entries),
-                    counts=counts.read(*entries),
+                    items=self.rows.items.read(*entries),
+                    counts=self.rows.counts.read(*entries),
                     domain_size=self.domain_size,
                     first_user=low + start,
                 )

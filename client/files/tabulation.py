@@ -6,7 +6,7 @@ integers agree. Three passes, each over pieces that fit in memory:
 
     read     each batch of rows: keys for users, numbers for items, dealt to partitions by the user's key
     group    each partition: its rows added up by user and item (`grouping`)
-    merge    the users of all partitions in the order of their first rows
+    merge    the users of all partitions in the order of their first rows (`merging`)
 
 What is between two passes is in memory while there is room, then in a file without a name (`spool`). The result does
 not depend on the batches, the partitions or the room.
@@ -20,25 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.columns import Where
-from fedhist.client.files.grouping import Batch, Users, added_up, dealt, rows_of
-from fedhist.client.files.item_choice import Chosen, ItemChoice
+from fedhist.client.files.grouping import Batch, added_up, dealt, rows_of
+from fedhist.client.files.item_choice import ALL_ITEMS, Chosen, ItemChoice
 from fedhist.client.files.memory import Memory
+from fedhist.client.files.merging import Partition, merged, put_aside
 from fedhist.client.files.names import ItemNames, NumberNames, TextNames
 from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
-from fedhist.client.files.spool import Piece, Spool
+from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Integers, Words
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Integers, Words
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.validation import whole_counts
 
@@ -50,8 +49,6 @@ Tell = Callable[[str, int, int], None]
 
 _PARTITION_ROWS = 1 << 17
 _MOST_PARTITION_BITS = 10
-_BUCKETS = 4096
-_MERGED_PAIRS = 1 << 20
 
 
 def table_row(index: int, role: str) -> str:
@@ -85,7 +82,7 @@ class Tabulation:
         self._memory, self._lenient, self._idle, self._tell = memory, lenient, idle, tell
         self._batches: list[Batch] = []
         self._places: list[tuple[int, Where]] = []
-        self._users, self._items = _Keys(), _Keys()
+        self._users, self._items = _Keys("user"), _Keys("item")
         self._numbering = Numbering()
         self._names: ItemNames = NumberNames()
         self._totals = np.zeros(0, dtype=np.int64)
@@ -116,7 +113,7 @@ class Tabulation:
         return self._numbering.length
 
     def population(
-        self, choice: ItemChoice = ItemChoice(), *, labels: Sequence[str] | None = None  # noqa: B008 - frozen
+        self, choice: ItemChoice = ALL_ITEMS, *, labels: Sequence[str] | None = None
     ) -> SparsePopulation:
         """The population of all rows so far, over the chosen items. Nothing can be added any more.
 
@@ -129,12 +126,18 @@ class Tabulation:
                 "the table has no rows", allowed="at least one row", advice="check that it is complete"
             )
         chosen = choice.of(self._names, self._totals[: self.items])
-        grouped = self._grouped(chosen)
-        offsets, items, counts = self._merged(grouped)
+        rows = merged(self._partitions(chosen), spool=Spool(self._memory.room), each=self._each)
         named = chosen.labels if labels is None else labels
-        return _population(offsets, items, counts, chosen, named)
+        whole = SparsePopulation(
+            rows.mapped(len(named)),
+            labels=tuple(named) if isinstance(named, list | range) else named,
+            dropped_items=chosen.dropped_items,
+            dropped_count=chosen.dropped_count,
+            item_origin=chosen.origin,
+        )
+        return whole if rows.in_memory else StoredPopulation(**vars(whole), rows=rows)
 
-    def _usable(self, table: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], npt.NDArray[np.int32] | None]:
+    def _usable(self, table: pl.DataFrame) -> tuple[pl.DataFrame, Flags, npt.NDArray[np.int32] | None]:
         """The rows with a user; which have an item and a count; and these counts.
 
         Which ones of a user's rows stay depends on that user's rows alone.
@@ -149,7 +152,9 @@ class Tabulation:
             if column.dtype == pl.String:
                 column = column.str.strip_chars()
             number = column.cast(pl.Float64, strict=False)
-            there &= (number.is_between(0, MAX_USER_TOTAL) & (number == number.floor())).fill_null(value=False)
+            there &= (number.is_between(0, MAX_USER_TOTAL) & (number == number.floor())).fill_null(
+                value=False
+            )
             counts = number.fill_null(0).fill_nan(0).clip(0, MAX_USER_TOTAL).to_numpy().astype(np.int32)
         self.left_out += table.height - int(there.sum())
         return users, there.to_numpy(), counts
@@ -194,7 +199,7 @@ class Tabulation:
     def _deal(
         self,
         table: pl.DataFrame,
-        there: npt.NDArray[np.bool_],
+        there: Flags,
         counts: npt.NDArray[np.int32] | None,
         first_row: int,
     ) -> None:
@@ -228,28 +233,27 @@ class Tabulation:
             self._names.append(names)
         return numbers
 
-    def _grouped(self, chosen: Chosen) -> list[_Grouped]:
+    def _partitions(self, chosen: Chosen) -> list[Partition]:
+        """All rows, added up by user and item."""
         # Its last place is for rows without an item, whose number is -1.
         new_numbers = np.append(chosen.new_numbers, np.int32(-1))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
-        width = max(-(-self.rows // _BUCKETS), 1)
+        batches, self._batches = self._batches, []
+        spool = Spool(self._memory.room)
 
-        def group(partition: int) -> _Grouped:
-            rows = rows_of(self._batches, partition, new_numbers)
+        def group(partition: int) -> Partition:
+            rows = rows_of(batches, partition, new_numbers)
             users = added_up(rows, bits=self._bits, item_bits=item_bits)
-            return _put_aside(users, self._spool, width)
+            return put_aside(users, rows=self.rows, spool=spool)
 
-        partitions = range(1 << self._bits if self._batches else 0)
-        done = list(self._each("group", group, partitions))
-        # Pieces in memory are let go with their batches.
-        self._batches = []
+        done = list(self._each("group", group, range(1 << self._bits if batches else 0)))
         self._refuse_totals(done)
         return done
 
-    def _refuse_totals(self, grouped: list[_Grouped]) -> None:
-        over = [int(part.too_many[0]) for part in grouped if len(part.too_many)]
+    def _refuse_totals(self, partitions: list[Partition]) -> None:
+        over = [int(part.too_many[0]) for part in partitions if len(part.too_many)]
         if self._lenient:
-            self.left_out += sum(part.rows_of_these for part in grouped)
+            self.left_out += sum(part.rows_of_these for part in partitions)
         elif over:
             raise InvalidPopulation(
                 f"the counts of the user in {self._place(min(over), 'user')} add up to too much",
@@ -257,28 +261,7 @@ class Tabulation:
                 advice="count in larger units",
             )
 
-    def _merged(self, grouped: list[_Grouped]) -> tuple[Piece, Piece, Piece]:
-        """The users of all partitions in the order of their first rows, in chunks of consecutive buckets."""
-        users_at = sum((part.users_at for part in grouped), np.zeros(_BUCKETS + 1, dtype=np.int64))
-        pairs_at = sum((part.pairs_at for part in grouped), np.zeros(_BUCKETS + 1, dtype=np.int64))
-        offsets = self._spool.reserve(int(users_at[-1]) + 1, np.int64)
-        items = self._spool.reserve(int(pairs_at[-1]), np.int32)
-        counts = self._spool.reserve(int(pairs_at[-1]), np.int32)
-        offsets.write(0, np.zeros(1, dtype=np.int64))
-        chunks = np.flatnonzero(np.diff(pairs_at // _MERGED_PAIRS, prepend=-1, append=-1) != 0)
-
-        def merge(bounds: tuple[int, int]) -> None:
-            first, last = bounds
-            lengths, *values = _in_order([part.between(first, last) for part in grouped])
-            offsets.write(int(users_at[first]) + 1, pairs_at[first] + np.cumsum(lengths))
-            for piece, found in zip((items, counts), values, strict=True):
-                piece.write(int(pairs_at[first]), found)
-
-        for _ in self._each("merge", merge, list(_pairwise(chunks, _BUCKETS))):
-            pass
-        return offsets, items, counts
-
-    def _each(self, name: str, work, parts):
+    def _each(self, name: str, work: Callable[[Any], Any], parts: Sequence[Any]) -> Iterator[Any]:
         """Work on parts in threads, in order; numpy lets go of the interpreter's lock where the time goes."""
         with ThreadPoolExecutor(self._memory.workers) as threads:
             for done, result in enumerate(threads.map(work, parts), 1):
@@ -292,102 +275,47 @@ class Tabulation:
 
 
 class _Keys:
-    """Keys of 64 bits for the values of a column, the same for the same value in every batch."""
+    """Keys of 64 bits for the values of a column, the same for the same value in every batch.
 
-    def __init__(self) -> None:
+    Args:
+        role: user or item.
+    """
+
+    def __init__(self, role: str) -> None:
         drawn = SystemSource().words(2)
         self._factor = drawn[0] | np.uint64(1)
         self._seed = int(drawn[1] >> np.uint64(1))
+        self._role = role
+        self._kind: str | None = None
 
     def of(self, column: pl.Series) -> Words:
         """The keys, well mixed in their first bits."""
         import polars as pl
 
-        if isinstance(column.dtype, pl.Categorical | pl.Enum):
-            column = column.to_physical()
-        if column.dtype.is_integer() and not str(column.dtype).endswith("128"):
-            values = column.to_numpy()
-            wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
-            # An odd factor loses nothing.
-            return wide.view(np.uint64) * self._factor
-        return column.hash(self._seed).to_numpy()
-
-
-@dataclass(frozen=True, eq=False)
-class _Grouped:
-    """A partition's users, put aside, with where those of each bucket of rows begin."""
-
-    first_rows: Piece = field(repr=False)
-    lengths: Piece = field(repr=False)
-    items: Piece = field(repr=False)
-    counts: Piece = field(repr=False)
-    users_at: Integers = field(repr=False)
-    pairs_at: Integers = field(repr=False)
-    too_many: Integers = field(repr=False)
-    rows_of_these: int
-
-    def between(self, first: int, last: int) -> tuple[npt.NDArray[np.integer], ...]:
-        """First rows, lengths, items and counts of the users of these buckets."""
-        users = slice(int(self.users_at[first]), int(self.users_at[last]))
-        pairs = slice(int(self.pairs_at[first]), int(self.pairs_at[last]))
-        return (
-            self.first_rows.read(users.start, users.stop),
-            self.lengths.read(users.start, users.stop),
-            self.items.read(pairs.start, pairs.stop),
-            self.counts.read(pairs.start, pairs.stop),
+        if len(column) == 0:
+            return np.empty(0, dtype=np.uint64)
+        kind = column.dtype
+        wide = "128" in str(kind) or kind == pl.UInt64
+        self._refuse_others(
+            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text"
         )
+        if isinstance(kind, pl.Categorical | pl.Enum):
+            column = column.to_physical()
+        if not column.dtype.is_integer() or "128" in str(kind):
+            return np.asarray(column.hash(self._seed).to_numpy(), dtype=np.uint64)
+        values = column.to_numpy().astype(np.uint64 if kind == pl.UInt64 else np.int64, copy=False)
+        # An odd factor loses nothing.
+        keys: Words = values.view(np.uint64) * self._factor
+        return keys
 
-
-def _put_aside(users: Users, spool: Spool, width: int) -> _Grouped:
-    """Args: users of a partition; where they go; the number of rows in a bucket."""
-    users_at = np.searchsorted(users.first_rows, np.arange(_BUCKETS + 1) * width)
-    pairs_at = np.concatenate([[0], np.cumsum(users.lengths)])[users_at]
-    return _Grouped(
-        first_rows=spool.put(users.first_rows),
-        lengths=spool.put(users.lengths.astype(np.int32)),
-        items=spool.put(users.items),
-        counts=spool.put(users.counts.astype(np.int32)),
-        users_at=users_at,
-        pairs_at=pairs_at,
-        too_many=users.too_many,
-        rows_of_these=users.rows_of_these,
-    )
-
-
-def _in_order(parts: Sequence[tuple[npt.NDArray[np.integer], ...]]) -> tuple[Integers, ...]:
-    """Lengths, items and counts of the users of all parts, in the order of their first rows."""
-    first_rows, lengths, items, counts = (np.concatenate(one) for one in zip(*parts, strict=True))
-    if len(parts) == 1:
-        return lengths, items, counts
-    order = np.argsort(first_rows)
-    ends = np.cumsum(lengths, dtype=np.int64)
-    ordered = lengths[order]
-    shifts = (ends - lengths)[order] - (np.cumsum(ordered, dtype=np.int64) - ordered)
-    places = np.repeat(shifts, ordered)
-    places += np.arange(len(items))
-    return ordered, items[places], counts[places]
-
-
-def _pairwise(chunks: Integers, end: int) -> Iterator[tuple[int, int]]:
-    starts = [0, *(int(place) for place in chunks if 0 < place < end), end]
-    return zip(starts, starts[1:], strict=False)
-
-
-def _population(
-    offsets: Piece, items: Piece, counts: Piece, chosen: Chosen, labels: Sequence[str | int]
-) -> SparsePopulation:
-    histograms = Histograms(
-        offsets=offsets.mapped(), items=items.mapped(), counts=counts.mapped(), domain_size=len(labels)
-    )
-    about = {
-        "labels": labels if not isinstance(labels, list) else tuple(labels),
-        "dropped_items": chosen.dropped_items,
-        "dropped_count": chosen.dropped_count,
-        "item_origin": chosen.origin,
-    }
-    if items.held is not None and counts.held is not None and offsets.held is not None:
-        return SparsePopulation(histograms, **about)
-    return StoredPopulation(histograms, **about, offsets=offsets, items=items, counts=counts)
+    def _refuse_others(self, kind: str) -> None:
+        self._kind = self._kind or kind
+        if kind != self._kind:
+            raise InvalidPopulation(
+                f"column {self._role} has {self._kind} in one file and {kind} in another",
+                allowed="the same type of column in all files",
+                advice="convert the column in some of them",
+            )
 
 
 def _plain(labels: pl.Series) -> pl.Series:
@@ -401,9 +329,7 @@ def _plain(labels: pl.Series) -> pl.Series:
     return labels
 
 
-def _add_to(
-    totals: Integers, numbers: npt.NDArray[np.int32], counts: npt.NDArray[np.int32] | None
-) -> None:
+def _add_to(totals: Integers, numbers: npt.NDArray[np.int32], counts: npt.NDArray[np.int32] | None) -> None:
     """Add counts, or one for each, to the totals of these items; -1 is none."""
     if counts is None and (len(numbers) == 0 or numbers.min() >= 0) and len(totals) <= len(numbers):
         totals += np.bincount(numbers, minlength=len(totals))

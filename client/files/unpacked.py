@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from numpy.lib import format as npy
 
@@ -68,12 +68,14 @@ def opened_text(path: Path) -> Iterator[BinaryIO]:
         ) from None
 
 
-def _copy(path: Path, packed: BinaryIO, unpacked: BinaryIO) -> None:
+def _copy(path: Path, packed: BinaryIO, unpacked: IO[bytes]) -> None:
     """Refuses what is packed twice, and what would leave the disk without room for anything else."""
     limit = min(unpacked_limit() if LIMIT_VARIABLE in os.environ else math.inf, free_space() - _LEFT_FREE)
     while chunk := packed.read(_CHUNK):
         if unpacked.tell() == 0 and chunk.startswith(PACKED):
-            raise InvalidFile(f"{path} is packed twice", allowed="text that is packed once", advice="unpack it")
+            raise InvalidFile(
+                f"{path} is packed twice", allowed="text that is packed once", advice="unpack it"
+            )
         if unpacked.tell() + len(chunk) > limit:
             raise _too_large(path, int(max(limit, 0)))
         unpacked.write(chunk)

@@ -15,8 +15,8 @@ from fedhist.simulations.datasets import DEFAULT_MEAN_TOTAL, DEFAULT_TAIL_INDEX
 from fedhist.simulations.prediction import DEFAULT_POINTS
 
 _FROM_RUN = (
-    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "domain", "mechanism", "release",
-    "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
+    "data", *COLUMN_OPTIONS, "items_file", "users", "items", "top_items", "normalise", "memory", "domain", "mechanism",
+    "release", "discovery_share", "user_items", "known_items", "statistic", "buckets", "score_sensitivity", "selector",
     "threshold", "delta", "epsilon_select", "delta_select", "neighbours",
     "min_threshold", "max_threshold", "candidates", "sparsity", "calibration", "plugin",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.item_choice import ItemChoice
@@ -19,8 +19,8 @@ from fedhist.client.files.records import (
     Following,
     item_origin,
     over_items,
-    read_frame,
-    read_population,
+    population_in,
+    population_of,
 )
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
@@ -136,7 +136,7 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
     if wanted.synthetic is not None:
         loaded = _synthetic(wanted, wanted.synthetic, seed)
     elif wanted.path is not None:
-        read = partial(read_population, wanted.path, columns=wanted.columns, memory=wanted.memory, follow=follow)
+        read = partial(population_in, wanted.path, **_how(wanted, follow))
         loaded = _from_data(wanted, read, wanted.path.name)
     elif _is_matrix(wanted.data) or _is_population(wanted.data):
         loaded = _from_memory(wanted)
@@ -145,7 +145,7 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
 
         frame = in_memory(wanted.data, wanted.columns)
         kind = frame_kind(frame)
-        read = partial(read_frame, frame, columns=wanted.columns, memory=wanted.memory, follow=follow)
+        read = partial(population_of, frame, **_how(wanted, follow))
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
     return replace(loaded, seconds=perf_counter() - start)
 
@@ -187,21 +187,16 @@ def _synthetic(wanted: Wanted, text: str, seed: int) -> Loaded:
     return Loaded(kept, f"{name}, top items", None if labels_of(made) is None else kept.labels)
 
 
-class _Read(Protocol):
-    def __call__(
-        self,
-        *,
-        top_items: int | None,
-        items: Sequence[Label] | None,
-        rename: Callable[[str], str] | None,
-    ) -> SparsePopulation: ...
+def _how(wanted: Wanted, follow: Following) -> dict[str, Any]:
+    """How tables are read."""
+    return {"columns": wanted.columns, "memory": wanted.memory, "follow": follow}
 
 
-def _from_data(wanted: Wanted, read: _Read, name: str) -> Loaded:
+def _from_data(wanted: Wanted, read: Callable[[ItemChoice], SparsePopulation], name: str) -> Loaded:
     """The population of a file or data frame, over the wanted items, with notes."""
     items = wanted.item_names if wanted.items_file is None else read_items(wanted.items_file)
     rename = None if wanted.normalise is None else NORMALISATIONS[wanted.normalise]
-    population = read(top_items=wanted.top_items, items=items, rename=rename)
+    population = read(ItemChoice(wanted.top_items, items, rename))
     notes = []
     if population.item_origin.tells("open" if wanted.open_domain else "closed"):
         notes.append(population.item_origin.note)
@@ -222,11 +217,7 @@ def _from_memory(wanted: Wanted) -> Loaded:
     chosen = (wanted.items_file, wanted.item_names, wanted.top_items, wanted.normalise)
     if any(choice is not None for choice in chosen):
         whole = replace(materialise(population), item_origin=origin_of(population))
-
-        def chosen(**choice: Any) -> SparsePopulation:
-            return over_items(whole, ItemChoice(choice["top_items"], choice["items"], choice["rename"]))
-
-        return _from_data(wanted, chosen, name)
+        return _from_data(wanted, partial(over_items, whole), name)
     origin = origin_of(population)
     notes = (origin.note,) if origin.tells("open" if wanted.open_domain else "closed") else ()
     return Loaded(population, name, labels_of(population), notes)

@@ -130,7 +130,9 @@ def import_population(
         chunks = line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
         tables = (_read_chunk(chunk, reader, tally) for chunk in chunks)
     # A line takes some bytes, and a tweet has several words: about as many records as that.
-    rows = Tabulation(rows=path.stat().st_size // _BYTES_A_RECORD, memory=limit, idle=True, tell=follow.reading)
+    rows = Tabulation(
+        rows=path.stat().st_size // _BYTES_A_RECORD, memory=limit, idle=True, tell=follow.reading
+    )
     for table in tables:
         rows.add(table)
         with aloud():

@@ -57,7 +57,8 @@ def histogram(
 
     Args:
         data: a pandas, polars or pyarrow table or anything with an Arrow stream, one row an observation; a scipy
-            matrix of users by items; the path of a file, or of a folder or pattern of tables; a text `synthetic:NAME?key=value`; or a population.
+            matrix of users by items; the path of a file, or of a folder or pattern of tables; a text
+            `synthetic:NAME?key=value`; or a population.
         user: the column of a table that says whose observation a row is.
         item: the column that says what was observed.
         count: the column that says how often; without it, a column of that name if there is one.
@@ -71,8 +72,9 @@ def histogram(
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
             of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
-            alike; `memory`, how much reading a table may use, such as "1GB"; `nodes`, `dropout` and `ray_address` of an engine with masks or nodes; `out`, a new folder for the
-            result and its report; `trace`, to write what happened there too.
+            alike; `memory`, how much reading a table may use, such as "1GB"; `nodes`, `dropout` and `ray_address` of an
+            engine with masks or nodes; `out`, a new folder for the result and its report; `trace`, to write
+            what happened there too.
 
     Raises:
         InvalidInput: data or settings that can't be used, before anything is spent.
