@@ -155,7 +155,7 @@ def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
     monkeypatch.setattr(tabulation, "_PARTITION_ROWS", 1)
     rows: list[Row] = [("ok", "x", 1)]
     rows += [(f"u{n}", "x", MAX_USER_TOTAL) for n in range(20)] + [(f"u{n}", "y", n) for n in range(20)]
-    with pytest.raises(InvalidPopulation, match=r"the user in row 2 of the table .* add up to too much"):
+    with pytest.raises(InvalidPopulation, match=r"the user in row 3 of the table .* add up to too much"):
         tabulate(rows, batch=7, memory=NO_ROOM, expected_rows=50)
 
 
