@@ -47,6 +47,13 @@ class Progress(Watcher, Counting):
         echo(text, err=True)
 
 
+class NoProgress(Progress):
+    """Says nothing at all."""
+
+    def say(self, text: str) -> None:
+        """Not even a line."""
+
+
 class TerminalProgress(Progress):
     """One bar for the phase that runs, gone at the end."""
 
@@ -139,7 +146,7 @@ class _Watched:
 def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
     """A bar on this stream if it is a terminal, and not with `quiet`."""
     if quiet or not stream.isatty():
-        yield Progress()
+        yield NoProgress() if quiet else Progress()
         return
     with _bars_on(stream) as bars:
         yield TerminalProgress(bars)

@@ -1,0 +1,186 @@
+"""From a file to a release, next to DuckDB's and polars' bare `group by user, item` of the same file.
+
+    pip install duckdb
+    python benchmarks/big_files.py                        # 20 and 100 million rows: about half an hour, 10 GB of disk
+    python benchmarks/big_files.py --rows 400000000 --only integers   # with --memory 1GB alone
+    python benchmarks/big_files.py --quick                # 2 million rows
+
+Each is a process of its own, from the start of Python to its end, and they take turns; the best of each is shown. The
+rivals stop at the number of groups and the sum of their counts, which is all that they print; ours reads, numbers users
+and items, adds up, and runs both rounds over a public list of items. DuckDB and polars use what memory they like, and
+again as little as they can be told to: a memory_limit of 1GB, and the streaming engine.
+
+One row is one visit; a user has 12 different items in the mean, and a pair of user and item 1.35 rows. Files are
+Parquet: integers or text, by user or shuffled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+
+ITEMS = 1000
+ROWS_A_USER = 16.2
+VISITS_A_PAIR = 0.35
+BATCH = 1 << 22
+GIGA = 1e9
+TARGET = 1.2
+LIMITED = "1GB"
+SHUFFLED_AT_MOST = 200_000_000
+
+DUCKDB = """
+import duckdb, sys
+path, limit, folder = sys.argv[1:]
+if limit: duckdb.sql(f"set memory_limit = '{limit}'; set temp_directory = '{folder}'")
+print(duckdb.sql(f"select count(*), sum(n) from (select user, item, count(*) n from '{path}' group by all)").fetchall())
+"""
+POLARS = """
+import polars as pl, sys
+path, limit, folder = sys.argv[1:]
+groups = pl.scan_parquet(path).group_by("user", "item").len()
+print(groups.select(groups=pl.len(), rows=pl.col("len").sum()).collect(engine="streaming" if limit else "in-memory"))
+"""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds by the clock, CPU seconds and peak bytes of a process."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+def visits(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Users and items of all rows, by user."""
+    population = HeavyTailedPopulation(users=max(int(rows / ROWS_A_USER), 1), items=ITEMS, seed=1)
+    for shard in population.shards():
+        often = 1 + np.random.Generator(np.random.Philox(shard.first_user)).poisson(
+            VISITS_A_PAIR, shard.nonzeros
+        )
+        users = np.repeat(np.arange(shard.users) + shard.first_user, np.diff(shard.offsets))
+        items = shard.items[shard.offsets[0] : shard.offsets[-1]]
+        yield np.repeat(users, often).astype(np.int32), np.repeat(items, often).astype(np.int32)
+
+
+def write(path: Path, users: np.ndarray, items: np.ndarray, *, text: bool) -> None:
+    """One Parquet file, written batch by batch."""
+    table = pl.LazyFrame({"user": users, "item": items}).with_columns(pl.all().cast(pl.Int64))
+    if text:
+        table = table.select(
+            ("user-" + pl.col("user").cast(pl.String).str.zfill(9)).alias("user"),
+            ("item-" + pl.col("item").cast(pl.String).str.zfill(4)).alias("item"),
+        )
+    table.sink_parquet(path)
+
+
+def process(*command: str) -> Spent:
+    """Run it to its end."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, used = os_wait(child)
+        if status:
+            errors.seek(0)
+            raise SystemExit(errors.read().decode())
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Spent(wall, cpu, used.ru_maxrss * 1024.0)
+
+
+def os_wait(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
+    """The child's end, with what it used; it is waited for once."""
+    import os
+
+    pid, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return pid, status, used
+
+
+def ways(path: Path, folder: Path, *, rivals: bool) -> dict[str, tuple[str, ...]]:
+    """The commands that are compared."""
+    ours = (
+        sys.executable, "-m", "fedhist", "run", "--data", str(path), "--items-file", str(folder / "items.txt"),
+        "--no-truth", "--json", "--quiet",
+    )  # fmt: skip
+    found = {"fedhist": ours, f"fedhist --memory {LIMITED}": (*ours, "--memory", LIMITED)}
+    if rivals:
+        rival = {"DuckDB": DUCKDB, "polars": POLARS}
+        for name, code in rival.items():
+            found[name] = (sys.executable, "-c", code, str(path), "", str(folder))
+        found[f"DuckDB, {LIMITED}"] = (sys.executable, "-c", DUCKDB, str(path), LIMITED, str(folder))
+        found["polars, streaming"] = (sys.executable, "-c", POLARS, str(path), LIMITED, str(folder))
+    return found
+
+
+def compare(path: Path, name: str, folder: Path, repeats: int, *, rivals: bool) -> None:
+    text = "text" in name
+    labels = [f"item-{number:04}" if text else str(number) for number in range(ITEMS)]
+    (folder / "items.txt").write_text("\n".join(labels) + "\n", encoding="ascii")
+    commands = ways(path, folder, rivals=rivals)
+    turns = [{way: process(*command) for way, command in commands.items()} for _ in range(repeats)]
+    best = {way: min((turn[way] for turn in turns), key=lambda spent: spent.wall) for way in commands}
+    base = best.get("DuckDB")
+    for way, spent in best.items():
+        ratio = f"{spent.wall / base.wall:>7.2f}{spent.cpu / base.cpu:>7.2f}" if base else f"{'':>14}"
+        print(
+            f"{name:<24}{way:<22}{spent.wall:>8.1f}{spent.cpu:>8.1f}{ratio}{spent.peak / GIGA:>9.2f}",
+            flush=True,
+        )
+
+
+def measure(rows: int, kinds: list[str], repeats: int, *, rivals: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="fedhist-big-") as name:
+        folder = Path(name)
+        parts = list(visits(rows))
+        users, items = (np.concatenate(one) for one in zip(*parts, strict=True))
+        del parts
+        print(f"\n{len(users):,} rows of {int(users[-1]) + 1:,} users, {path_words(repeats)}")
+        print(f"{'file':<24}{'':<22}{'s':>8}{'CPU s':>8}{'ratio':>7}{'CPU':>7}{'peak GB':>9}")
+        orders = ["by user"] + (["shuffled"] if len(users) <= SHUFFLED_AT_MOST or not rivals else [])
+        for order in orders:
+            if order == "shuffled":
+                places = np.random.Generator(np.random.Philox(2)).permutation(len(users))
+                users, items = users[places], items[places]
+                del places
+            for kind in kinds:
+                path = folder / "visits.parquet"
+                write(path, users, items, text=kind == "text")
+                compare(path, f"{kind}, {order}", folder, repeats, rivals=rivals)
+
+
+def path_words(repeats: int) -> str:
+    return f"best of {repeats}; ratios to DuckDB; target of fedhist: at most {TARGET}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, nargs="+", default=[20_000_000, 100_000_000])
+    parser.add_argument("--only", choices=("integers", "text"), help="one kind of file")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--no-rivals", action="store_true", help="fedhist alone")
+    parser.add_argument("--quick", action="store_true", help="2 million rows, once")
+    arguments = parser.parse_args()
+    kinds = [arguments.only] if arguments.only else ["integers", "text"]
+    for rows in [2_000_000] if arguments.quick else arguments.rows:
+        repeats = 1 if arguments.quick else arguments.repeats
+        measure(rows, kinds, repeats, rivals=not arguments.no_rivals)
+
+
+if __name__ == "__main__":
+    main()
