@@ -23,8 +23,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from scipy.optimize import brentq
-
 from fedhist.protocol.errors import InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import check_delta, check_epsilon
@@ -196,6 +194,8 @@ def _solved(total: float, fields: tuple[tuple[str, Any], ...]) -> Plan:
         return plan(_rounded_down(most))
     # By addition this much is sure to fit.
     least = (total - others) * (1 - _CLOSE)
+    from scipy.optimize import brentq  # it loads slowly, and most runs need none of it
+
     epsilon = _rounded_down(brentq(above, least, most, xtol=_CLOSE * total))
     while above(epsilon) > 0:
         epsilon = _rounded_down(epsilon * (1 - _CLOSE))

@@ -44,7 +44,6 @@ from typing import Any
 
 import numpy as np
 from scipy import special
-from scipy.optimize import brentq
 
 from fedhist.protocol.histograms import Floats
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
@@ -71,6 +70,8 @@ _PLAIN_EPSILON = 30.0
 _LEAST_SPREAD = 1e-8
 # Ten times the relative error of a tail that is e to the power of at least -700, known to 2^-52 of that power.
 _TAIL_ERROR = 2e-12
+# How near the smallest sufficient epsilon one is that is given in its place.
+_CLOSE_EPSILON = 1e-10
 # Places of a bounded range's losses for each standard deviation of a Gaussian's beside it, and the most in all.
 _ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
@@ -334,8 +335,13 @@ class _GaussianBeside:
         if at_low <= delta or at_high >= delta:
             # No digits left to tell the two from delta. The larger one is sure to suffice.
             return high
-        root = brentq(lambda at: self.get_delta_for_epsilon(np.array([at]))[0] - delta, low, high, xtol=1e-10)
-        return min(float(root) + 2e-10, high)
+        while high - low > _CLOSE_EPSILON * max(high, 1):
+            middle = (low + high) / 2
+            if self.get_delta_for_epsilon(np.array([middle]))[0] > delta:
+                low = middle
+            else:
+                high = middle
+        return high
 
     def get_delta_for_epsilon(self, epsilon: Floats) -> Floats:
         """Rounded up as the Gaussian's is."""
