@@ -158,9 +158,7 @@ def _next(kind: type[_StateT], state: Advertised | Shared | Checked | Masked, **
     return kind(**new, **{f.name: getattr(state, f.name) for f in fields(kind) if f.name not in new})
 
 
-def _share(
-    state: Advertised, message: bytes, source: Source, derive_for: Derive
-) -> tuple[Shared, bytes]:
+def _share(state: Advertised, message: bytes, source: Source, derive_for: Derive) -> tuple[Shared, bytes]:
     """Check the neighbours, split both secrets among them, and seal each one's shares."""
     terms, me, context = state.terms, state.me, state.terms.digest
     parameters, neighbours = wire.decode_roster(message, terms)
@@ -210,9 +208,7 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
     return checked, wire.encode_ids(Kind.COMPLAINTS, bad, terms)
 
 
-def _mask(
-    state: Checked, message: bytes, vector: Integers, derive_for: Derive
-) -> tuple[Masked, bytes]:
+def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) -> tuple[Masked, bytes]:
     """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
     terms, me, context = state.terms, state.me, state.terms.digest
     named = wire.decode_ids(message, Kind.PEERS, terms)

@@ -173,7 +173,9 @@ class _Worker:
 class _Forked:
     """An exchange with devices dealt to worker processes."""
 
-    def __init__(self, everybody: LocalDevices, workers: Sequence[_Worker], arcs: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, everybody: LocalDevices, workers: Sequence[_Worker], arcs: Sequence[Sequence[int]]
+    ) -> None:
         self._everybody, self._workers = everybody, workers
         self._of = {device: worker for worker, arc in zip(workers, arcs, strict=True) for device in arc}
         self._batch = min(len(worker.vectors) for worker in workers)
@@ -265,7 +267,9 @@ def _dealt(everybody: LocalDevices, cores: int, server: Source) -> Iterator[Exch
         for arc in arcs:
             here, there = fork.Pipe()
             vectors = np.frombuffer(mmap(-1, 8 * batch * length), dtype=np.int64).reshape(batch, length)
-            process = fork.Process(target=_work, args=(replace(everybody, ids=arc), there, vectors), daemon=True)
+            process = fork.Process(
+                target=_work, args=(replace(everybody, ids=arc), there, vectors), daemon=True
+            )
             with warnings.catch_warnings():
                 # Python 3.12 warns of forks in threaded processes; a worker uses nothing that another thread may lock.
                 warnings.simplefilter("ignore", DeprecationWarning)

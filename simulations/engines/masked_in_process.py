@@ -155,7 +155,12 @@ class _Vectors:
     """
 
     def __init__(
-        self, request: Request, population: Population, *, source: Source, show: Callable[[int, Integers], None]
+        self,
+        request: Request,
+        population: Population,
+        *,
+        source: Source,
+        show: Callable[[int, Integers], None],
     ) -> None:
         self._request, self._labels, self._source, self._show = request, labels_of(population), source, show
         self._parts = enumerate(parts_of(population, request.plan.masks.participants))
