@@ -98,7 +98,8 @@ def against_the_floor(devices: int, length: int, *, cores: int, repeats: int) ->
 
 
 MEMORY = """
-import resource
+import re, resource
+from pathlib import Path
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -113,7 +114,8 @@ def peaks(devices, items):
     population = HeavyTailedPopulation(users=devices, items=items, seed=1)
     with engine_named("in-process", dropout=0.1)(population, seed=1) as transport:
         run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(1))
-    own, workers = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return f"the server's process {own:,.0f} MB, the largest worker {workers:,.0f} MB"
 """
 

@@ -1,7 +1,7 @@
 """A cohort of devices that mask, in this process or in a few forked ones, as an exchange for `masked_sum`.
 
-Messages travel as bytes. With several cores the devices are dealt to worker processes that own their sessions: each gets
-an arc of the graph's ring, so that neighbours are nearly always in one process and agree on their key once. The server
+Messages travel as bytes. With several cores the devices are dealt to worker processes that own their sessions: each has
+an arc of the graph's ring, so neighbours are nearly always in one process and agree on their keys once. The server
 stays here, makes each device's vector when it is due and adds masked inputs as they come, so memory does not grow with
 the number of devices times the length of a vector.
 """
