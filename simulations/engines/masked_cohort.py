@@ -233,14 +233,14 @@ def _send(connection: Connection, request: object) -> None:
 
 def _work(devices: LocalDevices, connection: Connection, vectors: Integers) -> None:
     """A worker: answers each request with any number of lists of replies, and a None."""
+    rows: dict[int, int] = {}
+    devices.vector_of = lambda device: vectors[rows[device]]
     while True:
         try:
             stage, messages = connection.recv()
         except EOFError:
             return
-        if messages is not None:
-            rows = {device: row for row, (device, _) in enumerate(messages)}
-            devices.vector_of = lambda device, rows=rows: vectors[rows[device]]
+        rows = {device: row for row, (device, _) in enumerate(messages or ())}
         replies, size = list[tuple[int, bytes]](), 0
         for reply in devices(stage, messages):
             replies.append(reply)
