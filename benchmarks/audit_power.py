@@ -206,8 +206,7 @@ BUGS = (
     ),
     bug(
         "PRG without round separation",
-        ("protocol.masking.device_session:self_mask_key", "context + device.to_bytes", "device.to_bytes"),
-        ("protocol.masking.keys:KeyPair.derive_for", "context + pair", "pair"),
+        ("protocol.masking.keys:_info", " + context", ""),
     ),
     bug(
         "a device answering twice, masked",
@@ -332,9 +331,9 @@ BUGS = (
     bug(
         "a bad box that stops its receiver",
         (
-            "protocol.masking.device_session:_check",
+            "protocol.masking.boxes:open_all",
             "bad.append(sender)",
-            "raise _Abort(AbortReason.STRANGER) from None",
+            "raise DecodeError('a bad box') from None",
         ),
     ),
     bug(

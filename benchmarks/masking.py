@@ -1,18 +1,20 @@
-"""Masked sums compared with Flower's SecAgg+, with the keystream that every protocol needs, and as they grow.
+"""Masked sums as a ratio to the work that they can't do without, beside Flower's SecAgg+, and as they grow.
 
     python benchmarks/masking.py            # minutes: up to 10,000 devices, on two cores
     python benchmarks/masking.py --quick    # without the 10,000
 
 A tenth of the devices drop out between sharing keys and sending their input, which is the most expensive moment.
-Ratios are of CPU time within this run, so that other programs disturb them little; with worker processes, seconds are
-by the clock. The load of the machine is printed first.
+The floor (`masking_floor.py`) is key pairs, agreements, derivations, masks, shares and boxes, each alone, in as many
+processes as ours: one half before ours and one after it, so that other programs disturb both alike. Both sides of a
+pair are in one process here, so the floor has each pair's agreement once; the ratio to a floor in which both sides
+agree, as devices do, stands beside it. Ratios are of CPU time. On a machine with much other load they are too high,
+since a whole protocol needs more of the caches than a bare loop; the load is printed first.
+
+Memory is that of a whole masked round, from users to the sum, of each process at its highest.
 
 Flower's SecAgg+ is its own workflow and client mod as installed, on a grid that calls the mod in this process: same
 number of neighbours, threshold, length and drop-outs, all of its stages, and no transport on either side. It runs as
 often as ours.
-
-The floor is AES-256-CTR keystream and numpy additions for as many masks as the protocol adds or removes, in one
-buffer.
 """
 
 from __future__ import annotations
@@ -20,56 +22,22 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from masking_floor import Measured, Work, floor, in_words, measure, one_device, terms_for
 
 from fedhist.protocol.events import TO_SERVER
 from fedhist.protocol.masking.graph import parameters_for
-from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.quiet import quieten
-
-WIDTH = 32
-
-
-@dataclass
-class Measured:
-    """CPU seconds of all processes, seconds by the clock, and the result."""
-
-    cpu: float
-    wall: float
-    value: Any
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of the workers that ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def measure(function: Callable[[], Any], repeats: int = 1) -> Measured:
-    """The best of some runs."""
-    best: Measured | None = None
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), cpu_seconds()
-        value = function()
-        found = Measured(cpu_seconds() - cpu, time.perf_counter() - wall, value)
-        best = found if best is None or found.cpu < best.cpu else best
-    assert best is not None  # noqa: S101 - at least one repeat
-    return best
-
-
-def terms_for(length: int, *, signed: bool = False) -> MaskingTerms:
-    return MaskingTerms(session=os.urandom(32), length=length, width=WIDTH, signed=signed)
 
 
 class Meter:
@@ -111,26 +79,60 @@ def ours(devices: int, length: int, *, cores: int = 1) -> Meter:
     return meter
 
 
-def masks_of(devices: int) -> int:
-    """The number of masks that are added or removed if a tenth of the devices drop out after sharing."""
-    parameters = parameters_for(devices, terms_for(1))
-    dead = devices // 10
-    alive = devices - dead
-    on_devices = alive * (1 + parameters.neighbours)
-    # On average a dead device's neighbours are alive as often as any other device.
-    at_the_server = alive + round(dead * parameters.neighbours * alive / (devices - 1))
-    return on_devices + at_the_server
+def against_the_floor(devices: int, length: int, *, cores: int, repeats: int) -> Measured:
+    """Run ours between two halves of the floor with as many processes, and print both."""
+    parameters = parameters_for(devices, terms_for(length))
+    work = Work.of_cohort(parameters, sides=1)
+
+    def half() -> dict[str, Measured]:
+        return floor(work.part(2), length, parameters, cores=cores, repeats=repeats)
+
+    first = half()
+    found = measure(lambda: ours(devices, length, cores=cores), repeats)
+    parts = {
+        kind: Measured(first[kind].cpu + second.cpu, first[kind].wall + second.wall, None)
+        for kind, second in half().items()
+    }
+    show(f"{cores} core{'s' * (cores > 1)}", devices, length, found)
+    cpu, wall = sum(part.cpu for part in parts.values()), sum(part.wall for part in parts.values())
+    both = Work.of_cohort(parameters, sides=2)
+    more = (both.agreements - work.agreements) / work.agreements * parts["agreements"].cpu
+    more += (both.derivations - work.derivations) / work.derivations * parts["derivations"].cpu
+    print(
+        f"  {in_words(parts)}: {work.agreements:,} agreements, {work.masks:,} masks\n"
+        f"  {found.cpu / cpu:.2f} times the floor (target: at most 1.5), by the clock {found.wall / wall:.2f} times;"
+        f" {found.cpu / (cpu + more):.2f} times if both sides of a pair agreed\n"
+    )
+    return found
 
 
-def floor(masks: int, length: int) -> None:
-    zeros, buffer = bytes(1 << 16), bytearray((1 << 16) + 16)
-    total, stream = np.zeros(length, np.uint32), np.frombuffer(buffer, np.uint32, (1 << 16) // 4)
-    for number in range(masks):
-        encryptor = Cipher(algorithms.AES(number.to_bytes(32, "big")), modes.CTR(bytes(16))).encryptor()
-        for begin in range(0, length, len(stream)):
-            part = total[begin : begin + len(stream)]
-            encryptor.update_into(zeros[: 4 * len(part)], buffer)
-            np.add(part, stream[: len(part)], out=part)
+MEMORY = """
+import re, resource
+from pathlib import Path
+from fedhist.protocol.plan import Plan
+from fedhist.protocol.privacy.ledger import Ledger
+from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.coordinator import run_rounds
+from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation
+from fedhist.simulations.engines.contract import engine_named
+
+def peaks(devices, items):
+    plan = Plan(
+        users=devices, items=items, masking="secagg", participants=devices, selector="fixed", threshold=20.0
+    )
+    population = HeavyTailedPopulation(users=devices, items=items, seed=1)
+    with engine_named("in-process", dropout=0.1)(population, seed=1) as transport:
+        run_rounds(plan, transport, ledger=Ledger(), source=SeededSource(1))
+    own = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return f"the server's process {own:,.0f} MB, the largest worker {workers:,.0f} MB"
+"""
+
+
+def memory(devices: int, length: int) -> str:
+    """The most memory of a masked round in a process of its own, and of its workers."""
+    script = MEMORY + f"print(peaks({devices}, {length}))"
+    return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
 
 
 def flowers(devices: int, length: int) -> None:
@@ -221,16 +223,11 @@ def main() -> None:
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
 
     ours(20, 100)  # imports, outside the clock
-    hundred = measure(lambda: ours(100, 10_000), repeats=2)
-    show("one core", 100, 10_000, hundred)
-    show("one core", 1_000, 10_000, measure(lambda: ours(1_000, 10_000)))
-    long = measure(lambda: ours(100, 100_000), repeats=3)
-    show("one core", 100, 100_000, long)
-
-    masks = masks_of(100)
-    least = measure(lambda: floor(masks, 100_000), repeats=3)
-    print(f"\nfloor: {masks:,} masks of 100,000 values take {least.cpu:.2f} s of CPU")
-    print(f"  the whole protocol takes {long.cpu / least.cpu:.2f} times as long (target: at most 3)")
+    hundred = against_the_floor(100, 10_000, cores=1, repeats=3)
+    against_the_floor(1_000, 10_000, cores=1, repeats=2)
+    against_the_floor(100, 100_000, cores=1, repeats=3)
+    for length in (10_000, 100_000):
+        one_device(length, 10_000)
 
     quieten()
     flowers(10, 10)  # imports, outside the clock
@@ -241,10 +238,10 @@ def main() -> None:
     for devices, length in ((50, 10_000), (200, 10_000), (400, 10_000), (100, 1_000), (100, 30_000)):
         show("growth", devices, length, measure(lambda n=devices, d=length: ours(n, d)))  # type: ignore[misc]  # bound now
     if not options.quick:
-        show("all cores", 10_000, 10_000, measure(lambda: ours(10_000, 10_000, cores=options.cores)))
-        print("  (target: 120 s by the clock, with two cores of one's own; CPU is that of all processes)")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory of this process {peak:,.0f} MB")
+        print()
+        against_the_floor(10_000, 10_000, cores=options.cores, repeats=1)
+    for devices in (1_000,) if options.quick else (1_000, 10_000):
+        print(f"memory of a round with {devices:,} devices, 10,000 values: {memory(devices, 10_000)}", end="")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ replayed, swapped or sent back does not open.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedhist.protocol.errors import DecodeError
 from fedhist.protocol.masking.keys import draw_bytes
@@ -38,27 +38,36 @@ def seal_all(
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonces = draw_bytes(NONCE_BYTES * len(keys), source=source)
-    sealed = []
+    bound, sealed = _AAD_TAG + context, []
     for number, ((receiver, key), (secret_share, seed_share)) in enumerate(zip(keys, shares, strict=True)):
         nonce = nonces[number * NONCE_BYTES : (number + 1) * NONCE_BYTES]
-        aad = _AAD_TAG + context + _IDS.pack(me, receiver)
+        aad = bound + _IDS.pack(me, receiver)
         sealed.append((receiver, nonce + AESGCM(key).encrypt(nonce, secret_share + seed_share, aad)))
     return sealed
 
 
-def open_box(box: bytes, *, key: bytes, sender: int, me: int, context: bytes) -> SharePair:
-    """The two shares in a box. DecodeError unless this sender sealed it for me in this session."""
+def open_all(
+    me: int, keys: Mapping[int, bytes], boxes: Sequence[tuple[int, bytes]], context: bytes
+) -> tuple[dict[int, SharePair], list[int]]:
+    """The two shares in each box (sender, box), and the senders of those that they did not seal for me in this session.
+
+    A box that holds no shares is one of these. `keys` has the key of each sender.
+    """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    if len(box) != BOX_BYTES:
-        raise DecodeError(f"a box of {len(box)} bytes where {BOX_BYTES} are due")
-    aad = _AAD_TAG + context + _IDS.pack(sender, me)
-    try:
-        shares = AESGCM(key).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], aad)
-    except InvalidTag:
-        raise DecodeError("the box does not open with this pair's key") from None
-    pair = shares[:SHARE_BYTES], shares[SHARE_BYTES:]
-    for share in pair:
-        check_share(share)
-    return pair
+    bound, shares, bad = _AAD_TAG + context, dict[int, SharePair](), list[int]()
+    for sender, box in boxes:
+        aad = bound + _IDS.pack(sender, me)
+        try:
+            if len(box) != BOX_BYTES:
+                raise DecodeError(f"a box of {len(box)} bytes where {BOX_BYTES} are due")
+            opened = AESGCM(keys[sender]).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], aad)
+            pair = opened[:SHARE_BYTES], opened[SHARE_BYTES:]
+            check_share(pair[0])
+            check_share(pair[1])
+        except (InvalidTag, DecodeError):
+            bad.append(sender)
+        else:
+            shares[sender] = pair
+    return shares, bad

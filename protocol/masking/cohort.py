@@ -52,9 +52,21 @@ class Cohort:
         """The ids of a device's neighbours, ascending: the order of their shares' points."""
         return [self.ids[number] for number in self.adjacency[self.number[device]].tolist()]
 
-    def point(self, owner: int, holder: int) -> int:
-        """The point of the owner's polynomials at which the holder has its shares: its rank, from 1."""
-        return int(np.searchsorted(self.adjacency[self.number[owner]], self.number[holder])) + 1
+    @cached_property
+    def _points(self) -> Positions:
+        """In the place of each neighbour in `adjacency`, the rank of the row's device among *its* neighbours, from 1.
+
+        Links sorted by their second end, and by the first where the second is the same, are the links in the other
+        direction in the order of `adjacency`.
+        """
+        links = self.adjacency.ravel()
+        points = np.empty(len(links), dtype=np.int32)
+        points[np.argsort(links, kind="stable")] = np.arange(len(links)) % self.parameters.neighbours + 1
+        return points.reshape(self.adjacency.shape)
+
+    def points(self, holder: int) -> dict[int, int]:
+        """For each neighbour, the point of its polynomials at which the holder has its shares."""
+        return dict(zip(self.neighbours(holder), self._points[self.number[holder]].tolist(), strict=True))
 
     def flags(self, devices: set[int]) -> Flags:
         """For each device of the cohort, whether it is one of these."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fedhist.protocol.errors import BadKey, DecodeError, InvalidInput
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, SharePair, open_box, seal_all, sending_key
+from fedhist.protocol.masking.boxes import PAIR_KEY_BYTES, open_all, seal_all, sending_key
 from fedhist.protocol.masking.device_states import (
     Aborted,
     AbortReason,
@@ -32,6 +32,7 @@ from fedhist.protocol.masking.graph import GraphParameters, parameters_for
 from fedhist.protocol.masking.keys import (
     KEY_BYTES,
     MAX_ID,
+    Derive,
     Identity,
     KeyPair,
     advertisement_text,
@@ -96,16 +97,29 @@ def start(
 
 
 def advance(
-    state: DeviceState, message: bytes, *, source: Source, vector: Integers | None = None
+    state: DeviceState,
+    message: bytes,
+    *,
+    source: Source,
+    vector: Integers | None = None,
+    derive_for: Derive = KeyPair.derive_for,
 ) -> tuple[DeviceState, bytes]:
-    """One step: the next state, and the answer to send. `vector` is read in the state Checked, and needed there."""
+    """One step: the next state, and the answer to send.
+
+    Args:
+        state: where the device is.
+        message: the server's.
+        source: for what the step draws.
+        vector: what the device adds. It is read in the state Checked, and needed there.
+        derive_for: how keys are agreed on. A device has no reason to change it.
+    """
     if isinstance(state, Checked) and (vector is None or len(vector) != state.terms.length):
         raise InvalidInput(
             f"the vector to mask {'is missing' if vector is None else f'has {len(vector)} values'}",
             allowed=f"{state.terms.length} values once the server has named the peers",
         )
     try:
-        return _following(state, message, source, vector)
+        return _following(state, message, source, vector, derive_for)
     except _Abort as abort:
         reason = abort.reason
     except DecodeError:
@@ -116,16 +130,16 @@ def advance(
 
 
 def _following(
-    state: DeviceState, message: bytes, source: Source, vector: Integers | None
+    state: DeviceState, message: bytes, source: Source, vector: Integers | None, derive_for: Derive
 ) -> tuple[DeviceState, bytes]:
     following: tuple[DeviceState, bytes]
     match state:
         case Advertised():
-            following = _share(state, message, source)
+            following = _share(state, message, source, derive_for)
         case Shared():
             following = _check(state, message)
         case Checked() if vector is not None:
-            following = _mask(state, message, vector)
+            following = _mask(state, message, vector, derive_for)
         case Confirmed():
             following = _open_confirmed(state, message)
         case Masked() if state.terms.signed:
@@ -144,7 +158,7 @@ def _next(kind: type[_StateT], state: Advertised | Shared | Checked | Masked, **
     return kind(**new, **{f.name: getattr(state, f.name) for f in fields(kind) if f.name not in new})
 
 
-def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, bytes]:
+def _share(state: Advertised, message: bytes, source: Source, derive_for: Derive) -> tuple[Shared, bytes]:
     """Check the neighbours, split both secrets among them, and seal each one's shares."""
     terms, me, context = state.terms, state.me, state.terms.digest
     parameters, neighbours = wire.decode_roster(message, terms)
@@ -158,7 +172,7 @@ def _share(state: Advertised, message: bytes, source: Source) -> tuple[Shared, b
     secret_shares = split(state.mask_pair.secret, threshold, count, source=source)
     seed_shares = split(state.seed, threshold, count, source=source)
     box_keys = [(peer, advert.box_key) for peer, advert in neighbours.items()]
-    pair_keys = state.box_pair.derive_for(BOX_PURPOSE, context, me, box_keys, PAIR_KEY_BYTES)
+    pair_keys = derive_for(state.box_pair, BOX_PURPOSE, context, me, box_keys, PAIR_KEY_BYTES)
     keys = dict(zip(neighbours, pair_keys, strict=True))
     sealed = seal_all(
         me,
@@ -188,20 +202,13 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
     if any(sender not in state.receiving_keys for sender, _ in boxes):
         raise _Abort(AbortReason.STRANGER)
     _need(state, len(boxes))
-    shares, bad = dict[int, SharePair](), list[int]()
-    for sender, box in boxes:
-        try:
-            shares[sender] = open_box(
-                box, key=state.receiving_keys[sender], sender=sender, me=me, context=context
-            )
-        except DecodeError:
-            bad.append(sender)
+    shares, bad = open_all(me, state.receiving_keys, boxes, context)
     mask_keys = {peer: state.mask_keys[peer] for peer in shares}
     checked = _next(Checked, state, mask_keys=mask_keys, shares=shares)
     return checked, wire.encode_ids(Kind.COMPLAINTS, bad, terms)
 
 
-def _mask(state: Checked, message: bytes, vector: Integers) -> tuple[Masked, bytes]:
+def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) -> tuple[Masked, bytes]:
     """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
     terms, me, context = state.terms, state.me, state.terms.digest
     named = wire.decode_ids(message, Kind.PEERS, terms)
@@ -214,7 +221,7 @@ def _mask(state: Checked, message: bytes, vector: Integers) -> tuple[Masked, byt
     adder = MaskAdder(residues)
     adder.add(self_mask_key(state.seed, context, me))
     peers = [(peer, state.mask_keys[peer]) for peer in shares]
-    keys = state.mask_pair.derive_for(MASK_PURPOSE, context, me, peers, KEY_BYTES)
+    keys = derive_for(state.mask_pair, MASK_PURPOSE, context, me, peers, KEY_BYTES)
     for peer, key in zip(shares, keys, strict=True):
         if me < peer:
             adder.add(key)

@@ -117,6 +117,7 @@ def _parameters(n: int, corrupt: int, silent: int, signed: bool) -> GraphParamet
     return _complete(n, silent, threshold=max(corrupt, (n - 1) // 2) + 1)
 
 
+@lru_cache(maxsize=256)
 def share_of(devices: int, share: float) -> int:
     """The number of devices in this share, rounded down; the share is read as the decimal that it prints."""
     return floor(Fraction(repr(float(share))) * devices)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -41,6 +41,8 @@ _ORDER_8 = (
 LOW_ORDER = frozenset(
     point.to_bytes(KEY_BYTES, "little") for point in (0, 1, *_ORDER_8, _FIELD - 1, _FIELD, _FIELD + 1)
 )
+# X25519 ignores the highest bit.
+_REFUSED = LOW_ORDER | {point[:-1] + bytes([point[-1] | 0x80]) for point in LOW_ORDER}
 
 
 def draw_bytes(count: int, *, source: Source) -> bytes:
@@ -77,22 +79,35 @@ class KeyPair:
         """For each peer (id, public key): `size` bytes that only the two of us can derive. The hot path."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-        exchange, read, mine = self._key.exchange, X25519PublicKey.from_public_bytes, self.public
+        hkdf, sha256 = _hkdf()
+        exchange, read = self._key.exchange, X25519PublicKey.from_public_bytes
+        bound = _info(purpose, context)
         for peer, public in peers:
             try:
                 shared = exchange(read(public))
             except ValueError:  # a wrong length, or an all-zero shared secret
                 raise BadKey("no key agreement is possible with this public key") from None
-            first, second = ((me, mine), (peer, public)) if me < peer else ((peer, public), (me, mine))
-            pair = _IDS.pack(first[0], second[0]) + first[1] + second[1]
-            yield derive(shared, purpose, context + pair, size=size)
+            yield hkdf(sha256, size, None, bound + self.pair_text(me, peer, public)).derive(shared)
+
+    def pair_text(self, me: int, peer: int, public: bytes) -> bytes:
+        """Both ids in ascending order, and both public keys in the same order: the same bytes on both sides."""
+        if me < peer:
+            return _IDS.pack(me, peer) + self.public + public
+        return _IDS.pack(peer, me) + public + self.public
+
+
+Derive = Callable[[KeyPair, bytes, bytes, int, Iterable[tuple[int, bytes]], int], Iterator[bytes]]
+"""`KeyPair.derive_for`, or in a simulation that has both sides of a pair something that gives the same bytes."""
 
 
 def derive(secret: bytes, purpose: bytes, context: bytes, *, size: int = KEY_BYTES) -> bytes:
     """HKDF-SHA256 of a uniform secret, bound to a purpose and a context of fixed length."""
     hkdf, sha256 = _hkdf()
-    info = _TAG + purpose + b"\x00" + context
-    return hkdf(algorithm=sha256, length=size, salt=None, info=info).derive(secret)
+    return hkdf(sha256, size, None, _info(purpose, context)).derive(secret)
+
+
+def _info(purpose: bytes, context: bytes) -> bytes:
+    return _TAG + purpose + b"\x00" + context
 
 
 @cache
@@ -107,8 +122,7 @@ def check_public_key(public: bytes) -> None:
     """Raise BadKey unless these bytes may be an honest device's public key."""
     if len(public) != KEY_BYTES:
         raise BadKey(f"a public key has {len(public)} bytes; allowed: {KEY_BYTES} bytes")
-    # X25519 ignores the highest bit.
-    if public[:-1] + bytes([public[-1] & 0x7F]) in LOW_ORDER:
+    if public in _REFUSED:
         raise BadKey("a public key has a low order")
 
 

@@ -27,11 +27,13 @@ class MaskAdder:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         self._cipher, self._aes, self._mode = Cipher, algorithms.AES, modes.CTR(bytes(_BLOCK))
-        self._residues = residues
-        self._buffer = bytearray(_CHUNK_BYTES + _BLOCK)
-        self._per_chunk = _CHUNK_BYTES // residues.itemsize
+        # As much room as the largest piece, and the block more that the library asks for.
+        self._buffer = bytearray(min(_CHUNK_BYTES, residues.nbytes + -residues.nbytes % _BLOCK) + _BLOCK)
+        per_chunk = _CHUNK_BYTES // residues.itemsize
         little_endian = residues.dtype.newbyteorder("<")
-        self._stream = np.frombuffer(self._buffer, dtype=little_endian, count=self._per_chunk)
+        stream, zeros = np.frombuffer(self._buffer, dtype=little_endian), memoryview(_ZEROS)
+        parts = [residues[begin : begin + per_chunk] for begin in range(0, len(residues), per_chunk)]
+        self._pieces = [(part, stream[: len(part)], zeros[: part.nbytes]) for part in parts]
 
     def add(self, key: bytes) -> None:
         """Add the mask of this key, modulo 2^width."""
@@ -43,8 +45,6 @@ class MaskAdder:
 
     def _apply(self, key: bytes, operation: np.ufunc) -> None:
         encryptor = self._cipher(self._aes(key), self._mode).encryptor()
-        size, zeros = self._residues.itemsize, memoryview(_ZEROS)
-        for begin in range(0, len(self._residues), self._per_chunk):
-            part = self._residues[begin : begin + self._per_chunk]
-            encryptor.update_into(zeros[: len(part) * size], self._buffer)
-            operation(part, self._stream[: len(part)], out=part)
+        for part, stream, zeros in self._pieces:
+            encryptor.update_into(zeros, self._buffer)
+            operation(part, stream, out=part)

@@ -64,8 +64,9 @@ class Recovery:
 
     def keep(self, holder: int, opened: Sequence[OpenedShare]) -> None:
         """Keep the shares of one holder, whose kinds have been checked."""
+        points = self.cohort.points(holder)
         for share in opened:
-            self._shares[share.owner].append((self.cohort.point(share.owner, holder), share.share))
+            self._shares[share.owner].append((points[share.owner], share.share))
 
     def unmask(self, incidents: Incidents) -> MaskedSum:
         """The sum. Every secret is rebuilt and checked before the first mask is taken off."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from itertools import pairwise
+from operator import lt
 from typing import Any, NamedTuple
 
 from fedhist.protocol.errors import DecodeError
@@ -66,6 +66,9 @@ class ShareKind(IntEnum):
 
     MASK_SECRET = 1
     SEED = 2
+
+
+_SHARE_KINDS: dict[int, ShareKind] = {kind.value: kind for kind in ShareKind}
 
 
 class Advertisement(NamedTuple):
@@ -148,9 +151,9 @@ def decode_roster(data: bytes, terms: MaskingTerms) -> tuple[GraphParameters, di
     if len(body) < _ROSTER.size:
         raise DecodeError("a roster without its head")
     parameters = GraphParameters(*_ROSTER.unpack_from(body))
-    entry = struct.Struct(f"<Q{advertisement_bytes(terms)}s")
+    entry = struct.Struct(f"<Q{KEY_BYTES}s{KEY_BYTES}s{KEY_BYTES}s{SIGNATURE_BYTES if terms.signed else 0}s")
     entries = _entries(entry, body[_ROSTER.size :])
-    return parameters, {device: read_advertisement(advert, terms) for device, advert in entries}
+    return parameters, {device: Advertisement._make(advert) for device, *advert in entries}
 
 
 def encode_boxes(kind: Kind, boxes: Iterable[tuple[int, bytes]], terms: MaskingTerms) -> bytes:
@@ -226,11 +229,12 @@ def encode_opening(opened: Iterable[tuple[int, ShareKind, bytes]], terms: Maskin
 def decode_opening(data: bytes, terms: MaskingTerms) -> list[OpenedShare]:
     """The shares of an opening."""
     found = []
-    for owner, kind, share in _entries(_OPENED, body_of(data, Kind.OPENING, terms)):
-        if kind not in (ShareKind.MASK_SECRET, ShareKind.SEED):
-            raise DecodeError(f"a share of unknown kind {kind}")
+    for owner, number, share in _entries(_OPENED, body_of(data, Kind.OPENING, terms)):
+        kind = _SHARE_KINDS.get(number)
+        if kind is None:
+            raise DecodeError(f"a share of unknown kind {number}")
         check_share(share)
-        found.append(OpenedShare(owner, ShareKind(kind), share))
+        found.append(OpenedShare(owner, kind, share))
     return found
 
 
@@ -238,6 +242,7 @@ def _entries(layout: struct.Struct, body: bytes | memoryview) -> list[tuple[Any,
     if len(body) % layout.size:
         raise DecodeError(f"a list of {len(body)} bytes; entries have {layout.size}")
     entries = list(layout.iter_unpack(body))
-    if any(one[0] >= other[0] for one, other in pairwise(entries)):
+    ids = [entry[0] for entry in entries]
+    if not all(map(lt, ids, ids[1:])):
         raise DecodeError("a list that does not ascend strictly by id")
     return entries

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhist.client.device import answer_population
 from fedhist.client.masked_device import participant_vector, with_noise
+from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Histograms, Integers, Population, labels_of
 from fedhist.protocol.masking.encoding import to_integers, to_residues, zeros
@@ -27,7 +27,6 @@ from fedhist.server.collection import RoundReport, numbered
 from fedhist.simulations.engines.masked_cohort import run_cohort
 from fedhist.simulations.engines.masked_watch import MaskedWatch
 
-_IN_MEMORY_BYTES = 1 << 28
 _MANY = 500
 """With this many participants or more, a second process pays for itself."""
 
@@ -73,31 +72,26 @@ def masked_round(
     parts = request.plan.masks.participants
     envelope = Envelope(run=new_run_name(source=source.fork("masking", "run")), request=request)
     draws = source.fork("masking", request.round.value)
-    with _table(parts, vector_length(request)) as vectors:
-        for number, part in enumerate(parts_of(population, parts)):
-            vectors[number] = to_vector(
-                answer_population(request, part, source=source), request, labels_of(population)
-            )
-        terms = terms_of(envelope)
-        watch = MaskedWatch(observe, envelope, terms, parts)
-        keys = identities(parts, source=draws.fork("identities")) if terms.signed else None
-        with closing(watch):
-            run = run_cohort(
-                terms,
-                parts,
-                lambda number: with_noise(vectors[number], request, own=draws.fork("noise", number)),
-                source=draws,
-                dropouts=dropouts(parts, dropout, source=draws.fork("drop-outs")),
-                identities=keys,
-                cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
-                watch=watch.message,
-            )
-        labels = labels_of(population)
-        known = range(population.domain_size) if labels is None else labels
-        watch.view(vectors, known)
-        exact = np.zeros(vector_length(request), dtype=np.int64)
-        for number in run.included:
-            exact += vectors[number]
+    terms = terms_of(envelope)
+    watch = MaskedWatch(observe, envelope, terms, parts)
+    vectors = _Vectors(request, population, source=source, show=watch.show)
+    keys = identities(parts, source=draws.fork("identities")) if terms.signed else None
+    with closing(watch):
+        run = run_cohort(
+            terms,
+            parts,
+            vectors,
+            source=draws,
+            noised=lambda number, vector: with_noise(vector, request, own=draws.fork("noise", number)),
+            dropouts=dropouts(parts, dropout, source=draws.fork("drop-outs")),
+            identities=keys,
+            cores=min(os.cpu_count() or 1, 4) if parts >= _MANY else 1,
+            watch=watch.message,
+        )
+    labels = labels_of(population)
+    known = range(population.domain_size) if labels is None else labels
+    watch.view(known)
+    exact = vectors.sum_of(run.included)
 
     def read(values: Integers) -> Total:
         return numbered(to_total(values, request, participants=len(run.included)), known)
@@ -150,6 +144,48 @@ def numbered_identities(secrets: Sequence[bytes]) -> list[Identity]:
     return [Identity(secret, directory) for secret in secrets]
 
 
+class _Vectors:
+    """Makes each participant's vector when it is due, in the order of their numbers, and adds them up on the way.
+
+    Args:
+        request: what is asked.
+        population: all users.
+        source: for what users draw.
+        show: called with the first participant that has a vector, and the vector.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        population: Population,
+        *,
+        source: Source,
+        show: Callable[[int, Integers], None],
+    ) -> None:
+        self._request, self._labels, self._source, self._show = request, labels_of(population), source, show
+        self._parts = enumerate(parts_of(population, request.plan.masks.participants))
+        self._made: list[int] = []
+        self._sum = np.zeros(vector_length(request), dtype=np.int64)
+
+    def __call__(self, number: int) -> Integers:
+        """The vector of this participant, without noise."""
+        part = next(part for place, part in self._parts if place == number)
+        vector = to_vector(
+            answer_population(self._request, part, source=self._source), self._request, self._labels
+        )
+        if not self._made:
+            self._show(number, vector)
+        self._made.append(number)
+        self._sum += vector
+        return vector
+
+    def sum_of(self, included: Sequence[int]) -> Integers:
+        """The sum over these participants, who are all that were asked for a vector."""
+        if self._made != list(included):
+            raise RoundFailed("participants that made their vectors are not in the sum; nothing was released")
+        return self._sum
+
+
 @dataclass(frozen=True)
 class _Part:
     """Consecutive users, one piece for each shard that they lie in."""
@@ -181,25 +217,3 @@ def parts_of(population: Population, parts: int) -> Iterator[Population]:
         if start < shard.users:
             pieces.append(shard.rows(start, shard.users))
         seen += shard.users
-
-
-@contextmanager
-def _table(rows: int, columns: int) -> Iterator[Integers]:
-    """A vector for each participant; in a temporary file when they are large."""
-    if 8 * rows * columns <= _IN_MEMORY_BYTES:
-        yield np.zeros((rows, columns), dtype=np.int64)
-        return
-    with tempfile.TemporaryFile(prefix="fedhist-vectors-") as file:
-        _reserve(file.fileno(), 8 * rows * columns)
-        yield np.memmap(file, dtype=np.int64, mode="w+", shape=(rows, columns))
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    """Reserve room for a memory-mapped file: a disk that fills up later would end the process."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as problem:
-        need = f"all participants' vectors take {size / 1e9:,.1f} GB, so let TMPDIR name a folder with more room than"
-        raise OSError(problem.errno, f"{problem.strerror}; {need}", tempfile.gettempdir()) from None

@@ -48,7 +48,8 @@ class MaskedWatch:
         self._size = 0
         self._participants = participants
         self.stages: dict[str, StageReport] = {}
-        self.sample: tuple[int, bytes] | None = None
+        self._shown: tuple[int, Integers] | None = None
+        self._seen: bytes | None = None
         self._enter(MaskingStage.ADVERTISING)
         for device in range(participants):
             self._sent(TO_DEVICE, device, envelope_size(envelope))
@@ -63,8 +64,8 @@ class MaskedWatch:
         else:
             self._answered.add(device)
             self._size += len(data)
-            if stage == MaskingStage.MASKING and self.sample is None:
-                self.sample = (device, data)
+            if stage == MaskingStage.MASKING and self._shown is not None and device == self._shown[0]:
+                self._seen = data
         self._sent(to, device, len(data))
 
     def close(self) -> None:
@@ -98,13 +99,16 @@ class MaskedWatch:
         tell_round(self._observe, report)
         return report
 
-    def view(self, vectors: Integers, labels: Labels) -> None:
+    def show(self, device: int, vector: Integers) -> None:
+        """Keep what this participant has, without its noise, to show it beside what the server will see of it."""
+        self._shown = (device, vector)
+
+    def view(self, labels: Labels) -> None:
         """Show the observer what one participant had, without its noise, and what the server saw of it."""
-        if self.sample is None or self._observe is ignore:
+        if self._shown is None or self._seen is None or self._observe is ignore:
             return
-        device, data = self.sample
-        seen = to_integers(read_residues(masked_body(data, self._terms), self._terms.width))
-        had = vectors[device]
+        device, had = self._shown
+        seen = to_integers(read_residues(masked_body(self._seen, self._terms), self._terms.width))
         places = np.flatnonzero(had)[:VALUES_SHOWN]
         request = self._envelope.request
         labels = request.settled.names(labels)

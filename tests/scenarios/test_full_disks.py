@@ -26,7 +26,6 @@ from fedhist.server import result_folder
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.charged_run import charged
 from fedhist.server.result_folder import check_room
-from fedhist.simulations.engines import masked_in_process
 from tests.asking import select_request
 
 Fedhist = Callable[..., Any]
@@ -221,19 +220,6 @@ def test_a_full_disk_behind_standard_output_does_not_touch_the_result(tmp_path: 
     assert done.stderr.splitlines()[-1].startswith("note: standard output failed")
     assert done.stderr.endswith("the result is whole, in r\n")
     assert names_in(tmp_path / "r") == WHOLE_FOLDER
-
-
-def test_vectors_of_masked_participants_that_find_no_room_are_an_error_and_not_a_bus_error(
-    tmp_path: Path, fedhist: Fedhist, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masked_in_process, "_IN_MEMORY_BYTES", 1000)
-    with file_size_limit(2**20):
-        masked = ["--masking", "secagg", "--nodes", "5", "--domain", "open", "--max-threshold", "50"]
-        done = fedhist("run", "--users", "50", "--items", "5", *masked, "--out", str(tmp_path / "r"))
-    sentence = one_sentence(done.code, done.err.splitlines(keepends=True)[-1], 1)
-    assert "all participants' vectors take" in sentence
-    assert "TMPDIR" in sentence
-    assert names_in(tmp_path) == []
 
 
 class TestExperiments:

@@ -10,10 +10,12 @@ import pytest
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.masking import wire
+from fedhist.protocol.masking.boxes import seal_all
 from fedhist.protocol.masking.device_session import advance, start
 from fedhist.protocol.masking.device_states import Aborted, AbortReason, Checked, Finished, Masked, Shared
 from fedhist.protocol.masking.graph import GraphParameters
 from fedhist.protocol.masking.keys import LOW_ORDER
+from fedhist.protocol.masking.shamir import PRIME, SHARE_BYTES
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.wire import Kind
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -150,6 +152,17 @@ class TestBoxes:
             return boxes
 
         self.assert_complains(play().until("boxes"), flip, 19)
+
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_one_that_opens_and_holds_no_share(self, play: Any, place: int) -> None:
+        cohort = play().until("boxes")
+        good, none = (number.to_bytes(SHARE_BYTES, "little") for number in (PRIME - 1, PRIME))
+        shares = (good, none) if place else (none, good)
+        key = cohort.states[ME].receiving_keys[19]
+        ((_, box),) = seal_all(19, [(ME, key)], [shares], cohort.terms.digest, source=SeededSource(1))
+        self.assert_complains(
+            cohort, lambda boxes: [(sender, box if sender == 19 else own) for sender, own in boxes], 19
+        )
 
     def test_two_swapped(self, play: Any) -> None:
         cohort = play().until("boxes")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
+from fedhist.protocol.errors import InvalidInput, RoundFailed, TooFewSurvivors
 from fedhist.protocol.histograms import Integers, Words
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.stages import MaskingStage
@@ -147,10 +147,18 @@ def test_a_seeded_source_gives_two_sessions_nothing_in_common() -> None:
 
 
 def test_a_worker_that_fails_fails_the_round() -> None:
-    def broken(device: int) -> Integers:
+    def broken(device: int, vector: Integers) -> Integers:
         raise SystemExit(1)
 
     with pytest.raises(RoundFailed, match="a process with devices ended"):
+        run_cohort(terms(), 6, vector_of, noised=broken, source=SeededSource(1), cores=2)
+
+
+def test_what_is_wrong_with_a_vector_is_told_as_it_is() -> None:
+    def broken(device: int) -> Integers:
+        raise InvalidInput("a broken vector", allowed="a whole one")
+
+    with pytest.raises(InvalidInput, match="a broken vector"):
         run_cohort(terms(), 6, broken, source=SeededSource(1), cores=2)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -165,15 +167,31 @@ class TestNothingIsAskedOfTooFew:
         with pytest.raises(TooFewSurvivors, match=words):
             cohort.answer(without=[10, 13, 16, 19])
 
+    @pytest.mark.parametrize("after", ["roster", "boxes", "peers", "unmask"])
+    def test_exactly_as_many_as_it_takes_are_enough(self, play: Any, after: str) -> None:
+        """Five neighbours rebuild a secret, so six must answer: none is a neighbour of its own."""
+        silent = [10, 13, 16]
+        cohort = play(9).until(after).answer(without=silent)
+        while cohort.inbox:
+            cohort.answer(without=silent)
+        included = cohort.ids if after == "unmask" else cohort.ids[3:]
+        assert cohort.result.included == tuple(included)
+        assert np.array_equal(cohort.result.values, cohort.total(included))
 
-def test_a_closed_stage_takes_nothing(play: Any) -> None:
-    cohort = play().advertise()
-    stage, messages = cohort.server, cohort.inbox
-    cohort.answer()
+
+@pytest.mark.parametrize("stage", ["roster", "boxes", "peers", "survivors", "unmask"])
+def test_a_closed_stage_takes_nothing(play: Any, stage: str) -> None:
+    """A late answer is an error of the caller, and changes nothing."""
+    cohort = play(signed=True).until(stage)
+    closed, late = cohort.server, cohort.peek(10, cohort.inbox[10])[1]
+    cohort.answer(without=[10] if stage == "unmask" else [])
     with pytest.raises(UnexpectedMessage):
-        stage.add(10, messages[10])
+        closed.add(10, late)
     with pytest.raises(UnexpectedMessage):
-        stage.close()
+        closed.close()
+    while cohort.inbox:
+        cohort.answer()
+    assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
 
 
 def test_a_request_names_the_dead_only(play: Any) -> None:
@@ -203,15 +221,68 @@ def test_a_device_that_lost_most_of_its_neighbours_is_left_out_of_a_sparse_graph
     assert np.array_equal(cohort.result.values, cohort.total(expected))
 
 
-def test_no_masked_input_is_kept(play: Any) -> None:
-    """Ten thousand inputs of 80 kB must never be in memory together."""
-    cohort = play(length=50_000).until("peers")
-    replies = {device: cohort.peek(device, message)[1] for device, message in cohort.inbox.items()}
-    for device, reply in replies.items():
-        cohort.server.add(device, reply)
-    held = [value for value in vars(cohort.server).values() if isinstance(value, np.ndarray)]
-    assert [array.nbytes for array in held] == [200_000]
-    assert not any(np.shares_memory(held[0], np.frombuffer(reply, np.uint8)) for reply in replies.values())
+class Followed(bytearray):
+    """A message of which a test can see whether somebody still holds it: unlike bytes, it takes weak references."""
+
+
+class TestOneSum:
+    """Ten thousand inputs of 40 kB must never be in memory together."""
+
+    LENGTH = 50_000
+
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_no_input_is_held_once_it_is_added(self, play: Any, signed: bool) -> None:
+        """Nor one that is refused; two of nine drop out, and the sum is that of the others."""
+        cohort = play(9, length=self.LENGTH, signed=signed).until("peers")
+        replies = {device: cohort.peek(device, message) for device, message in cohort.inbox.items()}
+        held = []
+        for device in cohort.ids[2:]:
+            cohort.states[device], reply = replies[device]
+            for sent, taken in ((reply[:-1], False), (reply, True), (reply, False)):
+                message = Followed(sent)
+                held.append(ref(message))
+                assert cohort.server.add(device, message) is taken
+        message = Followed(replies[10][1])
+        held.append(ref(message))
+        assert not cohort.server.add(999, message)
+        del message
+        assert [one() for one in held] == [None] * len(held)
+        cohort.deliver()
+        cohort.answer()
+        if signed:
+            cohort.answer()
+        assert cohort.result.included == tuple(cohort.ids[2:])
+        assert np.array_equal(cohort.result.values, cohort.total(cohort.ids[2:]))
+
+    def test_the_server_holds_one_vector_however_many_were_added(self, play: Any) -> None:
+        """The vector was there before the first input came, so adding eight takes no room for another."""
+        cohort = play(9, length=self.LENGTH).until("peers")
+        replies = {device: cohort.peek(device, message) for device, message in cohort.inbox.items()}
+        tracemalloc.start()
+        try:
+            for device in cohort.ids[1:]:
+                cohort.states[device], reply = replies[device]
+                cohort.server.add(device, reply)
+            cohort.deliver()
+            assert tracemalloc.get_traced_memory()[1] < 4 * self.LENGTH
+        finally:
+            tracemalloc.stop()
+        cohort.answer()
+        assert np.array_equal(cohort.result.values, cohort.total(cohort.ids[1:]))
+
+    @pytest.mark.parametrize("width", [32, 64])
+    def test_an_input_of_another_length_or_width_adds_nothing(self, play: Any, width: int) -> None:
+        cohort = play(width=width).until("peers")
+        for device in cohort.ids:
+            cohort.states[device], reply = cohort.peek(device, cohort.inbox[device])
+            body = reply[wire.HEADER_BYTES :]
+            for wrong in (body * 2, body[: len(body) // 2], body[: -width // 8], b""):
+                assert not cohort.server.add(device, wire.message(Kind.MASKED, cohort.terms, wrong))
+            assert cohort.server.add(device, reply)
+        assert rejected(cohort) == {Rejection.MALFORMED: 20}
+        cohort.deliver()
+        cohort.answer()
+        assert np.array_equal(cohort.result.values, cohort.total(cohort.ids))
 
 
 def test_a_directory_goes_with_signatures_only(play: Any) -> None:

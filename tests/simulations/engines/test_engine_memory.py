@@ -6,6 +6,7 @@ import tracemalloc
 
 from fedhist.protocol.plan import Plan
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
+from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.simulation import simulate
 
 
@@ -28,3 +29,24 @@ def test_peak_memory_is_that_of_a_few_shards_however_many_users() -> None:
     # It would be seen: 40,000 users in memory alone are more than that.
     stored = materialise(HeavyTailedPopulation(users=40_000, items=50, seed=1)).histograms
     assert stored.items.nbytes + stored.counts.nbytes + stored.offsets.nbytes > many - few
+
+
+def masked_peak_bytes(participants: int) -> int:
+    """The same for a masked release over 20,000 items in one process, with drop-outs."""
+    population = HeavyTailedPopulation(users=60, items=20_000, seed=1)
+    plan = Plan(
+        users=60, items=20_000, selector="fixed", threshold=9.0, masking="secagg", participants=participants
+    )
+    tracemalloc.start()
+    try:
+        simulate(population, plan, seed=1, truth=False, engine=engine_named("in-process", dropout=0.1))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_masked_round_holds_a_few_vectors_however_many_participants() -> None:
+    """Forty more participants have forty more vectors of 160 kB."""
+    masked_peak_bytes(20)  # what is imported and cached once
+    few, many = masked_peak_bytes(20), masked_peak_bytes(60)
+    assert many - few < 40 * 160_000 / 2
