@@ -12,8 +12,8 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.rounds import Labels, Round, Total
-from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.server.withholding import shared_time

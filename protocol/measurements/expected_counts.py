@@ -57,26 +57,33 @@ class BinnedCounts:
 
     keyed: Keyed
     candidates: Integers
+    chunk_cells: int = _CHUNK_CELLS
 
     def pieces(self) -> Iterator[Integers]:
-        """Prefix sums over the bins, for as many items at a time as fit in a cache."""
-        bins = len(self.candidates) + 1
-        items, places = np.divmod(self.keyed.keys, bins)
-        starts = np.flatnonzero(np.concatenate([[True], items[1:] != items[:-1]])) if len(items) else items
-        rank = np.cumsum(np.concatenate([[0], items[1:] != items[:-1]])) if len(items) else items
-        step = max(1, _CHUNK_CELLS // bins)
-        ends = np.append(starts, len(items))
+        """Prefix sums over the bins, for some items at a time."""
+        bins, keys = len(self.candidates) + 1, self.keyed.keys
+        if not len(keys):
+            return
+        items = keys // bins
+        starts = np.concatenate([[0], 1 + np.flatnonzero(items[1:] != items[:-1])])
+        ends = np.append(starts, len(keys))
+        del items
+        step = max(1, self.chunk_cells // bins)
         for first in range(0, len(starts), step):
             count = min(step, len(starts) - first)
             low, high = ends[first], ends[first + count]
+            # Where the row of an item begins, less the key of its first bin.
+            shift = np.arange(count) * bins - keys[starts[first : first + count]] // bins * bins
+            where = keys[low:high] + np.repeat(shift, np.diff(ends[first : first + count + 1]))
             cells = np.zeros((2, count * bins), dtype=np.int64)
-            where = (rank[low:high] - first) * bins + places[low:high]
             cells[:, where] = self.keyed.values[low:high].T
             mass, share = cells.reshape(2, count, bins)
-            up_to = np.cumsum(mass, axis=1)[:, :-1]
-            shares = np.cumsum(share, axis=1)
-            above = shares[:, -1:] - shares[:, :-1]
-            yield (up_to << SHARE_BITS) + above * self.candidates
+            up_to, shares = np.cumsum(mass, axis=1, out=mass)[:, :-1], np.cumsum(share, axis=1, out=share)
+            above = np.subtract(shares[:, -1:], shares[:, :-1])
+            above *= self.candidates
+            up_to <<= SHARE_BITS
+            up_to += above
+            yield up_to
 
 
 @dataclass(frozen=True, eq=False)
