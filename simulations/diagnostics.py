@@ -11,7 +11,7 @@ import numpy as np
 from fedhist.display.html_table import html_table
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import AnyIntegers, Floats, Integers, Population, names_of
+from fedhist.protocol.histograms import Floats, Integers, Population, names_of
 from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
@@ -75,8 +75,7 @@ def diagnose(
 ) -> Diagnostics:
     """The errors of a release against the exact histogram, and what clipping and noise have in them."""
     plan, total = release.plan, int(truth.sum())
-    places = _listed_places(population, release)
-    numbers = _released_numbers(population, release, places)
+    numbers = released_numbers(population, release)
     clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
     # Known items that nobody holds are released, too, and their true count is 0.
     truth = np.concatenate([truth, np.zeros(len(clipped) - len(truth), dtype=np.int64)])
@@ -85,7 +84,7 @@ def diagnose(
         "estimate_loss": np.abs(estimated - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
         "noise_error": np.abs(released - clipped).sum() / total,
-        "clipped_users": _clipped_users(population, release, places) / population.users,
+        "clipped_users": _clipped_users(population, release) / population.users,
         "clipped_mass": 1 - clipped.sum() / total,
     }
     if plan.is_open:
@@ -103,20 +102,10 @@ def diagnose(
 
 def released_numbers(population: Population, release: Release) -> Integers:
     """The population's number of each released item; numbers beyond its own for items that it does not have."""
-    return _released_numbers(population, release, _listed_places(population, release))
-
-
-def _listed_places(population: Population, release: Release) -> AnyIntegers | None:
-    """The place in the release of each of the population's items; None where items keep their numbers."""
     if release.keys is not None or release.labels is None:
-        return None
-    return numbers_in(release.labels, names_of(population))
-
-
-def _released_numbers(population: Population, release: Release, places: AnyIntegers | None) -> Integers:
-    if places is None:
         return np.arange(len(release.histogram)) if release.keys is None else release.keys
-    numbers = population.domain_size + np.arange(len(release.histogram))
+    places = numbers_in(release.labels, names_of(population))
+    numbers = population.domain_size + np.arange(len(release.labels))
     held = np.flatnonzero(places >= 0)[::-1]
     numbers[places[held]] = held
     return numbers
@@ -138,15 +127,16 @@ def _dense(
     return clipped, released, estimated
 
 
-def _clipped_users(population: Population, release: Release, places: AnyIntegers | None) -> int:
+def _clipped_users(population: Population, release: Release) -> int:
     if release.found_nothing:
         return 0
     plan = release.round_plan
     if release.item_release is None:
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
         shards = population.shards()
-        if release.plan.discovers and places is not None:
-            shards = map(Renumbering(places, len(release.histogram)).of, shards)
+        if release.plan.discovers and release.labels is not None:
+            listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
+            shards = map(listed.of, shards)
         return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
     clipped, bounds = 0, release.item_release.thresholds
     for shard in population.shards():
