@@ -29,12 +29,11 @@ def byte_order(names: Labels, numbers: Integers) -> tuple[Integers, Flags]:
     start = 0
     while len(ranks):
         places = order[ranks]
-        rising = np.argsort(places, kind="stable")
-        words = np.empty((_WORDS, len(ranks)), dtype=np.uint64)
-        words[:, rising] = _read_words(names, numbers[places[rising]], start)
-        # The last key is the first to sort by.
-        sorted_by = np.lexsort((*words[::-1], group))
-        order[ranks], words = places[sorted_by], words[:, sorted_by]
+        words = _read_words(names, numbers[places], start)
+        if not _in_order(words, group):
+            # The last key is the first to sort by.
+            sorted_by = np.lexsort((*words[::-1], group))
+            order[ranks], words = places[sorted_by], words[:, sorted_by]
         tied = (group[1:] == group[:-1]) & (words[:, 1:] == words[:, :-1]).all(axis=0)
         ended = (words[-1, 1:] & np.uint64(0xFF)) == 0
         again[ranks[1:][tied & ended]] = True
@@ -46,9 +45,23 @@ def byte_order(names: Labels, numbers: Integers) -> tuple[Integers, Flags]:
     return order, again
 
 
+def _in_order(words: Words, group: Integers) -> bool:
+    """Whether words rise within their groups, as in a list that was sorted before."""
+    first, second = words
+    rise = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (second[1:] >= second[:-1]))
+    return bool((rise | (group[1:] > group[:-1])).all())
+
+
 def _read_words(names: Labels, numbers: Integers, start: int) -> Words:
-    pieces = [_words(piece, start) for piece in names_at(names, numbers)]
-    return np.concatenate(pieces, axis=1)
+    """The words of the names of these numbers, which need not rise: names are read in the order that they have."""
+    words = np.empty((_WORDS, len(numbers)), dtype=np.uint64)
+    rising = None if (numbers[1:] > numbers[:-1]).all() else np.argsort(numbers, kind="stable")
+    filled = 0
+    for piece in names_at(names, numbers if rising is None else numbers[rising]):
+        places = slice(filled, filled + len(piece))
+        words[:, places if rising is None else rising[places]] = _words(piece, start)
+        filled += len(piece)
+    return words
 
 
 def _words(names: Sequence[str | int], start: int) -> Words:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedhist.protocol.histograms import Integers, Labels
 
-PIECE = 1 << 16
+PIECE = 1 << 13
 """The number of names that are in memory at once."""
 
 # A slice is read at once, and a name alone with a read of its own. With fewer than this share of a piece, one by one.
