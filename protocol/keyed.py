@@ -42,7 +42,8 @@ def coalesce(keys: AnyIntegers, values: Integers) -> Keyed:
     sums = np.empty((len(last), values.shape[1]), dtype=np.int64)
     for column, summed in zip(values.T, sums.T, strict=True):
         # Whole numbers, so the differences of a running sum are exact, also where it wraps around.
-        summed[:] = np.diff(np.cumsum(column[order])[last], prepend=0)
+        summed[:] = np.cumsum(column[order])[last]
+        summed[1:] -= summed[:-1].copy()
     return Keyed(keys=ordered[last].astype(np.int64), values=sums)
 
 
@@ -82,10 +83,15 @@ class KeyedSum:
         if len(parts) <= 1:
             self._total = parts[0] if parts else self._total
             return
-        pieces = [_summed(cut) for cut in _ranges(parts)]
-        del parts
-        keys = np.concatenate([piece.keys for piece in pieces])
-        self._total = Keyed(keys=keys, values=np.concatenate([piece.values for piece in pieces]))
+        # Room for all rows: what is not filled takes no memory.
+        rows = sum(part.length for part in parts)
+        keys, filled = np.empty(rows, dtype=np.int64), 0
+        values = np.empty((rows, self._total.values.shape[1]), dtype=np.int64)
+        for cut in _ranges(parts):
+            piece = _summed(cut)
+            end = filled + piece.length
+            keys[filled:end], values[filled:end], filled = piece.keys, piece.values, end
+        self._total = Keyed(keys=keys[:filled], values=values[:filled])
 
 
 def _ranges(parts: Sequence[Keyed]) -> Iterator[list[Keyed]]:

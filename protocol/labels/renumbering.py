@@ -10,7 +10,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers, Labels
+from fedhist.protocol.histograms import AnyIntegers, Histograms, Labels
 from fedhist.protocol.keyed import coalesce
 from fedhist.protocol.labels.name_bytes import names_at
 
@@ -60,10 +60,11 @@ def distinct_names(own: Labels, *, without: Iterable[str | int] = ()) -> AnyInte
     return numbers
 
 
-def _repeated(values: Integers) -> Integers:
+def _repeated(values: AnyIntegers) -> AnyIntegers:
     """The values that are there more than once."""
     ordered = np.sort(values)
-    return ordered[1:][ordered[1:] == ordered[:-1]]
+    repeated: AnyIntegers = ordered[1:][ordered[1:] == ordered[:-1]]
+    return repeated
 
 
 @dataclass(frozen=True, eq=False)

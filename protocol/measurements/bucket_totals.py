@@ -16,11 +16,11 @@ from fedhist.protocol.histograms import Histograms, Integers, Labels
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.expected_counts import (
     SHARE_BITS,
-    BinnedCounts,
     BucketedCounts,
     OpenTail,
-    read_sums,
-    sums_by_key,
+    binned,
+    expected,
+    read_header,
 )
 from fedhist.protocol.measurements.given import Nothing
 from fedhist.protocol.measurements.key_totals import open_sensitivities
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # So many buckets at a time, and what is computed of them, stay in a core's cache.
-_CACHED_CELLS = 1 << 14
+_CACHED_ROWS = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +100,24 @@ class BucketTotals(Measurement[Nothing]):
             domain_size=buckets,
             first_user=users.first_user,
         )
-        header, keyed = sums_by_key(hashed, candidates, int(candidates[-1]))
-        tail = read_sums(header, keyed, candidates, users=users.users)
+        entries, bins = binned(hashed, candidates, int(candidates[-1])), len(candidates) + 1
         values = np.zeros(self.shape.length, dtype=np.int64)
-        values[: 2 * len(candidates)] = np.concatenate([tail.users_above, tail.overflow])
+        values[: 2 * len(candidates)] = np.concatenate(read_header(entries.header, candidates))
         table = values[2 * len(candidates) :].reshape(buckets, len(candidates))
-        present, filled = np.unique(keyed.keys // (len(candidates) + 1)), 0
-        for piece in BinnedCounts(keyed, candidates, _CACHED_CELLS).pieces():
-            table[present[filled : filled + len(piece)]] = piece
-            filled += len(piece)
+        # One device has few buckets, and a batch of users nearly all.
+        present = np.flatnonzero(np.bincount(entries.items, minlength=buckets))
+        row_of = np.zeros(buckets, dtype=np.int64)
+        row_of[present] = np.arange(len(present)) * bins
+        cells = row_of[entries.items] + entries.bins
+        mass, share = (
+            # Exact in doubles: a plan keeps all sums below 2^53.
+            np.bincount(cells, weights=of_entries, minlength=len(present) * bins).reshape(-1, bins)
+            for of_entries in (entries.mass, entries.share)
+        )
+        for start in range(0, len(present), _CACHED_ROWS):
+            rows = slice(start, start + _CACHED_ROWS)
+            whole = mass[rows].astype(np.int64), share[rows].astype(np.int64)
+            table[present[rows]] = expected(*whole, candidates)
         return Summed(values)
 
     def check(self, summed: Summed, users: int) -> None:
