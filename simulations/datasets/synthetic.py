@@ -85,6 +85,10 @@ class SyntheticPopulation(ABC):
     def _kept(self) -> _Kept:
         return _Kept()
 
+    def __getstate__(self) -> dict[str, object]:
+        """What it is drawn with: a copy in another process works out the rest for itself."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type] # all are dataclasses
+
     def _repr_html_(self) -> str:
         """How a notebook shows it: what it is drawn with."""
         drawn = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type] # all are dataclasses
