@@ -69,7 +69,7 @@ BUGS = (
     bug("clip forgotten, closed", ("protocol.clips.clipping:sum_clipped", "if clipped.any():", "if False:")),
     bug(
         "clip forgotten, open",
-        ("protocol.clips.random_clip:sum_random_clipped", "if clipped.any():", "if False:"),
+        ("protocol.clips.random_clip:random_clipped", "if clipped.any():", "if False:"),
     ),
     bug(
         "weight not cut to sqrt(s)",

@@ -108,26 +108,23 @@ def whole_counts(values: npt.NDArray[Any], place: Callable[[int], str]) -> npt.N
 
 def without_repeats(histograms: Histograms) -> Histograms:
     """The same histograms with each user's repeated items summed and the items in rising order."""
-    offsets = np.zeros(histograms.users + 1, dtype=np.int64)
-    items = np.empty(histograms.nonzeros, dtype=np.int32)
-    counts = np.empty(histograms.nonzeros, dtype=np.int32)
-    filled = 0
-    for start, stop in user_blocks(histograms.offsets, nonzeros=_PIECE, users=_PIECE):
-        keys, entries = _keys(histograms, start, stop)
-        if len(keys):
-            order = np.argsort(keys)
-            keys = keys[order]
-            first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-            end = filled + len(first)
-            rows, items[filled:end] = np.divmod(keys[first], histograms.domain_size)
-            counts[filled:end] = np.add.reduceat(histograms.counts[entries][order], first)
-            offsets[start + 1 : stop + 1] = np.bincount(rows, minlength=stop - start)
-            filled = end
-    np.cumsum(offsets, out=offsets)
+    from scipy.sparse import csr_array
+
+    entries = slice(int(histograms.offsets[0]), int(histograms.offsets[-1]))
+    # Copies, because scipy sorts and adds up in place; a user's total fits in 32 bits, and so does every sum.
+    rows = csr_array(
+        (
+            histograms.counts[entries].astype(np.int32),
+            histograms.items[entries].astype(np.int32),
+            histograms.offsets - histograms.offsets[0],
+        ),
+        shape=(histograms.users, histograms.domain_size),
+    )
+    rows.sum_duplicates()
     return Histograms(
-        offsets=_read_only(offsets),
-        items=_read_only(items[:filled]),
-        counts=_read_only(counts[:filled]),
+        offsets=_read_only(rows.indptr.astype(np.int64)),
+        items=_read_only(rows.indices.astype(np.int32, copy=False)),
+        counts=_read_only(rows.data),
         domain_size=histograms.domain_size,
         first_user=histograms.first_user,
     )
@@ -255,7 +252,7 @@ def _has_repeats(histograms: Histograms) -> bool:
     for start, stop in user_blocks(histograms.offsets, nonzeros=_PIECE, users=_PIECE):
         if _rows_rise(histograms, start, stop):
             continue
-        keys, _ = _keys(histograms, start, stop)
+        keys = _keys(histograms, start, stop)
         keys.sort()
         if (keys[1:] == keys[:-1]).any():
             return True
@@ -273,12 +270,13 @@ def _rows_rise(histograms: Histograms, start: int, stop: int) -> bool:
     return bool(rises.all())
 
 
-def _keys(histograms: Histograms, start: int, stop: int) -> tuple[Integers, slice]:
-    """A number for each entry of these users that stands for its user and item; and where the entries are."""
+def _keys(histograms: Histograms, start: int, stop: int) -> Integers:
+    """A number for each entry of these users that stands for its user and item."""
     offsets = histograms.offsets[start : stop + 1]
     rows = np.repeat(np.arange(stop - start, dtype=np.int64), np.diff(offsets))
-    entries = slice(int(offsets[0]), int(offsets[-1]))
-    return rows * histograms.domain_size + histograms.items[entries], entries
+    rows *= histograms.domain_size
+    rows += histograms.items[int(offsets[0]) : int(offsets[-1])]
+    return rows
 
 
 def _row(offsets: Integers, entry: int) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 from fedhist.protocol.errors import DecodeError, OutOfBounds, RoundFailed, names_by_reason
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed, KeyedSum
+from fedhist.protocol.labels.name_bytes import item_bytes
+from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.rounds import Labels, Round, Total
-from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.protocol.wire.codec import decode
 from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
 from fedhist.server.withholding import shared_time
@@ -278,11 +279,22 @@ def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | No
 
 
 def numbered(total: Total, known: Labels) -> Total:
-    """The total under the numbers of these labels, with new ones for labels that are not among them."""
+    """The total under the numbers of these labels, with new ones for labels that are not among them.
+
+    Of known ones that are written alike a text stands for both, as in a `LabelTable`. The known ones are read once and
+    in order, because they may be on disk; those that came are few.
+    """
     if total.keyed is None or total.labels is None:
         return total
-    table = LabelTable(known)
-    numbers = table.numbers([total.labels[key] for key in total.keyed.keys.tolist()])
-    order = np.argsort(numbers)
-    keyed = Keyed(keys=numbers[order], values=total.keyed.values[order])
-    return replace(total, keyed=keyed, labels=table.labels)
+    came = [str(total.labels[key]) for key in total.keyed.keys.tolist()]
+    numbers: dict[str, int] = {}
+    places = numbers_in(came, known)
+    for number in np.flatnonzero(places >= 0).tolist():
+        if isinstance(known[number], str) or came[places[number]] not in numbers:
+            numbers[came[places[number]]] = number
+    new = [name for name in dict.fromkeys(came) if name not in numbers]
+    numbers |= {name: len(known) + place for place, name in enumerate(new)}
+    listed = np.array([numbers[name] for name in came], dtype=np.int64)
+    order = np.argsort(listed)
+    keyed = Keyed(keys=listed[order], values=total.keyed.values[order])
+    return replace(total, keyed=keyed, labels=[*known, *new] if new else known)

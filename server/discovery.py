@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhist.protocol.circle import signed
 from fedhist.protocol.histograms import Flags, Integers
+from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.measurements.given import NOTHING, Salt
 from fedhist.protocol.measurements.kept_items import KeySums
 from fedhist.protocol.measurements.key_weights import KeyWeights
@@ -22,7 +23,6 @@ from fedhist.protocol.privacy.ledger import Alternative, AlternativesLoss, Charg
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.settled import Settled
-from fedhist.protocol.sketch.buckets import item_bytes
 from fedhist.server.estimates import Interval
 from fedhist.server.releases.contract import Inference, Release
 from fedhist.server.releases.keys_above_bar import as_texts, by_bytes

@@ -8,7 +8,7 @@ from fedhist.client.device import answer
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, user_totals
 from fedhist.protocol.events import VALUES_SHOWN, Viewed
 from fedhist.protocol.histograms import Population, names_of
-from fedhist.protocol.labels.renumbering import numbers_in
+from fedhist.protocol.labels.renumbering import numbers_in, only_held
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request, Round
 
@@ -26,14 +26,16 @@ def device_view(request: Request, population: Population, *, source: Source) -> 
     user = int(np.argsort(user_totals(shard), kind="stable")[int(_SAMPLE_RANK * (shard.users - 1))])
     device = shard.rows(user, user + 1)
     names = names_of(population)
+    if request.plan.items is None:
+        device, names = only_held(device, names)
     contribution = answer(request, device, source=source, labels=names)
     shown = request.measurement.shown(contribution.summed, request.settled.names(names), VALUES_SHOWN)
     data = None
     if request.round is Round.RELEASE:
         # By number: two names may be written alike.
         keys = request.settled.keys
-        places = range(population.domain_size) if keys is None else numbers_in(keys, names).tolist()
-        numbers = range(population.domain_size if keys is None else len(keys))
+        places = range(device.domain_size) if keys is None else numbers_in(keys, names).tolist()
+        numbers = range(device.domain_size if keys is None else len(keys))
         sent = dict(request.measurement.shown(contribution.summed, numbers, len(numbers)))
         counts = entry_counts(device)
         order = np.argsort(-counts, kind="stable")[:VALUES_SHOWN]

@@ -21,7 +21,7 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Charge, Cost, Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.keyed_codec import label_bytes
+from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, label_bytes
 from fedhist.server.collection import RoundReport
 from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
@@ -308,7 +308,12 @@ def check_labels(population: Population, plan: Plan) -> None:
     """
     if plan.items is not None:
         return
-    longest = max((len(label_bytes(label)) for label in labels_of(population) or ()), default=0)
+    labels = labels_of(population) or ()
+    most = min(plan.label_bytes, MAX_LABEL_BYTES) if plan.has_table else MAX_LABEL_BYTES
+    # A character has up to four bytes, so as a rule the numbers of characters settle it.
+    if 4 * max(map(len, map(str, labels)), default=0) <= most:
+        return
+    longest = max((len(label_bytes(label)) for label in labels), default=0)
     if plan.has_table and longest > plan.label_bytes:
         raise InvalidPopulation(
             f"an item's name has {longest} bytes",

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import sum_by_item, sum_items, take_users, user_totals
+from fedhist.protocol.clips.clipping import entry_counts, take_users, user_totals
 from fedhist.protocol.clips.hypergeometric import hypergeometric
 from fedhist.protocol.histograms import Histograms, Integers
 from fedhist.protocol.privacy.randomness import Source
 
 
-def sum_random_clipped(histograms: Histograms, threshold: int, *, source: Source) -> Integers:
-    """The sum over users of min(m_i, C) of each one's m_i items, by item. What a device sends in round 2.
+def random_clipped(histograms: Histograms, threshold: int, *, source: Source) -> Integers:
+    """What is kept of each entry when every user keeps min(m_i, C) of their m_i items. What a device sends in round 2.
 
     The kept counts are multivariate hypergeometric. What a user draws depends on the source, the user's number and the
     user's own histogram, not on who else is in the batch.
     """
     clipped = user_totals(histograms) > threshold
-    total = sum_items(histograms)
+    kept = entry_counts(histograms)
     if clipped.any():
         above = take_users(histograms, clipped)
-        kept = _sample(above, threshold, histograms.user_numbers()[clipped], source)
-        total += sum_by_item(kept - above.counts, above.items, above.domain_size)
-    return total
+        drawn = _sample(above, threshold, histograms.user_numbers()[clipped], source)
+        kept = kept.copy()
+        kept[np.repeat(clipped, np.diff(histograms.offsets))] = drawn
+    return kept
 
 
 def _sample(above: Histograms, threshold: int, users: Integers, source: Source) -> Integers:

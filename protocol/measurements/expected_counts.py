@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhist.protocol.clips.clipping import entry_counts, entry_items
-from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers
 from fedhist.protocol.keyed import Keyed, coalesce, coalesce_dense
 from fedhist.protocol.measurements.tail import above
 
@@ -59,24 +59,24 @@ class BinnedCounts:
     candidates: Integers
 
     def pieces(self) -> Iterator[Integers]:
-        """Prefix sums over the bins, for as many items at a time as fit in a cache."""
-        bins = len(self.candidates) + 1
-        items, places = np.divmod(self.keyed.keys, bins)
-        starts = np.flatnonzero(np.concatenate([[True], items[1:] != items[:-1]])) if len(items) else items
-        rank = np.cumsum(np.concatenate([[0], items[1:] != items[:-1]])) if len(items) else items
+        """Prefix sums over the bins, for some items at a time."""
+        bins, keys = len(self.candidates) + 1, self.keyed.keys
+        if not len(keys):
+            return
+        items = keys // bins
+        starts = np.concatenate([[0], 1 + np.flatnonzero(items[1:] != items[:-1])])
+        ends = np.append(starts, len(keys))
+        del items
         step = max(1, _CHUNK_CELLS // bins)
-        ends = np.append(starts, len(items))
         for first in range(0, len(starts), step):
             count = min(step, len(starts) - first)
             low, high = ends[first], ends[first + count]
+            # Where the row of an item begins, less the key of its first bin.
+            shift = np.arange(count) * bins - keys[starts[first : first + count]] // bins * bins
+            where = keys[low:high] + np.repeat(shift, np.diff(ends[first : first + count + 1]))
             cells = np.zeros((2, count * bins), dtype=np.int64)
-            where = (rank[low:high] - first) * bins + places[low:high]
             cells[:, where] = self.keyed.values[low:high].T
-            mass, share = cells.reshape(2, count, bins)
-            up_to = np.cumsum(mass, axis=1)[:, :-1]
-            shares = np.cumsum(share, axis=1)
-            above = shares[:, -1:] - shares[:, :-1]
-            yield (up_to << SHARE_BITS) + above * self.candidates
+            yield expected(*cells.reshape(2, count, bins), self.candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,36 @@ class BucketedCounts:
         yield self.table
 
 
-def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
-    """Summed over these users: users and totals by bin, and mass and share by item and bin.
+def expected(mass: Integers, share: Integers, candidates: Integers) -> Integers:
+    """A_j(C_k) of some items, from their mass and share by bin, which it overwrites."""
+    up_to, shares = np.cumsum(mass, axis=1, out=mass)[:, :-1], np.cumsum(share, axis=1, out=share)
+    above = shares[:, -1:] - shares[:, :-1]
+    above *= candidates
+    up_to <<= SHARE_BITS
+    up_to += above
+    return up_to
 
-    The key of item j and bin b is j (K + 1) + b.
+
+@dataclass(frozen=True, eq=False)
+class BinnedEntries:
+    """What users add to the sums, entry by entry.
+
+    Args:
+        header: users and totals by bin, summed.
+        items: of each entry.
+        bins: that of the user's total.
+        mass, share: by which the item's grow in that bin.
     """
+
+    header: Integers
+    items: AnyIntegers
+    bins: Integers
+    mass: Integers
+    share: Integers
+
+
+def binned(histograms: Histograms, candidates: Integers, cap: int) -> BinnedEntries:
+    """The entries of these users, each in the bin of its user's total."""
     counts, offsets = entry_counts(histograms), histograms.offsets - histograms.offsets[0]
     running = np.concatenate([[0], np.cumsum(counts)])
     totals = np.diff(running[offsets])
@@ -104,26 +129,45 @@ def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple
     )
     owners = np.repeat(np.arange(histograms.users), np.diff(offsets))
     entry_bins = bins[owners]
-    # A user above every candidate is never unclipped, one at or below the smallest never clipped.
-    mass = counts * (entry_bins < width - 1)
-    share = _shares(running, offsets, owners) * (entry_bins > 0)
-    keys = entry_items(histograms).astype(np.int64) * width + entry_bins
-    values = np.stack([mass, share]).T
+    return BinnedEntries(
+        header=header,
+        items=entry_items(histograms),
+        bins=entry_bins,
+        # A user above every candidate is never unclipped, one at or below the smallest never clipped.
+        mass=counts * (entry_bins < width - 1),
+        share=_shares(running, offsets, owners) * (entry_bins > 0),
+    )
+
+
+def sums_by_key(histograms: Histograms, candidates: Integers, cap: int) -> tuple[Integers, Keyed]:
+    """Summed over these users: users and totals by bin, and mass and share by item and bin.
+
+    The key of item j and bin b is j (K + 1) + b.
+    """
+    entries, width = binned(histograms, candidates, cap), len(candidates) + 1
+    keys = entries.items.astype(np.int64) * width + entries.bins
+    values = np.stack([entries.mass, entries.share]).T
     space = histograms.domain_size * width
     keyed = coalesce_dense(keys, values, space) if space <= 4 * len(keys) else coalesce(keys, values)
-    return header, keyed
+    return entries.header, keyed
 
 
 def read_sums(header: Integers, keyed: Keyed, candidates: Integers, *, users: int) -> OpenTail:
     """These sums as a selector reads them."""
-    counted, summed = np.split(header, 2)
-    users_above, above_totals = above(counted), above(summed)
+    users_above, overflow = read_header(header, candidates)
     return OpenTail(
         users_above=users_above,
-        overflow=above_totals - candidates * users_above,
+        overflow=overflow,
         expected=BinnedCounts(keyed=keyed, candidates=candidates),
         users=users,
     )
+
+
+def read_header(header: Integers, candidates: Integers) -> tuple[Integers, Integers]:
+    """How many users have a total above each candidate, and by how much together."""
+    counted, summed = np.split(header, 2)
+    users_above = above(counted)
+    return users_above, above(summed) - candidates * users_above
 
 
 def _bins(totals: Integers, candidates: Integers) -> Integers:

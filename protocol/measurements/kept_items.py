@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_args
 import numpy as np
 
 from fedhist.protocol.circle import WIDEST
-from fedhist.protocol.clips.random_clip import sum_random_clipped
+from fedhist.protocol.clips.clipping import entry_items, sum_by_item
+from fedhist.protocol.clips.random_clip import random_clipped
 from fedhist.protocol.errors import UnexpectedMessage
 from fedhist.protocol.grid import Threshold
-from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.keyed import Keyed
+from fedhist.protocol.histograms import AnyIntegers, Histograms, Integers, Labels
+from fedhist.protocol.keyed import Keyed, coalesce
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Bound
 from fedhist.protocol.measurements.limits import sum_at_most
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 _NOTHING = np.zeros(0, dtype=np.int64)
+# With more items than this for each entry, a sort of the entries is faster than a row of all items.
+_SPARSE = 4
 BoundT = TypeVar("BoundT", bound=Bound)
 
 
@@ -93,9 +96,8 @@ class KeptItems(Measurement[BoundT], Generic[BoundT]):
 
     def of(self, users: Histograms, *, source: Source) -> Summed:
         """The items with a positive clipped sum, and nothing of the others: their absence must not show."""
-        counts = sum_random_clipped(users, self.threshold.steps, source=source)
-        present = np.flatnonzero(counts)
-        return Summed(_NOTHING, Keyed(keys=present, values=counts[present][:, np.newaxis]))
+        counts = random_clipped(users, self.threshold.steps, source=source)
+        return Summed(_NOTHING, held_sums(entry_items(users), counts, users.domain_size))
 
     def check(self, summed: Summed, users: int) -> None:
         """At most C counts of each user."""
@@ -118,6 +120,16 @@ class KeptItems(Measurement[BoundT], Generic[BoundT]):
         order = np.argsort(-keyed.values[:, 0], kind="stable")[:most]
         kept = zip(keyed.keys[order].tolist(), keyed.values[order, 0].tolist(), strict=True)
         return [(str(labels[item]), float(count)) for item, count in kept]
+
+
+def held_sums(items: AnyIntegers, values: Integers, domain_size: int) -> Keyed:
+    """The sums of these values, none of them negative, for the items where they are above 0."""
+    if domain_size > _SPARSE * len(items):
+        held = values > 0
+        return coalesce(items[held], values[held][:, np.newaxis])
+    sums = sum_by_item(values, items, domain_size)
+    present = np.flatnonzero(sums)
+    return Keyed(keys=present, values=sums[present][:, np.newaxis])
 
 
 def keyed_part(summed: Summed | Total) -> Keyed:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fedhist.protocol.clips.clipping import entry_counts, entry_items, row_sums, sum_by_item
-from fedhist.protocol.histograms import Histograms, Integers, Labels
-from fedhist.protocol.keyed import Keyed, coalesce
+from fedhist.protocol.clips.clipping import entry_items, row_sums
+from fedhist.protocol.histograms import AnyIntegers, Flags, Histograms, Integers, Labels
 from fedhist.protocol.labels.renumbering import Renumbering, distinct_names
 from fedhist.protocol.measurements.contract import Measurement, Round, Shape, Summed, Total, Words
 from fedhist.protocol.measurements.given import Given, Nothing
-from fedhist.protocol.measurements.kept_items import KeySums, keyed_part
+from fedhist.protocol.measurements.kept_items import KeySums, held_sums, keyed_part
 from fedhist.protocol.measurements.limits import sum_at_most
 from fedhist.protocol.privacy.discovery import user_weights
 from fedhist.protocol.privacy.neighbours import Sensitivity
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 _NO_VALUES = np.zeros(0, dtype=np.int64)
-# With more items than this for each entry, a sort of the entries is faster than a row of all items.
-_SPARSE = 16
 GivenT = TypeVar("GivenT", bound=Given)
 
 
@@ -86,18 +83,13 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         """The items that somebody holds, and nothing of the others: their absence must not show."""
         if self.numbers is not None:
             users = self.numbers.of(users)
-        items, owners, lengths = _held(users)
+        items, lengths = _held(users)
         most = self.plan.user_items
         if (lengths > most).any():
-            kept = _drawn(users, owners, lengths, most, source)
-            items, owners, lengths = items[kept], owners[kept], np.minimum(lengths, most)
+            kept = _drawn(users, lengths, most, source)
+            items, lengths = items[kept], np.minimum(lengths, most)
         weights = user_weights(most, self.plan.discovery.bits)[lengths]
-        values = np.repeat(weights, lengths)
-        if users.domain_size > _SPARSE * len(items):
-            return Summed(_NO_VALUES, coalesce(items, values[:, np.newaxis]))
-        sums = sum_by_item(values, items, users.domain_size)
-        present = np.flatnonzero(sums)
-        return Summed(_NO_VALUES, Keyed(keys=present, values=sums[present][:, np.newaxis]))
+        return Summed(_NO_VALUES, held_sums(items, np.repeat(weights, lengths), users.domain_size))
 
     def check(self, summed: Summed, users: int) -> None:
         """A user's weights sum to at most sqrt(D)."""
@@ -117,26 +109,28 @@ class KeyWeights(Measurement[GivenT], Generic[GivenT]):
         return [(str(labels[item]), math.ldexp(weight, -self.plan.discovery.bits)) for item, weight in held]
 
 
-def _held(users: Histograms) -> tuple[Integers, Integers, Integers]:
-    """The items of positive counts, their users' places, and how many each user has."""
-    items, positive = entry_items(users).astype(np.int64, copy=False), entry_counts(users) > 0
-    lengths: Integers = np.diff(users.offsets).astype(np.int64)
-    if not positive.all():
-        items, lengths = items[positive], row_sums(positive.astype(np.int64), users.offsets)
-    return items, np.repeat(np.arange(users.users), lengths), lengths
+def _held(users: Histograms) -> tuple[AnyIntegers, Integers]:
+    """The items of positive counts, and how many each user has."""
+    items, positive = entry_items(users), users.counts[users.offsets[0] : users.offsets[-1]] > 0
+    if positive.all():
+        return items, np.diff(users.offsets).astype(np.int64)
+    return items[positive], row_sums(positive.astype(np.int64), users.offsets)
 
 
-def _drawn(users: Histograms, owners: Integers, lengths: Integers, most: int, source: Source) -> Integers:
-    """The places that stay: all of users with few items, and `most` of each other user, uniformly without repetition.
+def _drawn(users: Histograms, lengths: Integers, most: int, source: Source) -> Flags:
+    """Which items stay: all of users with few, and `most` of each other user, uniformly without repetition.
 
     Every item of such a user has a word of its own, bound to the user's number and the item's place among the user's,
     and the smallest words stay.
     """
-    places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    rich = np.flatnonzero(lengths[owners] > most)
-    words = source.user_words(users.user_numbers()[owners[rich]], places[rich])
+    rich = lengths > most
+    many = lengths[rich]
+    owners = np.repeat(np.arange(len(many)), many)
+    places = np.arange(len(owners)) - np.repeat(np.cumsum(many) - many, many)
+    words = source.user_words(users.user_numbers()[rich][owners], places)
     # A user's places are as many before and after sorting, so the rank of each entry is the place at its position.
-    kept = np.ones(len(owners), dtype=bool)
-    kept[rich[np.lexsort((words, owners[rich]))][places[rich] >= most]] = False
-    chosen: Integers = np.flatnonzero(kept)
-    return chosen
+    of_rich = np.ones(len(owners), dtype=bool)
+    of_rich[np.lexsort((words, owners))[places >= most]] = False
+    kept = np.ones(int(lengths.sum()), dtype=bool)
+    kept[np.repeat(rich, lengths)] = of_rich
+    return kept

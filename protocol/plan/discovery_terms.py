@@ -23,12 +23,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedhist.protocol.errors import InvalidPlan
+from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.plan.checks import check_whole
 from fedhist.protocol.privacy.calibration import noise_multiplier
 from fedhist.protocol.privacy.discovery import epsilon_beside, least_bar, pass_chance
 from fedhist.protocol.privacy.mechanisms import Noise, gaussian_noise
 from fedhist.protocol.privacy.neighbours import Neighbours, Norm, Sensitivity, clipped_sum_l2
-from fedhist.protocol.sketch.buckets import item_bytes
 
 if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan

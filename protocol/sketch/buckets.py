@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fedhist.protocol.histograms import Integers, Words
+from fedhist.protocol.labels.name_bytes import in_bytes, in_pieces
 
-_PRIME = np.uint64(2**31 - 1)
+_PRIME = 2**31 - 1
 _TAG = b"fedhist/1/buckets"
-
-
-def item_bytes(label: str | int) -> bytes:
-    """An item as it is hashed and compared: UTF-8, integers in decimal. No normalisation.
-
-    A lone surrogate, half a character that JSON may hold, is encoded like any other, as on the wire.
-    """
-    return str(label).encode("utf-8", errors="surrogatepass")
 
 
 def bucket_numbers(labels: Sequence[str | int], buckets: int, *, salt: bytes) -> Integers:
@@ -28,32 +22,33 @@ def bucket_numbers(labels: Sequence[str | int], buckets: int, *, salt: bytes) ->
     labels of up to L bytes meet in both with probability at most (L/2^31)^2 over the salt, beyond the 1/buckets of any
     hash into buckets. The salt is public: this spreads items, it hides nothing.
     """
-    encoded = [item_bytes(label) for label in labels]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    data = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.uint64)
     seed = np.frombuffer(hashlib.sha256(_TAG + salt).digest(), dtype="<u8").astype(np.uint64)
-    first = _polynomial(data, lengths, int(seed[0] % (_PRIME - np.uint64(2))) + 1)
-    second = _polynomial(data, lengths, int(seed[1] % (_PRIME - np.uint64(2))) + 1)
-    words = (first << np.uint64(32)) ^ second ^ seed[2]
-    # The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    numbers: Integers = ((words ^ (words >> np.uint64(31))) % np.uint64(buckets)).astype(np.int64)
+    points = [word % (_PRIME - 2) + 1 for word in seed[:2].tolist()]
+    numbers = np.empty(len(labels), dtype=np.int64)
+    filled = 0
+    for piece in in_pieces(labels):
+        first, second = _polynomials(*in_bytes(piece), points)
+        words = (first << np.uint64(32)) ^ second ^ seed[2]
+        # The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        numbers[filled : filled + len(piece)] = (words ^ (words >> np.uint64(31))) % np.uint64(buckets)
+        filled += len(piece)
     return numbers
 
 
-def _polynomial(data: Words, lengths: Integers, point: int) -> Words:
-    """Length plus sum of (byte + 1) point^(place + 1), modulo the prime, for each label."""
-    longest = int(lengths.max(initial=0))
-    powers = np.empty(longest, dtype=np.uint64)
-    power = 1
-    for place in range(longest):
-        power = power * point % int(_PRIME)
-        powers[place] = power
+def _polynomials(data: npt.NDArray[np.uint8], lengths: Integers, points: Sequence[int]) -> Iterator[Words]:
+    """For each point, and each label: length plus sum of (byte + 1) point^(place + 1), modulo the prime."""
     ends = np.cumsum(lengths)
     place_of = np.arange(len(data)) - np.repeat(ends - lengths, lengths)
-    terms = (data + np.uint64(1)) * powers[place_of] % _PRIME
-    # Sums of terms below 2^31 stay below 2^64 for any label that fits in memory.
-    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms)])
-    hashed: Words = (running[ends] - running[ends - lengths] + lengths.astype(np.uint64)) % _PRIME
-    return hashed
+    for point in points:
+        powers = np.empty(int(lengths.max(initial=0)), dtype=np.uint64)
+        power = 1
+        for place in range(len(powers)):
+            power = power * point % _PRIME
+            powers[place] = power
+        # A term is below 2^40, so the sum of a label of up to 2^24 bytes fits in a word. Running sums may wrap around.
+        running = np.zeros(len(data) + 1, dtype=np.uint64)
+        np.cumsum((data + np.uint64(1)) * powers[place_of], out=running[1:])
+        sums = running[ends] - running[ends - lengths] + lengths.astype(np.uint64)
+        yield sums % np.uint64(_PRIME)

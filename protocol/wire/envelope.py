@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from fedhist.protocol.errors import DecodeError, InvalidInput, OtherPlugin, Refused
+from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.measurements import MEASUREMENTS
 from fedhist.protocol.measurements.given import take
@@ -26,7 +27,6 @@ from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Labels, Request, Round
 from fedhist.protocol.settled import SETTLED_FIELDS, Settled
-from fedhist.protocol.sketch.buckets import item_bytes
 
 RECORD = "fedhist"
 """The name of our record in a message, and in a node's state."""

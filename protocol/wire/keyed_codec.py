@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from fedhist.protocol.errors import DecodeError, InvalidPopulation
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.keyed import Keyed
-from fedhist.protocol.sketch.buckets import item_bytes
+from fedhist.protocol.labels.name_bytes import byte_lengths, item_bytes, names_at
 from fedhist.protocol.wire.reader import Reader
 
 MAX_LABEL_BYTES = 1024
@@ -46,8 +47,7 @@ def with_short_names(keyed: Keyed, bins: int, labels: Sequence[Label] | None, lo
     user's item decide whether all users of its participant are in the sum.
     """
     items, places = np.unique(keyed.keys // bins, return_inverse=True)
-    names = items.tolist() if labels is None else [labels[item] for item in items.tolist()]
-    short = np.fromiter((len(item_bytes(name)) <= longest for name in names), dtype=bool, count=len(names))
+    short = byte_lengths(_names(labels, items), items) <= longest
     if short.all():
         return keyed
     kept = short[places]
@@ -59,12 +59,15 @@ def encode_keyed(keyed: Keyed, bins: int, labels: Sequence[Label] | None) -> byt
     keyed = with_short_names(keyed, bins, labels, MAX_LABEL_BYTES)
     items, places = np.divmod(keyed.keys, bins)
     distinct, rows = np.unique(items, return_inverse=True)
-    names: list[Label] = distinct.tolist() if labels is None else [labels[i] for i in distinct.tolist()]
-    texts = [label_bytes(name) for name in names]
+    names = chain.from_iterable(names_at(_names(labels, distinct), distinct))
+    kinds, texts = bytearray(), []
+    for name in names:
+        kinds.append(0 if isinstance(name, str) else 1)
+        texts.append(label_bytes(name))
     return b"".join(
         (
             _COUNTS.pack(len(texts), keyed.length),
-            bytes(0 if isinstance(name, str) else 1 for name in names),
+            bytes(kinds),
             np.fromiter(map(len, texts), dtype="<u2", count=len(texts)).tobytes(),
             *texts,
             rows.astype("<u4").tobytes(),
@@ -72,6 +75,11 @@ def encode_keyed(keyed: Keyed, bins: int, labels: Sequence[Label] | None) -> byt
             keyed.values.astype("<i8").tobytes(),
         )
     )
+
+
+def _names(labels: Sequence[Label] | None, rising: Integers) -> Sequence[Label]:
+    """What items are called, by their numbers if they have no names."""
+    return range(int(rising[-1]) + 1 if len(rising) else 0) if labels is None else labels
 
 
 def decode_keyed(data: bytes, columns: int, bins: int) -> tuple[Keyed, list[Label]]:

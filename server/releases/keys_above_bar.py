@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.histograms import Integers, Labels
+from fedhist.protocol.labels.byte_order import byte_order
 from fedhist.protocol.measurements.kept_items import KeptItems, KeySums
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.bars import OpenNoise
@@ -120,13 +121,19 @@ def as_texts(keys: Integers, labels: Labels | None) -> list[str | int]:
 
 
 def by_bytes(keys: Integers, counts: Integers, labels: Labels | None) -> tuple[Integers, Integers]:
-    """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up."""
-    # Texts sort like their bytes in UTF-8.
-    named = keys.tolist() if labels is None else [labels[key] for key in keys.tolist()]
-    texts = list(map(str, named))
-    order = sorted(range(len(texts)), key=texts.__getitem__)
-    if len(set(texts)) == len(texts):
-        return keys[order], counts[order]
-    order.sort(key=lambda place: (texts[place], not isinstance(named[place], str)))
-    starts = [k for k, place in enumerate(order) if k == 0 or texts[order[k - 1]] != texts[place]]
-    return keys[order][starts], np.add.reduceat(counts[order], starts)
+    """The keys in the order of their labels' bytes, plain numbers in decimal; those of the same bytes added up.
+
+    Keys rise. Of those that are written alike the first that is a text stands for all, and the first if none is.
+    """
+    names = range(int(keys.max(initial=-1)) + 1) if labels is None else labels
+    order, again = byte_order(names, keys)
+    keys, counts = keys[order], counts[order]
+    if not again.any():
+        return keys, counts
+    starts = np.flatnonzero(~again)
+    chosen = keys[starts]
+    for place in np.flatnonzero(np.diff(starts, append=len(keys)) > 1).tolist():
+        end = starts[place + 1] if place + 1 < len(starts) else len(keys)
+        alike = keys[starts[place] : end].tolist()
+        chosen[place] = next((key for key in alike if isinstance(names[key], str)), alike[0])
+    return chosen, np.add.reduceat(counts, starts)

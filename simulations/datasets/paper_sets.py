@@ -5,15 +5,17 @@ They are made from a seed, block by block, like those of `synthetic`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import overload
 
 import numpy as np
 
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Floats, Histograms
+from fedhist.protocol.labels.name_bytes import PIECE
 from fedhist.protocol.validation import without_repeats
 from fedhist.simulations.datasets.synthetic import (
     BLOCK_USERS,
@@ -166,15 +168,27 @@ class NumberedLabels(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         """One name, or a list of them for a slice. The range checks the bounds and counts from the end."""
         chosen = range(self.length)[number]
-        return self._name(chosen) if isinstance(chosen, int) else list(map(self._name, chosen))
+        return f"item-{chosen:0{self._digits}}" if isinstance(chosen, int) else self._names(chosen)
 
     def __iter__(self) -> Iterator[str]:
         """All names."""
-        return map(self._name, range(self.length))
+        starts = range(0, self.length, PIECE)
+        return chain.from_iterable(self[start : start + PIECE] for start in starts)
 
-    @cached_property
-    def _name(self) -> Callable[[int], str]:
-        return f"item-{{:0{len(str(self.length - 1))}}}".format
+    @property
+    def _digits(self) -> int:
+        return len(str(self.length - 1))
+
+    def _names(self, numbers: range) -> list[str]:
+        """One line for each name, written into an array of bytes by the digit."""
+        lines = np.empty((len(numbers), len("item-") + self._digits + 1), dtype=np.uint8)
+        lines[:, : len("item-")] = tuple(b"item-")
+        lines[:, -1] = ord("\n")
+        rest = np.arange(numbers.start, numbers.stop, numbers.step)
+        for place in range(self._digits):
+            rest, digit = rest // 10, rest % 10
+            lines[:, -2 - place] = digit + ord("0")
+        return lines.tobytes().decode("ascii").splitlines()
 
 
 class ZipfPopulation(HeavyTailedPopulation):

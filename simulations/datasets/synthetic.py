@@ -11,7 +11,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -28,10 +28,21 @@ MAX_MEAN = 10_000.0
 MAX_EXPONENT = 4.0
 
 BLOCK_USERS = 4096
+KEPT_BYTES = 1 << 27
+"""The memory for blocks that a population keeps: about a million users of `HeavyTailedPopulation`."""
+
 # Counting in a dense table is faster than sorting up to this number of cells for each sample.
 _DENSE_CELLS = 8
 
 _TAG = b"fedhist/1/population"
+
+
+@dataclass
+class _Kept:
+    """Blocks by number, and how many bytes they have."""
+
+    blocks: dict[int, Histograms] = field(default_factory=dict)
+    size: int = 0
 
 
 class SyntheticPopulation(ABC):
@@ -53,7 +64,30 @@ class SyntheticPopulation(ABC):
         """The users in order, one block at a time; the last block is cut, so that no user depends on their number."""
         for number in range(-(-self.users // self.block_users)):
             left = self.users - number * self.block_users
-            yield self.block(number).rows(0, min(left, self.block_users))
+            yield self.kept_block(number).rows(0, min(left, self.block_users))
+
+    def kept_block(self, number: int) -> Histograms:
+        """The same block, made once if it is among the first that fit into KEPT_BYTES.
+
+        A run passes over its users several times, and to make them takes longer than a round's own work.
+        """
+        kept = self._kept
+        if number in kept.blocks:
+            return kept.blocks[number]
+        made = self.block(number)
+        size = made.offsets.nbytes + made.items.nbytes + made.counts.nbytes
+        if kept.size + size <= KEPT_BYTES:
+            kept.blocks[number] = made
+            kept.size += size
+        return made
+
+    @cached_property
+    def _kept(self) -> _Kept:
+        return _Kept()
+
+    def __getstate__(self) -> dict[str, object]:
+        """What it is drawn with: a copy in another process works out the rest for itself."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type] # all are dataclasses
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what it is drawn with."""
@@ -103,15 +137,15 @@ class HeavyTailedPopulation(SyntheticPopulation):
         activity = np.minimum(20.0 * np.exp(1.49 * generator.standard_normal(BLOCK_USERS)), 1e6)
         favourites = np.minimum(1 + np.floor(activity**0.75), self.items).astype(np.int64)
         offsets = np.concatenate(([0], np.cumsum(favourites)))
-        rank = np.arange(offsets[-1]) - np.repeat(offsets[:-1], favourites)
-        weight = 1.0 / (rank + 1)
+        weight = 1.0 / (np.arange(1, offsets[-1] + 1) - np.repeat(offsets[:-1], favourites))
         scale = activity / np.add.reduceat(weight, offsets[:-1])
-        popular = np.floor(self._ranks(generator.random(len(rank)))).astype(np.int64)
+        uniforms = generator.random(len(weight))
         counts = generator.poisson(np.repeat(scale, favourites) * weight)
         kept = np.flatnonzero(counts)
+        popular = np.floor(self._ranks(uniforms[kept]))
         drawn = Histograms(
             offsets=np.searchsorted(kept, offsets),
-            items=np.minimum(popular[kept], self.items - 1),
+            items=np.minimum(popular, self.items - 1).astype(np.int32),
             counts=counts[kept],
             domain_size=self.items,
             first_user=number * BLOCK_USERS,

@@ -11,6 +11,7 @@ from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Population, labels_of, names_of
+from fedhist.protocol.labels.renumbering import only_held
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.protocol.wire.codec import encode
@@ -75,6 +76,10 @@ def message_bytes(request: Request, population: Population, *, source: Source) -
     names, labels = names_of(population), labels_of(population)
     shard = next(iter(population.shards()))
     sample = _SAMPLE if request.measurement.names_travel else 1
-    devices = (shard.rows(i, i + 1) for i in range(min(sample, shard.users)))
+    users = shard.rows(0, min(sample, shard.users))
+    if request.plan.items is None:
+        users, names = only_held(users, names)
+        labels = names
+    devices = (users.rows(i, i + 1) for i in range(users.users))
     sizes = [len(encode(one, request, labels)) for one in answers(request, devices, names, source=source)]
     return round(sum(sizes) / len(sizes))

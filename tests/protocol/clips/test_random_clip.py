@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedhist.protocol.clips.random_clip import sum_random_clipped
-from fedhist.protocol.histograms import Histograms
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.protocol.clips.clipping import entry_items, sum_by_item
+from fedhist.protocol.clips.random_clip import random_clipped
+from fedhist.protocol.histograms import Histograms, Integers
+from fedhist.protocol.privacy.randomness import SeededSource, Source
 from tests.builders import Untouched
 
 PASSES, REJECTS = 1e-3, 1e-9
@@ -24,6 +25,11 @@ populations = st.integers(1, 7).flatmap(
     lambda items: st.lists(st.lists(counts, min_size=items, max_size=items), min_size=1, max_size=8)
 )
 thresholds = st.one_of(st.integers(1, 12), st.integers(1, 200_000))
+
+
+def sum_random_clipped(users: Histograms, threshold: int, *, source: Source) -> Integers:
+    kept = random_clipped(users, threshold, source=source)
+    return sum_by_item(kept, entry_items(users), users.domain_size)
 
 
 @given(rows=populations, threshold=thresholds, seed=st.integers(0, 9))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedhist.client import populations
 from fedhist.protocol.clips.clipping import user_totals
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Population
+from fedhist.simulations.datasets import synthetic
 from fedhist.simulations.datasets.synthetic import (
     HeavyTailedPopulation,
     PoissonPopulation,
@@ -63,6 +65,27 @@ class TestHeavyTail:
         for end in (5, 50, 500):
             exact = density[: end * 100].sum() / density.sum()
             assert (ranks < end).mean() == pytest.approx(exact, abs=2e-3)
+
+
+class TestKeptBlocks:
+    """Users are the same whether they were kept, and what is kept has a limit."""
+
+    @pytest.mark.parametrize(("limit", "blocks"), [(0, 0), (500_000, 1), (synthetic.KEPT_BYTES, 3)])
+    def test_every_pass_has_the_same_users(
+        self, monkeypatch: pytest.MonkeyPatch, limit: int, blocks: int
+    ) -> None:
+        monkeypatch.setattr(synthetic, "KEPT_BYTES", limit)
+        population = HeavyTailedPopulation(users=10_000, items=500, seed=3)
+        assert (table_of(population) == table_of(population)).all()
+        kept = population._kept.blocks.values()
+        assert len(kept) == blocks
+        assert sum(one.items.nbytes + one.counts.nbytes + one.offsets.nbytes for one in kept) <= limit
+
+    def test_a_population_is_still_what_it_is_drawn_with(self) -> None:
+        population = HeavyTailedPopulation(users=5_000, items=50, seed=3)
+        population.totals()
+        assert population == HeavyTailedPopulation(users=5_000, items=50, seed=3)
+        assert len(pickle.dumps(population)) < 1_000
 
 
 class TestPoisson:
