@@ -1,13 +1,17 @@
-"""The order of whole numbers that are not negative, by their digits: several times faster than comparing them."""
+"""The order of whole numbers that are not negative, by digits of 16 bits: several times faster than comparing them.
+
+numpy sorts numbers of 16 bits by counting, at the same speed on every machine. Its sort of 64-bit numbers is five times
+as slow on some processors as on others (`docs/decisions/0019-files-larger-than-memory.md`).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedhist.protocol.histograms import AnyIntegers, Integers
+from fedhist.protocol.histograms import AnyIntegers, Integers, Words
 
-_DIGIT_BITS = 16
-# numpy sorts 16-bit numbers by counting. A pass over each digit beats a sort by comparison up to this number of them.
+_DIGIT = 16
+# A pass over each digit beats a sort by comparison up to this number of them.
 _MOST_DIGITS = 3
 
 
@@ -18,11 +22,51 @@ def rising_order(keys: AnyIntegers, largest: int) -> Integers:
         keys: from 0 to `largest`.
         largest: a bound of the keys.
     """
-    bits = largest.bit_length()
-    if bits > _MOST_DIGITS * _DIGIT_BITS:
-        return np.argsort(keys, kind="stable")
-    order: Integers = np.argsort(keys.astype(np.uint16), kind="stable")
-    for shift in range(_DIGIT_BITS, bits, _DIGIT_BITS):
-        digits = (keys >> shift).astype(np.uint16)
-        order = order[np.argsort(digits[order], kind="stable")]
+    bits = max(largest.bit_length(), 1)
+    return np.argsort(keys, kind="stable") if bits > _MOST_DIGITS * _DIGIT else order_by((keys, bits))
+
+
+def order_by(*columns: tuple[AnyIntegers, int]) -> Integers:
+    """The stable order of rows by these columns, the last one first in rank. None is negative.
+
+    Args:
+        columns: the values, and the number of their low bits that matter.
+    """
+    order: Integers | None = None
+    for values, bits in columns:
+        for low in range(0, bits, _DIGIT):
+            digits = (values >> values.dtype.type(low) if low else values).astype(np.uint16)
+            if order is None:
+                order = np.argsort(digits, kind="stable")
+            else:
+                order = order[np.argsort(digits[order], kind="stable")]
+    if order is None:
+        return np.arange(len(columns[0][0]))
     return order
+
+
+def grouped_order(keys: Words, *, known_bits: int = 0) -> tuple[Integers, Integers]:
+    """A stable order in which equal keys stand together, and where each group begins.
+
+    Keys are well mixed as a rule: then 32 bits tell them apart, and two passes do. Where they do not, all bits are
+    sorted by.
+
+    Args:
+        keys: of 64 bits.
+        known_bits: the number of first bits that all keys share.
+    """
+    known = min(known_bits, 32)
+    prefix = (keys >> np.uint64(32 - known)).astype(np.uint32)
+    order = order_by((prefix, 32))
+    starts = _starts(keys[order])
+    if len(starts) != len(_starts(prefix[order])):
+        order = order_by((keys, 64))
+        starts = _starts(keys[order])
+    return order, starts
+
+
+def _starts(ordered: AnyIntegers) -> Integers:
+    """Where each run of equal values begins."""
+    if len(ordered) == 0:
+        return np.empty(0, dtype=np.int64)
+    return np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.radix import grouped_order, order_by
 from fedhist.client.files.spool import Piece, Spool
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Integers, Words
+from fedhist.protocol.sorting import grouped_order, order_by
 
 Numbers = npt.NDArray[np.int32]
 

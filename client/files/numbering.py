@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.files.radix import grouped_order
 from fedhist.protocol.histograms import Integers, Words
+from fedhist.protocol.sorting import grouped_order
 
 Numbers = npt.NDArray[np.int32]
 
