@@ -20,6 +20,7 @@ import scipy.sparse
 from two_rounds import best_of
 
 from fedhist.client.files.records import read_population
+from fedhist.protocol.sorting import grouped_order
 from fedhist.protocol.validation import checked
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, PoissonPopulation, materialise
 
@@ -84,6 +85,19 @@ def time_generated(repeats: int) -> None:
         )
 
 
+def time_sorts(repeats: int) -> None:
+    keys = np.random.Generator(np.random.Philox(1)).integers(2**64, size=1 << 20, dtype=np.uint64)
+    ways = {
+        "grouped by digits": lambda: grouped_order(keys),
+        "numpy.argsort, stable": lambda: np.argsort(keys, kind="stable"),
+        "numpy.argsort": lambda: np.argsort(keys),
+        "numpy.sort": lambda: np.sort(keys),
+    }
+    print(f"\n{len(keys):,} random keys of 64 bits, nanoseconds each, best of {repeats}")
+    for name, sort in ways.items():
+        print(f"{name:<22}{best_of(sort, repeats) / len(keys) * 1e9:>7.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -93,6 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     compare_reads(arguments.rows, arguments.repeats)
     time_generated(arguments.repeats)
+    time_sorts(arguments.repeats)
 
 
 if __name__ == "__main__":
