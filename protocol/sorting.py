@@ -48,8 +48,8 @@ def order_by(*columns: tuple[AnyIntegers, int]) -> Integers:
 def grouped_order(keys: Words, *, known_bits: int = 0) -> tuple[Integers, Integers]:
     """A stable order in which equal keys stand together, and where each group begins.
 
-    Keys are well mixed as a rule: then 32 bits tell them apart, and two passes do. Where they do not, all bits are
-    sorted by.
+    Keys are well mixed as a rule: then 32 bits tell nearly all of them apart, in two passes, and those that share these
+    bits are sorted once more.
 
     Args:
         keys: of 64 bits.
@@ -58,9 +58,13 @@ def grouped_order(keys: Words, *, known_bits: int = 0) -> tuple[Integers, Intege
     known = min(known_bits, 32)
     prefix = (keys >> np.uint64(32 - known)).astype(np.uint32)
     order = order_by((prefix, 32))
-    starts = _starts(keys[order])
-    if len(starts) != len(_starts(prefix[order])):
-        order = order_by((keys, 64))
+    starts, shared = _starts(keys[order]), _starts(prefix[order])
+    if len(starts) > len(shared):
+        groups = np.unique(np.searchsorted(shared, np.setdiff1d(starts, shared)) - 1)
+        sizes = np.diff(shared, append=len(keys))[groups]
+        rows = np.repeat(shared[groups] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+        among = order[rows]
+        order[rows] = among[np.lexsort((keys[among], prefix[among]))]
         starts = _starts(keys[order])
     return order, starts
 
