@@ -58,9 +58,12 @@ def grouped_order(keys: Words, *, known_bits: int = 0) -> tuple[Integers, Intege
     known = min(known_bits, 32)
     prefix = (keys >> np.uint64(32 - known)).astype(np.uint32)
     order = order_by((prefix, 32))
-    starts, shared = _starts(keys[order]), _starts(prefix[order])
-    if len(starts) > len(shared):
-        groups = np.unique(np.searchsorted(shared, np.setdiff1d(starts, shared)) - 1)
+    ordered, known_apart = keys[order], prefix[order]
+    hidden = np.flatnonzero((ordered[1:] != ordered[:-1]) & (known_apart[1:] == known_apart[:-1]))
+    starts = _starts(ordered)
+    if len(hidden):
+        shared = _starts(known_apart)
+        groups = np.unique(np.searchsorted(shared, hidden, side="right") - 1)
         sizes = np.diff(shared, append=len(keys))[groups]
         rows = np.repeat(shared[groups] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
         among = order[rows]
