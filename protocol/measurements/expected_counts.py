@@ -76,7 +76,8 @@ class BinnedCounts:
             where = keys[low:high] + np.repeat(shift, np.diff(ends[first : first + count + 1]))
             cells = np.zeros((2, count * bins), dtype=np.int64)
             cells[:, where] = self.keyed.values[low:high].T
-            yield expected(*cells.reshape(2, count, bins), self.candidates)
+            mass, share = cells.reshape(2, count, bins)
+            yield expected(mass, share, self.candidates)
 
 
 @dataclass(frozen=True, eq=False)
