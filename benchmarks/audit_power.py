@@ -125,7 +125,7 @@ BUGS = (
     ),
     bug(
         "noise on the unclipped support",
-        ("protocol.measurements.kept_items:KeptItems.of", "np.flatnonzero(counts)", "np.arange(len(counts))"),
+        ("protocol.measurements.kept_items:held_sums", "np.flatnonzero(sums)", "np.arange(len(sums))"),
         (
             "server.releases.keys_above_bar:KeysAboveBar.build",
             "keys, counts = keys[counts > 0], counts[counts > 0]",

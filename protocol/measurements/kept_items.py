@@ -125,11 +125,12 @@ class KeptItems(Measurement[BoundT], Generic[BoundT]):
 def held_sums(items: AnyIntegers, values: Integers, domain_size: int) -> Keyed:
     """The sums of these values, none of them negative, for the items where they are above 0."""
     if domain_size > _SPARSE * len(items):
-        held = values > 0
-        return coalesce(items[held], values[held][:, np.newaxis])
-    sums = sum_by_item(values, items, domain_size)
+        summed = coalesce(items, values[:, np.newaxis])
+        keys, sums = summed.keys, summed.values[:, 0]
+    else:
+        keys, sums = np.arange(domain_size), sum_by_item(values, items, domain_size)
     present = np.flatnonzero(sums)
-    return Keyed(keys=present, values=sums[present][:, np.newaxis])
+    return Keyed(keys=keys[present], values=sums[present][:, np.newaxis])
 
 
 def keyed_part(summed: Summed | Total) -> Keyed:
