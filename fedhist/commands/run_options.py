@@ -13,6 +13,7 @@ from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
+from fedhist.simulations.engines.cores import PAYS_FROM_USERS
 
 FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
@@ -115,6 +116,13 @@ FROM_POPULATION = ("users", "items", "participants")
     metavar="ADDRESS",
     help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
     "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
+)
+@click.option(
+    "--workers",
+    type=int,
+    metavar="N",
+    help="The number of processes of --engine in-process. The release is the same for any. [default: one for each "
+    f"core, and one in all below {PAYS_FROM_USERS:,} users]",
 )
 @click.option(
     "--no-truth",

@@ -14,6 +14,7 @@ from fedhist.display.frames import data_frame
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.server.advice import warnings_of_all
+from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.choices import NONE, OPTIONAL, RANKINGS, SEVERAL, SINGLE
 from fedhist.simulations.experiments.comparison import default_ranking, rows_of
@@ -21,7 +22,6 @@ from fedhist.simulations.experiments.grid import Grid, combinations
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment, working_folder
 from fedhist.simulations.experiments.sources import LoadedSets, Sources, load_sets, names_of
 from fedhist.simulations.experiments.tables import Row, write_csv, write_parquet
-from fedhist.simulations.experiments.workers import check_workers
 from fedhist.simulations.report.methods import Answer, answers_of
 from fedhist.simulations.workbench.checks import check_count, check_trials, shaped_file
 from fedhist.simulations.workbench.reading import reading_of

@@ -71,8 +71,9 @@ def histogram(
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
             of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
-            alike; `nodes`, `dropout` and `ray_address` of an engine with masks or nodes; `out`, a new folder for the
-            result and its report; `trace`, to write what happened there too.
+            alike; `workers`, the number of processes of the engine in-process; `nodes`, `dropout` and `ray_address` of
+            an engine with masks, nodes or Ray; `out`, a new folder for the result and its report; `trace`, to write
+            what happened there too.
 
     Raises:
         InvalidInput: data or settings that can't be used, before anything is spent.
@@ -107,6 +108,7 @@ def histogram(
             nodes=settings.get("nodes"),
             dropout=settings.get("dropout") or 0.0,
             ray_address=settings.get("ray_address"),
+            workers=settings.get("workers"),
             trace=settings.get("trace", False),
             returned=True,
         )
