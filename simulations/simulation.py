@@ -31,8 +31,8 @@ from fedhist.server.words import method, sender
 from fedhist.simulations.device_view import device_view
 from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
 from fedhist.simulations.engines.contract import Engine, SimulatedTransport
-from fedhist.simulations.engines.in_process import crew_here, open_in_process, reading
-from fedhist.simulations.engines.passes import ItemTotals
+from fedhist.simulations.engines.in_process import open_in_process, reading
+from fedhist.simulations.engines.passes import ItemTotals, alone
 from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
 from fedhist.simulations.stopwatch import Stopwatch
 
@@ -260,7 +260,7 @@ def _against_truth(
     transport: SimulatedTransport, population: Population, release: Release, *, report: bool
 ) -> tuple[Diagnostics, Measured | None]:
     """How good the release is, and what a report shows of the users, from one pass where the engine makes them."""
-    crew = transport.crew or crew_here(population, 1)
+    crew = transport.crew or partial(alone, population)
     left, needed = list(transport.along), diagnosing(release)
     more = [Measuring.of(population, release)] if report else []
     sums = crew([*left, *needed, *more], reading(transport.observe, population))

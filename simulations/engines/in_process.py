@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Any, cast
+from typing import cast
 
 from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import RoundFailed
@@ -18,7 +19,7 @@ from fedhist.protocol.wire.codec import encode
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.cores import workers_for
 from fedhist.simulations.engines.masked_in_process import masked_round
-from fedhist.simulations.engines.passes import Answers, Crew, Seen, Tally, alone, unseen
+from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
 
 _SAMPLE = 100
@@ -30,11 +31,6 @@ class InProcess(SimulatedTransport):
 
     population: Population
     source: Source
-    workers: int = 1
-
-    def __post_init__(self) -> None:
-        """Passes are made here."""
-        self.crew = crew_here(self.population, self.workers)
 
     def total(self, request: Request) -> Total:
         """The sum over all shards, one shard in memory at a time."""
@@ -68,29 +64,28 @@ def open_in_process(
         observe: called with the events of the rounds.
     """
     source = SystemSource() if seed is None else SeededSource(seed)
+    with crew_here(population, workers) as crew:
+        yield InProcess(population, source, dropout=dropout, observe=observe, crew=crew)
+
+
+@contextmanager
+def crew_here(population: Population, workers: int | None = None) -> Iterator[Crew]:
+    """Who makes passes over a population on this machine, see `open_in_process`."""
     processes = workers_for(population, workers)
-    yield InProcess(population, source, processes, dropout=dropout, observe=observe)
+    if processes == 1:
+        yield partial(alone, population)
+        return
+    from fedhist.simulations.engines.forked_crew import ForkedCrew
 
-
-def crew_here(population: Population, workers: int | None) -> Crew:
-    """Passes over a population on this machine, see `open_in_process`."""
-    processes = workers_for(population, workers)
-
-    def crew(tallies: Sequence[Tally[Any]], seen: Seen = unseen) -> list[Any]:
-        if processes == 1:
-            return alone(population, tallies, seen)
-        from fedhist.simulations.engines.forked_pass import forked
-
-        return forked(cast(Divisible, population), tallies, seen, workers=processes)
-
-    return crew
+    with ForkedCrew(cast(Divisible, population), processes) as crew:
+        yield crew
 
 
 def plain_round(
     transport: SimulatedTransport, request: Request, population: Population, *, source: Source
 ) -> Total:
     """A round without masks: one pass of the transport's crew, which the transport remembers."""
-    started, crew = perf_counter(), transport.crew or crew_here(population, 1)
+    started, crew = perf_counter(), transport.crew or partial(alone, population)
     watch = ProcessWatch(transport.observe, request)
     tallies = [Answers(request, source), *transport.along]
     contribution, *found = crew(tallies, reading(transport.observe, population))

@@ -63,7 +63,8 @@ class Measured:
 
 def measure(population: Population, release: Release) -> Measured:
     """One pass over the population, on all cores if it is large."""
-    truth, sums = crew_here(population, None)([ItemTotals(), Measuring.of(population, release)])
+    with crew_here(population) as crew:
+        truth, sums = crew([ItemTotals(), Measuring.of(population, release)])
     return measured(population, release, sums, truth)
 
 

@@ -20,13 +20,13 @@ import fedhist
 from fedhist.protocol.errors import FedhistError, InvalidInput, InvalidPopulation, RoundFailed
 from fedhist.protocol.histograms import Histograms, Population
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.server.steps import select_request
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.engines import cores
 from fedhist.simulations.engines.contract import engine_named
-from fedhist.simulations.engines.forked_pass import forked
-from fedhist.simulations.engines.in_process import InProcess
+from fedhist.simulations.engines.forked_crew import ForkedCrew
+from fedhist.simulations.engines.in_process import open_in_process
 from fedhist.simulations.engines.passes import ItemTotals, split
 from fedhist.simulations.simulation import Result, simulate
 from fedhist.testing.cases import PLANS
@@ -40,7 +40,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Doing:
-    """A tally that does something with every shard, and sums the users."""
+    """A tally that does something when it comes to user 100."""
 
     what: Any
 
@@ -48,7 +48,8 @@ class Doing:
         return self
 
     def add(self, shard: Histograms) -> None:
-        self.what(shard)
+        if shard.first_user <= 100 < shard.first_user + shard.users:
+            self.what()
 
     def result(self) -> int:
         return 0
@@ -57,14 +58,30 @@ class Doing:
         return sum(sums)
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse() -> None:
+    raise InvalidPopulation("bad", allowed="good", advice="mend it")
+
+
+def fill() -> None:
+    raise MemoryError
+
+
+def fail() -> None:
+    class Odd(Exception):
+        pass
+
+    raise Odd("user 7 has 3 of item 5")
+
+
 def in_a_part(population: Any, what: Any) -> list[Any]:
-    """A pass of two workers, one of which does this when it comes to user 100."""
+    """A pass of two workers, one of which does this."""
 
-    def only_there(shard: Histograms) -> None:
-        if shard.first_user <= 100 < shard.first_user + shard.users:
-            what()
-
-    return forked(population, [Doing(only_there), ItemTotals()], workers=2)
+    with ForkedCrew(population, 2) as crew:
+        return crew([Doing(what), ItemTotals()])
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +141,8 @@ class TestTheSameForAnyNumber:
 
     def test_of_a_synthetic_population_cut_between_blocks(self) -> None:
         population = HeavyTailedPopulation(users=20_000, items=50, seed=1)
-        (totals,) = forked(population, [ItemTotals()], workers=3)
-        assert np.array_equal(totals, population.totals())
+        with ForkedCrew(population, 3) as crew:
+            assert all(np.array_equal(crew([ItemTotals()])[0], population.totals()) for _ in range(2))
 
     def test_in_one_call(self) -> None:
         table = {"user": ["a", "b", "c"] * 40, "item": ["x", "y"] * 60}
@@ -146,29 +163,23 @@ class TestTheSameForAnyNumber:
 class TestAWorkerThatFails:
     def test_and_is_gone_fails_the_pass(self) -> None:
         with pytest.raises(RoundFailed, match=r"a worker process ended .* nothing was released"):
-            in_a_part(USERS, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            in_a_part(USERS, die)
+
+    def test_leaves_no_crew_behind(self) -> None:
+        with ForkedCrew(USERS, 2) as crew:
+            for _ in range(2):
+                with pytest.raises(RoundFailed, match="a worker process ended"):
+                    crew([Doing(die)])
 
     def test_with_a_sentence_of_ours_says_it(self) -> None:
-        def refuse() -> None:
-            raise InvalidPopulation("bad", allowed="good", advice="mend it")
-
         with pytest.raises(InvalidPopulation, match=r"^bad; allowed: good; mend it\.$"):
             in_a_part(USERS, refuse)
 
     def test_with_too_little_memory_says_it(self) -> None:
-        def fill() -> None:
-            raise MemoryError
-
         with pytest.raises(MemoryError):
             in_a_part(USERS, fill)
 
     def test_with_an_error_that_can_t_travel_is_named_without_its_text(self) -> None:
-        class Odd(Exception):
-            pass
-
-        def fail() -> None:
-            raise Odd("user 7 has 3 of item 5")
-
         with pytest.raises(RoundFailed, match=r"^a worker failed \(Odd\); nothing was released$"):
             in_a_part(USERS, fail)
 
@@ -182,11 +193,12 @@ class TestAWorkerThatFails:
             def part(self, start: int, stop: int) -> Any:
                 return USERS.part(start, min(stop + 1, self.users))
 
-        transport = InProcess(Lying(), SeededSource(1), 2)
-        from fedhist.server.steps import select_request
-
-        with pytest.raises(RoundFailed, match=r"Check the population's part\(\)"):
-            transport.total(select_request(Plan(users=300, items=12)))
+        request = select_request(Plan(users=300, items=12))
+        with (
+            open_in_process(Lying(), seed=1, workers=2) as transport,
+            pytest.raises(RoundFailed, match=r"Check the population's part\(\)"),
+        ):
+            transport.total(request)
 
 
 # Workers that never come to an end of their own: they say who they are, and read on.
@@ -194,7 +206,7 @@ ENDLESS = """
 import os, sys
 from itertools import repeat
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
-from fedhist.simulations.engines.forked_pass import forked
+from fedhist.simulations.engines.forked_crew import ForkedCrew
 from fedhist.simulations.engines.passes import ItemTotals
 
 whole = materialise(HeavyTailedPopulation(users=30, items=5, seed=1))
@@ -210,7 +222,8 @@ class Endless:
         return repeat(whole.histograms)
 
 try:
-    forked(Endless(), [ItemTotals()], workers=2)
+    with ForkedCrew(Endless(), 2) as crew:
+        crew([ItemTotals()])
 except KeyboardInterrupt:
     os.write(1, b"stopped\\n")
 """
