@@ -91,8 +91,9 @@ class Population(Protocol):
 class Divisible(Population, Protocol):
     """A population whose users can be read from any place on.
 
-    Where users are made in blocks, an attribute `block_users` is the number of users in one: parts that begin with a
-    block are cheapest.
+    Two attributes are optional. `block_users`: where users are made in blocks, the number of users in one; parts that
+    begin with a block are cheapest. `travels`: True where a pickled part is a description, from which another machine
+    makes or reads the users; if it reads them, `marker` is a file beside them.
     """
 
     def part(self, start: int, stop: int) -> Population:

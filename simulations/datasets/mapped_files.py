@@ -37,6 +37,12 @@ class StoredUsers:
     folder: Path
     start: int
     stop: int
+    travels = True
+
+    @property
+    def marker(self) -> Path:
+        """A file that whoever reads the users can read."""
+        return self.folder / ABOUT
 
     @property
     def users(self) -> int:

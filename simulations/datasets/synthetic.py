@@ -39,6 +39,7 @@ class SyntheticPopulation(ABC):
 
     users: int
     items: int
+    travels = True
 
     @property
     def block_users(self) -> int:
@@ -90,6 +91,7 @@ class SyntheticPart:
     whole: SyntheticPopulation
     start: int
     stop: int
+    travels = True
 
     @property
     def users(self) -> int:

@@ -43,6 +43,7 @@ ENGINES: Registry[Any] = Registry(
     Kind.ENGINE,
     {
         IN_PROCESS: "in_process:open_in_process",
+        "ray": "ray_engine:open_ray",
         "flower-simulation": "flower_simulation:open_flower_simulation",
     },
     accept=_accept,
@@ -52,8 +53,20 @@ ENGINES: Registry[Any] = Registry(
 ON_NODES = ("flower-simulation",)
 """Engines that spread the users over nodes."""
 
-ON_RAY = ("flower-simulation",)
-"""Engines whose nodes run on Ray, here or on a cluster."""
+ON_RAY = ("ray", "flower-simulation")
+"""Engines that run on Ray, here or on a cluster."""
+
+WITHOUT_MASKS = ("ray",)
+"""Engines that refuse masked plans."""
+
+
+def without_masks(engine: str) -> InvalidInput:
+    """For a masked plan on an engine that has no participants to mask anything."""
+    return InvalidInput(
+        f"the engine {engine} adds up parts of the users, which mask nothing",
+        allowed=f"--masking with --engine {IN_PROCESS} or {', '.join(ON_NODES)}",
+        advice=f"--engine {ON_NODES[0]} runs masked rounds on a Ray cluster",
+    )
 
 
 @dataclass(kw_only=True)
