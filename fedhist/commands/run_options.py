@@ -102,7 +102,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--engine",
     type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
     default="in-process",
-    help="Where the devices run. The release is the same for the same seed.",
+    help="Where the devices run: on the cores of this machine, in parts on Ray, or on nodes of Flower, which run on "
+    "Ray. The release is the same for the same seed.",
 )
 @click.option(
     "--nodes",
@@ -114,8 +115,9 @@ FROM_POPULATION = ("users", "items", "participants")
 @click.option(
     "--ray-address",
     metavar="ADDRESS",
-    help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
-    "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
+    help="For --engine ray and flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in "
+    "RAY_ADDRESS or recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this "
+    "machine alone.",
 )
 @click.option(
     "--workers",

@@ -32,7 +32,7 @@ from fedhist.simulations.engines.contract import SimulatedTransport, without_mas
 from fedhist.simulations.engines.forked_crew import portable
 from fedhist.simulations.engines.in_process import plain_round
 from fedhist.simulations.engines.passes import Seen, Tally, alone, block_of, check_part, split, unseen
-from fedhist.simulations.engines.ray_runtime import mark, ray_running
+from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
 
 # So that a machine that is faster, or comes later, takes more of them.
 _PARTS_EACH = 4
@@ -127,7 +127,7 @@ class RayCrew:
         """The sums over all users. RoundFailed if a part can't be done, however often it is tried."""
         import ray
 
-        parts = split(self._users, _PARTS_EACH * _cores(), block=self._block)
+        parts = split(self._users, _PARTS_EACH * ray_cores(), block=self._block)
         work = ray.put(_Work(self._plugins, self._population, pickle.dumps(list(tallies))))
         try:
             total = ray.get(_Tree(work).grown(parts, seen))
@@ -190,12 +190,6 @@ class _Tree:
 
     def _added(self, sums: Sequence[Any]) -> Any:
         return sums[0] if len(sums) == 1 else self._add.remote(self._work, *sums)[0]
-
-
-def _cores() -> int:
-    import ray
-
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 @cache

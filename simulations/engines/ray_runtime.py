@@ -139,6 +139,13 @@ def start_ray(address: str | None, marker: Path | None) -> None:
         _check_machines(marker)
 
 
+def ray_cores() -> int:
+    """The number of cores of the Ray that this process is connected to."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call] # Ray has no types here
+
+
 def mark(folder: Path) -> Path:
     """A new marker in this folder."""
     marker = folder / MARKER

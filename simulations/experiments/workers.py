@@ -143,14 +143,18 @@ def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
                 for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)
-            except FedhistError as problem:
-                pipe.send(str(problem))
             except Exception as problem:
-                if blame := blamed(problem):
-                    pipe.send(blame)
-                elif isinstance(problem, MemoryError | ArithmeticError | ValueError | OSError):
-                    pipe.send(f"{type(problem).__name__}: {problem}")
-                else:
-                    raise
+                pipe.send(words_of(problem))
     except (EOFError, ConnectionError):
         return
+
+
+def words_of(problem: Exception) -> str:
+    """What a worker failed at, in words; a bug is raised as it is."""
+    if isinstance(problem, FedhistError):
+        return str(problem)
+    if blame := blamed(problem):
+        return blame
+    if isinstance(problem, MemoryError | ArithmeticError | ValueError | OSError):
+        return f"{type(problem).__name__}: {problem}"
+    raise problem

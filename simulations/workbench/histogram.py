@@ -66,7 +66,7 @@ def histogram(
         epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
         seed: makes it repeatable, noise and all: for simulation only. None draws noise from the operating system.
         truth: also measure the errors against the exact data, which is NOT private: for experiments.
-        engine: where the devices run: "in-process" or "flower-simulation".
+        engine: where the devices run: "in-process", "ray" or "flower-simulation".
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number

@@ -81,7 +81,7 @@ def test_several_processes_keep_the_contract(in_several_processes, check):
 
 
 def test_these_are_all_engines():
-    assert set(ENGINES) == {"in-process", "flower-simulation"}
+    assert set(ENGINES) == {"in-process", "ray", "flower-simulation"}
 
 
 class LosesACount(InProcess):
