@@ -18,6 +18,23 @@ from fedhist.simulations.engines.quiet import LOOPBACK
 BIN = Path(sys.executable).parent
 SECONDS = 120.0
 
+# One more raylet of one core, as Ray's own tests start it: `ray start` wants an address beyond this machine for it.
+RAYLET = """
+import signal, sys
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+Node(
+    RayParams(
+        gcs_address=sys.argv[1], node_ip_address="127.0.0.1", num_cpus=1, object_store_memory=150 * 2**20,
+        node_manager_port=0, min_worker_port=0, max_worker_port=0, include_log_monitor=False,
+        dashboard_agent_listen_port=None,
+    ),
+    head=False, shutdown_at_exit=False, spawn_reaper=False,
+)
+signal.pause()
+"""
+
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Of a process that knows nothing of Flower and Ray but this."""
@@ -61,19 +78,26 @@ def loopback_cluster(temporary: Path, *, raylets: int = 0, cores: int = 2) -> It
             assert monotonic() < until
             sleep(0.1)
         cluster = Cluster(address, (temporary / "ray" / "session_latest" / "logs").resolve())
-        for _ in range(raylets):
-            more = ["--address", address, "--num-cpus", "1"]
-            cluster.raylets.append(_started(stack, temporary, more))
+        for number in range(raylets):
+            raylet = _process(stack, temporary, [sys.executable, "-c", RAYLET, address])
+            cluster.raylets.append(raylet)
+            # It has a socket when it is up. One after the other, or two would take the same name for it.
+            while len(list((cluster.logs.parent / "sockets").glob("raylet*"))) < number + 2:
+                assert raylet.poll() is None, (temporary / "start.log").read_text()
+                assert monotonic() < until
+                sleep(0.1)
         yield cluster
 
 
 def _started(stack: ExitStack, temporary: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    start = [str(BIN / "ray"), "start", "--block", "--node-ip-address", "127.0.0.1", "--disable-usage-stats"]
+    return _process(stack, temporary, [*start, *arguments])
+
+
+def _process(stack: ExitStack, temporary: Path, command: list[str]) -> subprocess.Popen[bytes]:
     told = stack.enter_context((temporary / "start.log").open("ab"))
     start = subprocess.Popen(
-        [
-            *(str(BIN / "ray"), "start", "--block", "--node-ip-address", "127.0.0.1"),
-            *("--disable-usage-stats", *arguments),
-        ],
+        command,
         env=environment(temporary, **{LOOPBACK: "0"}),
         stdout=told,
         stderr=told,

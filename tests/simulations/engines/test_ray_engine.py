@@ -137,7 +137,9 @@ def observe(event):
     if isinstance(event, Read):
         parts += 1
         if parts == 4:
-            print("begun", flush=True)
+            import ray
+
+            print("begun", sum(machine["Alive"] for machine in ray.nodes()), flush=True)
             sys.stdin.readline()
 
 there = simulate(population, plan, seed=3, observe=observe, engine=engine_named("ray", ray_address=sys.argv[1]))
@@ -181,7 +183,7 @@ class TestOnACluster:
         )  # fmt: skip
         try:
             assert driver.stdout is not None
-            assert driver.stdout.readline() == "begun\n"
+            assert driver.stdout.readline() == "begun 4\n"
             cluster.kill(0)
             cluster.kill(1)
             said, errors = driver.communicate("go on\n", timeout=300)
