@@ -127,6 +127,10 @@ class SparsePopulation:
         blocks = user_blocks(self.histograms.offsets, nonzeros=SHARD_NONZEROS, users=SHARD_USERS)
         return (self.histograms.rows(start, stop) for start, stop in blocks)
 
+    def part(self, start: int, stop: int) -> SparsePopulation:
+        """Users start..stop of these, by place, under their own numbers; a view."""
+        return replace(self, histograms=self.histograms.rows(start, stop))
+
     def totals(self) -> Integers:
         """The true histogram: how often all users together have each item. Exact."""
         return item_totals(self)
@@ -204,10 +208,15 @@ def item_totals(population: Population) -> Integers:
     """How often all users of a population together have each item, exactly, in one pass over its shards."""
     totals = np.zeros(population.domain_size, dtype=np.int64)
     for shard in population.shards():
-        entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
-        # Both casts take numpy's fast path for add.at, which is ten times the general one.
-        np.add.at(totals, shard.items[entries].astype(np.intp), shard.counts[entries].astype(np.int64))
+        add_items(totals, shard)
     return totals
+
+
+def add_items(totals: Integers, shard: Histograms) -> None:
+    """Add what these users have of each item to `totals`."""
+    entries = slice(int(shard.offsets[0]), int(shard.offsets[-1]))
+    # Both casts take numpy's fast path for add.at, which is ten times the general one.
+    np.add.at(totals, shard.items[entries].astype(np.intp), shard.counts[entries].astype(np.int64))
 
 
 def _renumbered(

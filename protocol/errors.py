@@ -27,6 +27,8 @@ Errors carry parameters and positions, never a user's data, a mask or a key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 MAX_NAMED = 10
 """The most participants that a sentence names; attributes and reports have all of them."""
@@ -44,6 +46,10 @@ class InvalidInput(FedhistError, ValueError):
         self.allowed = allowed
         self.advice = advice
         super().__init__(f"{problem}; allowed: {allowed}" + (f"; {advice}" if advice else "") + ".")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The three parts, so that a worker process can send it home."""
+        return partial(type(self), self.problem, allowed=self.allowed, advice=self.advice), ()
 
 
 class InvalidPlan(InvalidInput):

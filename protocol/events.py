@@ -178,10 +178,18 @@ class Heard(Event, kind="heard"):
     asked: int
 
 
+@dataclass(frozen=True)
+class Read(Event, kind="read"):
+    """The number of users that a pass has read so far. For progress bars; a trace does not keep it."""
+
+    users: int
+    of: int
+
+
 Observer = Callable[[Event], None]
 
 EVENTS: Mapping[str, type[Event]] = {
-    event.kind: event for event in Event.__subclasses__() if event is not Heard
+    event.kind: event for event in Event.__subclasses__() if event not in (Heard, Read)
 }
 """What a trace keeps, by kind."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,8 @@ class Histograms:
 class Population(Protocol):
     """All users of a simulation, or of one node. They can be read shard by shard any number of times.
 
-    A population whose items have names has an attribute `labels` too, in the order of the item numbers.
+    A population whose items have names has an attribute `labels` too, in the order of the item numbers. One that
+    several processes may read at once is `Divisible`.
     """
 
     @property
@@ -84,6 +85,19 @@ class Population(Protocol):
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, in pieces that fit in a cache; the same pieces each time."""
+
+
+@runtime_checkable
+class Divisible(Population, Protocol):
+    """A population whose users can be read from any place on.
+
+    Two attributes are optional. `block_users`: where users are made in blocks, the number of users in one; parts that
+    begin with a block are cheapest. `travels`: True where a pickled part is a description, from which another machine
+    makes or reads the users; if it reads them, `marker` is a file beside them.
+    """
+
+    def part(self, start: int, stop: int) -> Population:
+        """Users start..stop, by place, under their own numbers; cheap to make."""
 
 
 def labels_of(population: Population) -> Labels | None:

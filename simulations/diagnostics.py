@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,16 +11,17 @@ import numpy as np
 from fedhist.display.html_table import html_table
 from fedhist.protocol.clips.clipping import entry_counts, entry_items, is_clipped, row_sums
 from fedhist.protocol.grid import Threshold, to_steps
-from fedhist.protocol.histograms import Floats, Integers, Population, names_of
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, names_of
 from fedhist.protocol.labels.renumbering import Renumbering, numbers_in
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.plan.masking_terms import UNMASKED
+from fedhist.protocol.privacy.neighbours import Norm
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.protocol.rounds import Round, Total
+from fedhist.protocol.rounds import Contribution, Round, Total
 from fedhist.server.releases.contract import Release
 from fedhist.server.selection.exponential_v import error_bound
 from fedhist.server.steps import read_statistic, select_request
-from fedhist.simulations.engines.in_process import exact_total
+from fedhist.simulations.engines.passes import Answers, Tally
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,22 @@ class Diagnostics:
 
 
 def diagnose(
-    population: Population, release: Release, totals: Mapping[Round, Total], truth: Integers
+    population: Population,
+    release: Release,
+    totals: Mapping[Round, Total],
+    truth: Integers,
+    sums: Sequence[Any],
 ) -> Diagnostics:
-    """The errors of a release against the exact histogram, and what clipping and noise have in them."""
+    """The errors of a release against the exact histogram, and what clipping and noise have in them.
+
+    Args:
+        population: the users.
+        release: over them.
+        totals: the exact totals of the rounds.
+        truth: how often all users together have each item.
+        sums: over all users, of what `diagnosing` says.
+    """
+    clipped_users, *plain = sums
     plan, total = release.plan, int(truth.sum())
     numbers = released_numbers(population, release)
     clipped, released, estimated = _dense(population, release, numbers, totals.get(Round.RELEASE))
@@ -84,7 +98,7 @@ def diagnose(
         "estimate_loss": np.abs(estimated - truth).sum() / total,
         "clipping_error": np.abs(clipped - truth).sum() / total,
         "noise_error": np.abs(released - clipped).sum() / total,
-        "clipped_users": _clipped_users(population, release) / population.users,
+        "clipped_users": clipped_users / population.users,
         "clipped_mass": 1 - clipped.sum() / total,
     }
     if plan.is_open:
@@ -95,8 +109,8 @@ def diagnose(
         before = release.item_release.clipped
         losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
         losses["noise_error"] = np.abs(before - clipped).sum() / total
-    if plan.statistic == "bucketed" and Round.SELECT in totals:
-        losses |= _bucketing_errors(population, release, totals[Round.SELECT])
+    if plain and Round.SELECT in totals:
+        losses |= _bucketing_errors(release, totals[Round.SELECT], plain[0])
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
 
@@ -127,28 +141,78 @@ def _dense(
     return clipped, released, estimated
 
 
-def _clipped_users(population: Population, release: Release) -> int:
-    if release.found_nothing:
-        return 0
-    plan = release.round_plan
-    if release.item_release is None:
+def diagnosing(release: Release) -> list[Tally[Any]]:
+    """What has to be added up over all users for a diagnosis: one more pass."""
+    tallies: list[Tally[Any]] = [ClippedUsers.by(release)]
+    if release.plan.statistic == "bucketed":
+        tallies.append(Answers(select_request(_plain(release.plan)), SystemSource()))
+    return tallies
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedUsers:
+    """The tally of users from whom clipping took something.
+
+    Args:
+        threshold: for all items of a user together; None if each has its own, or nothing was clipped.
+        norm: of the threshold.
+        bounds: of each item by itself.
+        listed: the items that a discovery found, which are clipped alone; None for all.
+    """
+
+    threshold: Threshold | None = None
+    norm: Norm = Norm.L1
+    bounds: Floats | None = None
+    listed: Labels | None = None
+
+    @classmethod
+    def by(cls, release: Release) -> ClippedUsers:
+        """By the clipping of this release."""
+        if release.found_nothing:
+            return cls()
+        if release.item_release is not None:
+            return cls(bounds=release.item_release.thresholds)
+        plan = release.round_plan
         threshold = Threshold(steps=to_steps(release.threshold, plan.grid_bits), bits=plan.grid_bits)
-        shards = population.shards()
-        if release.plan.discovers and release.labels is not None:
-            listed = Renumbering(numbers_in(release.labels, names_of(population)), len(release.labels))
-            shards = map(listed.of, shards)
-        return sum(int(is_clipped(shard, threshold, norm=plan.norm).sum()) for shard in shards)
-    clipped, bounds = 0, release.item_release.thresholds
-    for shard in population.shards():
-        above = entry_counts(shard) > bounds[entry_items(shard)]
-        clipped += int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
-    return clipped
+        return cls(threshold, plan.norm, listed=release.labels if release.plan.discovers else None)
+
+    def begin(self, population: Population) -> _Clipped:
+        """Nobody yet."""
+        return _Clipped(self, population)
+
+    def plus(self, sums: Sequence[int]) -> int:
+        """All of them."""
+        return sum(sums)
 
 
-def _bucketing_errors(population: Population, release: Release, total: Total) -> dict[str, float]:
+class _Clipped:
+    def __init__(self, tally: ClippedUsers, population: Population) -> None:
+        self._tally, self._users, listed = tally, 0, tally.listed
+        self._listed = (
+            None if listed is None else Renumbering(numbers_in(listed, names_of(population)), len(listed))
+        )
+
+    def add(self, held: Histograms) -> None:
+        shard = held if self._listed is None else self._listed.of(held)
+        threshold, bounds = self._tally.threshold, self._tally.bounds
+        if threshold is not None:
+            self._users += int(is_clipped(shard, threshold, norm=self._tally.norm).sum())
+        elif bounds is not None:
+            above = entry_counts(shard) > bounds[entry_items(shard)]
+            self._users += int(np.count_nonzero(row_sums(above.astype(np.int64), shard.offsets)))
+
+    def result(self) -> int:
+        return self._users
+
+
+def _plain(plan: Plan) -> Plan:
+    return Plan.from_json(plan.to_json() | UNMASKED | {"statistic": "plain"})
+
+
+def _bucketing_errors(release: Release, total: Total, summed: Contribution) -> dict[str, float]:
     """V by buckets against V by items, at every candidate and at the chosen one."""
-    plan = Plan.from_json(release.plan.to_json() | UNMASKED | {"statistic": "plain"})
-    exact = exact_total(select_request(plan), population, source=SystemSource())
+    plan = _plain(release.plan)
+    exact = Total(summed.users, summed.values, summed.keyed)
     steps = plan.candidate_steps
     by_item = error_bound(plan, read_statistic(plan, exact))
     by_bucket = error_bound(plan, read_statistic(release.plan, total))

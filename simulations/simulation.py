@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from fedhist.client.populations import item_totals
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
-from fedhist.protocol.events import Observer, PhaseEnded, ignore
+from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import check_public_items, origin_of
 from fedhist.protocol.plan import Plan
@@ -23,16 +22,19 @@ from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSour
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.keyed_codec import MAX_LABEL_BYTES, label_bytes
 from fedhist.server.collection import RoundReport
-from fedhist.server.coordinator import Asking, Planned, Released, State, run_rounds
+from fedhist.server.coordinator import Asking, State, run_rounds
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.releases.contract import Release
 from fedhist.server.report import cohort_notes, release_document, release_notes, why_not_private
 from fedhist.server.withholding import length_tells, shared_times
 from fedhist.server.words import method, sender
 from fedhist.simulations.device_view import device_view
-from fedhist.simulations.diagnostics import Diagnostics, diagnose
-from fedhist.simulations.engines.contract import Engine
-from fedhist.simulations.engines.in_process import open_in_process
+from fedhist.simulations.diagnostics import Diagnostics, diagnose, diagnosing
+from fedhist.simulations.engines.contract import Engine, SimulatedTransport
+from fedhist.simulations.engines.in_process import open_in_process, reading
+from fedhist.simulations.engines.passes import ItemTotals, alone
+from fedhist.simulations.prediction.threshold_curve import Measured, Measuring, measured
+from fedhist.simulations.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Result:
     diagnostics: Diagnostics | None = None
     notes: tuple[str, ...] = field(default=())
     rounds: dict[str, RoundReport] = field(default_factory=dict)
-    story: Callable[[], dict[str, Any]] | None = field(default=None, repr=False, compare=False)
+    story: Callable[..., dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def threshold(self) -> float:
@@ -159,6 +161,7 @@ def simulate(
     on_phase: Callable[[str], None] = lambda phase: None,
     engine: Engine = open_in_process,
     observe: Observer = ignore,
+    report: bool = False,
 ) -> Result:
     """Both rounds over the population.
 
@@ -175,6 +178,8 @@ def simulate(
         on_phase: called with the name of each phase as it begins.
         engine: where the devices run, see `engine_named`; the release is the same on every engine.
         observe: called with each event of the run, see `fedhist.protocol.events`.
+        report: measure what a report shows in the same pass as the truth; without it, one more pass when it is asked
+            for.
     """
     origin = origin_of(population)
     wanted = 'give the list as items=[...], or plan for domain="open", in both cases without top items'
@@ -188,7 +193,7 @@ def simulate(
         check_labels(population, plan)
     source: Source = SystemSource() if seed is None else SeededSource(seed)
     ledger = Ledger(journal=tell_charges(observe, journal))
-    clock = _Stopwatch(on_phase, observe)
+    clock = Stopwatch(on_phase, observe)
     tell = tell_states(observe, simulated=True)
 
     def entered(state: State) -> None:
@@ -198,11 +203,9 @@ def simulate(
         if observe is not ignore and isinstance(state, Asking) and not plan.is_masked:
             observe(device_view(state.request, population, source=source))
 
-    exact = None
     if truth:
         clock.begin("truth")
         check_not_empty(population)
-        exact = true_histogram(population)
     starts_nodes = engine is not open_in_process
     if starts_nodes:
         clock.begin("engine")
@@ -212,19 +215,21 @@ def simulate(
             f"the engine opened a {type(opened).__name__}",
             allowed="a context manager of a SimulatedTransport, such as open_in_process returns",
         )
+    diagnostics, measurements = None, None
     with opened as transport:
+        if truth:
+            transport.along.append(ItemTotals())
         release = run_rounds(plan, transport, ledger=ledger, source=source, on_state=entered)
         release = release.named(labels_of(population))
         if origin.tells(plan.domain):
             release = replace(release, private=False, item_origin=origin)
+        if truth:
+            clock.begin("truth")
+            diagnostics, measurements = _against_truth(transport, population, release, report=report)
         if starts_nodes:
             clock.begin("engine")
     clock.begin("account")
     total, tight = ledger.basic(), ledger.tight()
-    diagnostics = None
-    if exact is not None:
-        clock.begin("truth")
-        diagnostics = diagnose(population, release, transport.totals, exact)
     clock.stop()
     withheld = {r for r in Round if not truth and length_tells(plan, r.value)}
     sizes, reports = transport.bytes_per_user, transport.reports
@@ -247,15 +252,38 @@ def simulate(
         rounds={
             r.value: replace(report, size=None) if r in withheld else report for r, report in reports.items()
         },
-        story=_story(population, release) if truth else None,
+        story=_story(population, release, measurements) if truth else None,
     )
 
 
-def _story(population: Population, release: Release) -> Callable[[], dict[str, Any]]:
+def _against_truth(
+    transport: SimulatedTransport, population: Population, release: Release, *, report: bool
+) -> tuple[Diagnostics, Measured | None]:
+    """How good the release is, and what a report shows of the users, from one pass where the engine makes them."""
+    crew = transport.crew or partial(alone, population)
+    left, needed = list(transport.along), diagnosing(release)
+    more = [Measuring.of(population, release)] if report else []
+    sums = crew([*left, *needed, *more], reading(transport.observe, population))
+    exact = (transport.found or sums)[0]
+    sums = sums[len(left) :]
+    diagnostics = diagnose(population, release, transport.totals, exact, sums[: len(needed)])
+    return diagnostics, measured(population, release, sums[-1], exact) if report else None
+
+
+def _story(
+    population: Population, release: Release, measurements: Measured | None
+) -> Callable[..., dict[str, Any]]:
     """What a report of this run shows, without its scores and messages, which only events tell."""
     from fedhist.simulations.simulation_file import simulation_document
 
-    return partial(simulation_document, population, release, (), labels_of(population))
+    return partial(
+        simulation_document,
+        population=population,
+        release=release,
+        events=(),
+        labels=labels_of(population),
+        measured=measurements,
+    )
 
 
 def true_histogram(population: Population) -> Integers:
@@ -357,34 +385,3 @@ def _notes(release: Release, diagnostics: Diagnostics | None) -> tuple[str, ...]
             note += f"; for {doubtful:,} of {items:,} items its noise is larger than its correction"
         notes.append(note)
     return tuple(notes)
-
-
-class _Stopwatch:
-    """Seconds by phase, from the coordinator's states."""
-
-    def __init__(self, on_phase: Callable[[str], None], observe: Observer) -> None:
-        self.seconds: dict[str, float] = {}
-        self._on_phase, self._observe = on_phase, observe
-        self._phase: str | None = None
-        self._since = perf_counter()
-
-    def state(self, state: State) -> None:
-        match state:
-            case Planned():
-                self.begin("plan")
-            case Asking(request=request):
-                self.begin(request.round.value)
-            case Released():
-                self.stop()
-
-    def begin(self, phase: str) -> None:
-        self.stop()
-        self._phase, self._since = phase, perf_counter()
-        self._on_phase(phase)
-
-    def stop(self) -> None:
-        if self._phase is not None:
-            spent = perf_counter() - self._since
-            self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + spent
-            self._observe(PhaseEnded(phase=self._phase, seconds=spent))
-            self._phase = None

@@ -18,7 +18,7 @@ from fedhist.protocol.events import Event, Scored, Viewed
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.releases.contract import Release
 from fedhist.simulations.diagnostics import released_numbers
-from fedhist.simulations.prediction.threshold_curve import measure
+from fedhist.simulations.prediction.threshold_curve import Measured, measure
 
 SIMULATION_FILE = "simulation.json"
 SIMULATION_VERSION = 1
@@ -34,16 +34,19 @@ def simulation_document(
     release: Release,
     events: Iterable[Event],
     labels: Sequence[str | int] | None,
+    measured: Measured | None = None,
 ) -> dict[str, Any]:
-    """The document of a run, from one more pass over the population and from the run's events.
+    """The document of a run, from what was measured of its users and from its events.
 
     Args:
         population: the users.
         release: the run's release.
         events: of the run; scores and views are taken from them.
         labels: names of the items.
+        measured: what was measured; None takes one more pass over the population.
     """
-    measured, numbers = measure(population, release), released_numbers(population, release)
+    measured = measured or measure(population, release)
+    numbers = released_numbers(population, release)
     document: dict[str, Any] = {
         "simulation": SIMULATION_VERSION,
         "warning": WARNING,

@@ -26,7 +26,9 @@ from fedhist.simulations.workbench.compare import grid_of, run_comparison
 
 def compare_here(flags: dict[str, Any]) -> None:
     """Check everything, run all trials, write and print."""
-    own = {name: flags.pop(name) for name in ("trials", "seed", "workers", "best_by")}
+    own = {
+        name: flags.pop(name) for name in ("trials", "seed", "workers", "engine", "ray_address", "best_by")
+    }
     as_json, out = flags.pop("as_json"), flags.pop("out")
     if out is None and not as_json:
         out = Path(f"fedhist-compare-{datetime.now():%Y%m%d-%H%M%S}")

@@ -13,7 +13,14 @@ from fedhist.commands.plan_options import PATH, meant_budget, plan_options, tota
 from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS, SIZED
-from fedhist.simulations.experiments.choices import DEFAULT_PARTICIPANTS, NONE, PAPER_DELTA, RANKINGS, SINGLE
+from fedhist.simulations.experiments.choices import (
+    COMPARING,
+    DEFAULT_PARTICIPANTS,
+    NONE,
+    PAPER_DELTA,
+    RANKINGS,
+    SINGLE,
+)
 
 
 def _list_of(convert: Callable[[str], Any], what: str) -> Callable[[Any], tuple[Any, ...]]:
@@ -155,6 +162,18 @@ _SEVERAL = {
 @click.option("--seed", type=int, default=0, metavar="S", help="The seed that all trials follow from.")
 @click.option(
     "--workers", type=int, metavar="N", help="The number of processes. [default: one for each core]"
+)
+@click.option(
+    "--engine",
+    type=click.Choice(COMPARING),
+    default=COMPARING[0],
+    help="Where trials run: in processes on this machine, or on Ray. The rows are the same.",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="For --engine ray: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or recorded on this "
+    "machine. All its machines must see the folder of --out. Without it, Ray runs on this machine alone.",
 )
 @click.option(
     "--out",

@@ -20,6 +20,7 @@ from fedhist.commands.plan_options import PATH
 from fedhist.commands.progress import progress_on
 from fedhist.commands.terminal import echo
 from fedhist.protocol.errors import InvalidInput
+from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.experiments.beyond import beyond
 from fedhist.simulations.experiments.figure_bounded import figure_bounded
 from fedhist.simulations.experiments.figure_debias import figure_debias
@@ -31,7 +32,6 @@ from fedhist.simulations.experiments.running import NOT_PRIVATE, mark_not_privat
 from fedhist.simulations.experiments.table_open import table_open
 from fedhist.simulations.experiments.table_words import check_words, table_words
 from fedhist.simulations.experiments.tables import print_rows, write_csv
-from fedhist.simulations.experiments.workers import check_workers
 
 EXPERIMENTS: dict[str, Callable[[Setup], Report]] = {
     "table-open": table_open,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from fedhist.commands.terminal import echo, line
-from fedhist.protocol.events import Event, Heard
+from fedhist.protocol.events import Event, Heard, Read
 from fedhist.protocol.histograms import Histograms, Population, labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
 from fedhist.simulations.experiments import Counting
@@ -91,9 +91,11 @@ class TerminalProgress(Progress):
         return _Watched(population, self)
 
     def observe(self, event: Event) -> None:
-        """Nodes that have answered move the bar on."""
+        """Nodes that have answered, and users that have been read, move the bar on."""
         if isinstance(event, Heard):
             self.count(event.answered, event.asked, unit="nodes")
+        elif isinstance(event, Read):
+            self.count(event.users, event.of, unit="users")
 
     def count(self, done: int, total: int, *, unit: str) -> None:
         """Progress as done of total; a full bar is shown before the next phase takes its place."""

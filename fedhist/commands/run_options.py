@@ -13,6 +13,7 @@ from fedhist.commands.plugin_option import NameOf, plugin_option
 from fedhist.protocol.plan.fields import FIELDS
 from fedhist.simulations.datasets import DEFAULT_ITEMS, DEFAULT_USERS
 from fedhist.simulations.engines.contract import ENGINES
+from fedhist.simulations.engines.cores import PAYS_FROM_USERS
 
 FROM_POPULATION = ("users", "items", "participants")
 """Fields of the plan without an option of their own: the population says them, and --nodes."""
@@ -103,7 +104,8 @@ FROM_POPULATION = ("users", "items", "participants")
     "--engine",
     type=NameOf(ENGINES.built_in, lambda name: ENGINES.find(name) is not None, "engine"),
     default="in-process",
-    help="Where the devices run. The release is the same for the same seed.",
+    help="Where the devices run: on the cores of this machine, in parts on Ray, or on nodes of Flower, which run on "
+    "Ray. The release is the same for the same seed.",
 )
 @click.option(
     "--nodes",
@@ -115,8 +117,16 @@ FROM_POPULATION = ("users", "items", "participants")
 @click.option(
     "--ray-address",
     metavar="ADDRESS",
-    help="For --engine flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in RAY_ADDRESS or "
-    "recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this machine alone.",
+    help="For --engine ray and flower-simulation: join the Ray cluster at HOST:PORT, or auto for the one in "
+    "RAY_ADDRESS or recorded on this machine. All its machines must share TMPDIR. Without it, Ray runs on this "
+    "machine alone.",
+)
+@click.option(
+    "--workers",
+    type=int,
+    metavar="N",
+    help="The number of processes of --engine in-process. The release is the same for any. [default: one for each "
+    f"core, and one in all below {PAYS_FROM_USERS:,} users]",
 )
 @click.option(
     "--no-truth",

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Histograms, Population, labels_of
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Divisible, Histograms, Population, labels_of
 from fedhist.testing.contract import Contract, require
 
 POPULATION: Contract[Population] = Contract("population")
@@ -66,6 +66,28 @@ def each_item_has_a_name_of_its_own_or_none_has(population: Population) -> None:
         items = population.domain_size
         require(len(labels) == items, f"there are {len(labels)} labels for {items} items")
         require(len({(type(label), label) for label in labels}) == items, "two items have the same label")
+
+
+@POPULATION.check
+def a_part_holds_the_users_that_it_names(population: Population) -> None:
+    """Under their own numbers, with the same content, wherever it begins; a population need not have parts."""
+    if not isinstance(population, Divisible):
+        return
+    users = population.users
+    whole = [one for shard in population.shards() for one in _by_user(shard)]
+    for start, stop in {(0, users), (0, 1), (users // 3, users // 2 + 1), (users - 1, users), (1, users)}:
+        if not 0 <= start < stop <= users:
+            continue
+        part = population.part(start, stop)
+        require(part.users == stop - start, f"the part from {start} to {stop} says that it has {part.users}")
+        require(part.domain_size == population.domain_size, "a part has another number of items")
+        require(labels_of(part) == labels_of(population), "a part calls its items otherwise")
+        held = [one for shard in part.shards() for one in _by_user(shard)]
+        require(held == whole[start:stop], f"the part from {start} to {stop} holds other users")
+
+
+def _by_user(shard: Histograms) -> list[tuple[object, ...]]:
+    return [_content(shard.rows(place, place + 1)) for place in range(shard.users)]
 
 
 def _content(shard: Histograms) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 from fedhist.client.populations import SHARD_NONZEROS, SparsePopulation, item_totals
 from fedhist.display.html_table import html_table
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import Floats, Histograms, Integers, Population
+from fedhist.protocol.histograms import Floats, Histograms, Integers, Labels, Population, labels_of
 from fedhist.protocol.validation import without_repeats
 
 MAX_USERS = 2**40
@@ -50,6 +50,7 @@ class SyntheticPopulation(ABC):
 
     users: int
     items: int
+    travels = True
 
     @property
     def block_users(self) -> int:
@@ -62,9 +63,17 @@ class SyntheticPopulation(ABC):
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, one block at a time; the last block is cut, so that no user depends on their number."""
-        for number in range(-(-self.users // self.block_users)):
-            left = self.users - number * self.block_users
-            yield self.kept_block(number).rows(0, min(left, self.block_users))
+        return self._between(0, self.users)
+
+    def part(self, start: int, stop: int) -> SyntheticPart:
+        """Users start..stop, made where they are read."""
+        return SyntheticPart(self, start, stop)
+
+    def _between(self, start: int, stop: int) -> Iterator[Histograms]:
+        """Users start..stop, one block at a time."""
+        for number in range(start // self.block_users, -(-stop // self.block_users)):
+            first = number * self.block_users
+            yield self.kept_block(number).rows(max(start - first, 0), min(stop - first, self.block_users))
 
     def kept_block(self, number: int) -> Histograms:
         """The same block, made once if it is among the first that fit into KEPT_BYTES.
@@ -103,6 +112,39 @@ class SyntheticPopulation(ABC):
     def totals(self) -> Integers:
         """The true histogram, in one pass."""
         return item_totals(self)
+
+
+@dataclass(frozen=True)
+class SyntheticPart:
+    """Some consecutive users of a synthetic population, under their own numbers. The first may be inside a block."""
+
+    whole: SyntheticPopulation
+    start: int
+    stop: int
+    travels = True
+
+    @property
+    def users(self) -> int:
+        """The number of these users."""
+        return self.stop - self.start
+
+    @property
+    def domain_size(self) -> int:
+        """The number of items in the domain."""
+        return self.whole.domain_size
+
+    @property
+    def labels(self) -> Labels | None:
+        """What the whole population calls its items."""
+        return labels_of(self.whole)
+
+    def shards(self) -> Iterator[Histograms]:
+        """The users in order, one block at a time."""
+        return self.whole._between(self.start, self.stop)
+
+    def part(self, start: int, stop: int) -> SyntheticPart:
+        """Users start..stop of these."""
+        return SyntheticPart(self.whole, self.start + start, self.start + stop)
 
 
 @dataclass(frozen=True)

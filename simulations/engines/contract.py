@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.histograms import Population
     from fedhist.protocol.rounds import Request, Round, Total
     from fedhist.server.collection import RoundReport
+    from fedhist.simulations.engines.passes import Crew, Tally
 
 
 def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
@@ -36,10 +37,13 @@ def _accept(thing: Any, name: str | None) -> tuple[str, Any]:
     return str(name), thing
 
 
+IN_PROCESS = "in-process"
+
 ENGINES: Registry[Any] = Registry(
     Kind.ENGINE,
     {
-        "in-process": "in_process:open_in_process",
+        IN_PROCESS: "in_process:open_in_process",
+        "ray": "ray_engine:open_ray",
         "flower-simulation": "flower_simulation:open_flower_simulation",
     },
     accept=_accept,
@@ -49,8 +53,20 @@ ENGINES: Registry[Any] = Registry(
 ON_NODES = ("flower-simulation",)
 """Engines that spread the users over nodes."""
 
-ON_RAY = ("flower-simulation",)
-"""Engines whose nodes run on Ray, here or on a cluster."""
+ON_RAY = ("ray", "flower-simulation")
+"""Engines that run on Ray, here or on a cluster."""
+
+WITHOUT_MASKS = ("ray",)
+"""Engines that refuse masked plans."""
+
+
+def without_masks(engine: str) -> InvalidInput:
+    """For a masked plan on an engine that has no participants to mask anything."""
+    return InvalidInput(
+        f"the engine {engine} adds up parts of the users, which mask nothing",
+        allowed=f"--masking with --engine {IN_PROCESS} or {', '.join(ON_NODES)}",
+        advice=f"--engine {ON_NODES[0]} runs masked rounds on a Ray cluster",
+    )
 
 
 @dataclass(kw_only=True)
@@ -63,6 +79,9 @@ class SimulatedTransport(ABC):
         totals: the exact totals of the rounds so far.
         bytes_per_user: how many bytes one user's own device would have sent; under masking, a participant.
         reports: what happened in the rounds so far; participants are nodes, or the process.
+        crew: makes passes over all users where the engine does; None leaves them to this process.
+        along: tallies that the next round's pass may add up on its way. An engine that does so takes them out and puts
+            their sums into `found`, in the same order; others leave them.
     """
 
     dropout: float = 0.0
@@ -71,6 +90,9 @@ class SimulatedTransport(ABC):
     totals: dict[Round, Total] = field(default_factory=dict, repr=False)
     bytes_per_user: dict[Round, int] = field(default_factory=dict)
     reports: dict[Round, RoundReport] = field(default_factory=dict)
+    crew: Crew | None = field(default=None, repr=False)
+    along: list[Tally[Any]] = field(default_factory=list, repr=False)
+    found: list[Any] = field(default_factory=list, repr=False)
 
     @abstractmethod
     def total(self, request: Request) -> Total:
@@ -92,7 +114,8 @@ def engine_named(name: str, **options: float | str) -> Engine:
     Args:
         name: one of ENGINES.
         options: the engine's own settings: `nodes` for those on nodes, `dropout`, the share of a masked round's
-            participants that falls silent, and `ray_address` for those on Ray, a cluster to join.
+            participants that falls silent, `ray_address` for those on Ray, a cluster to join, and `workers` for
+            in-process, the number of processes.
     """
     found = ENGINES.find(name)
     if found is None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -39,7 +38,14 @@ from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
-from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback, start_ray
+from fedhist.simulations.engines.ray_runtime import (
+    check_address,
+    check_installed,
+    init_args,
+    mark,
+    on_loopback,
+    start_ray,
+)
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -154,7 +160,7 @@ class FlowerSimulation(SimulatedTransport):
         from flwr.simulation import run_simulation
 
         try:
-            start_ray(self.ray_address, self.folder)
+            start_ray(self.ray_address, mark(self.folder))
         except InvalidInput as error:
             self.started.put(error)
             return
@@ -302,12 +308,7 @@ def _check(population: Population, nodes: int) -> None:
             allowed=f"1 to {MAX_NODES} nodes with at least one user each",
             advice="choose --nodes",
         )
-    if find_spec("ray") is None:
-        raise InvalidInput(
-            "Ray is not installed",
-            allowed="the extra 'simulation'",
-            advice="pip install 'fedhist[simulation]'",
-        )
+    check_installed()
 
 
 @contextmanager

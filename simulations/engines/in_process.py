@@ -1,22 +1,26 @@
-"""The cohort in this process: one participant with all users, run by the same code as a phone."""
+"""The cohort on this machine: one participant with all users, run by the same code as a phone, on all cores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
+from typing import cast
 
 from fedhist.client.device import answer_population, answers
 from fedhist.protocol.errors import RoundFailed
-from fedhist.protocol.events import Observer, ignore
-from fedhist.protocol.histograms import Population, labels_of, names_of
+from fedhist.protocol.events import Observer, Read, ignore
+from fedhist.protocol.histograms import Divisible, Population, labels_of, names_of
 from fedhist.protocol.labels.renumbering import only_held
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
-from fedhist.protocol.rounds import Request, Total
+from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.simulations.engines.contract import SimulatedTransport
+from fedhist.simulations.engines.cores import workers_for
 from fedhist.simulations.engines.masked_in_process import masked_round
+from fedhist.simulations.engines.passes import Answers, Crew, Seen, alone, unseen
 from fedhist.simulations.engines.process_watch import ProcessWatch
 
 _SAMPLE = 100
@@ -24,7 +28,7 @@ _SAMPLE = 100
 
 @dataclass
 class InProcess(SimulatedTransport):
-    """A transport over a population in this process."""
+    """A transport over a population on this machine."""
 
     population: Population
     source: Source
@@ -39,32 +43,85 @@ class InProcess(SimulatedTransport):
             self.bytes_per_user[request.round] = outcome.bytes_sent
             self.reports[request.round] = outcome.report
             return outcome.total
-        started = perf_counter()
-        watch = ProcessWatch(self.observe, request)
-        total = exact_total(request, self.population, source=self.source)
-        self.totals[request.round] = total
-        self.reports[request.round] = watch.end(total, perf_counter() - started)
-        if total.users != self.population.users:
-            raise RoundFailed(
-                f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
-                f"{self.population.users:,}; nothing was released. Check the population's shards"
-            )
-        self.bytes_per_user[request.round] = message_bytes(request, self.population, source=self.source)
-        return total
+        return plain_round(self, request, self.population, source=self.source)
 
 
 @contextmanager
 def open_in_process(
-    population: Population, *, seed: int | None, dropout: float = 0.0, observe: Observer = ignore
+    population: Population,
+    *,
+    seed: int | None,
+    dropout: float = 0.0,
+    workers: int | None = None,
+    observe: Observer = ignore,
 ) -> Iterator[InProcess]:
-    """A transport over the population in this process; under masking this share of the participants drops out."""
+    """A transport over the population on this machine; under masking this share of the participants drops out.
+
+    Args:
+        population: all users.
+        seed: of the users' draws; None draws from the operating system.
+        dropout: the share of a masked round's participants that falls silent.
+        workers: the number of processes. None is one for each core where there are many users, see `cores`.
+        observe: called with the events of the rounds.
+    """
     source = SystemSource() if seed is None else SeededSource(seed)
-    yield InProcess(population, source, dropout=dropout, observe=observe)
+    with crew_here(population, workers) as crew:
+        yield InProcess(population, source, dropout=dropout, observe=observe, crew=crew)
+
+
+@contextmanager
+def crew_here(population: Population, workers: int | None = None) -> Iterator[Crew]:
+    """Who makes passes over a population on this machine, see `open_in_process`."""
+    processes = workers_for(population, workers)
+    if processes == 1:
+        yield partial(alone, population)
+        return
+    from fedhist.simulations.engines.forked_crew import ForkedCrew
+
+    with ForkedCrew(cast(Divisible, population), processes) as crew:
+        yield crew
+
+
+def plain_round(
+    transport: SimulatedTransport, request: Request, population: Population, *, source: Source
+) -> Total:
+    """A round without masks: one pass of the transport's crew, which the transport remembers."""
+    started, crew = perf_counter(), transport.crew or partial(alone, population)
+    watch = ProcessWatch(transport.observe, request)
+    tallies = [Answers(request, source), *transport.along]
+    contribution, *found = crew(tallies, reading(transport.observe, population))
+    transport.along.clear()
+    transport.found += found
+    total = _total(contribution, population)
+    transport.totals[request.round] = total
+    transport.reports[request.round] = watch.end(total, perf_counter() - started)
+    if total.users != population.users:
+        raise RoundFailed(
+            f"round {request.round.value}: the shards hold {total.users:,} users and the population says "
+            f"{population.users:,}; nothing was released. Check the population's shards"
+        )
+    transport.bytes_per_user[request.round] = message_bytes(request, population, source=source)
+    return total
+
+
+def reading(observe: Observer, population: Population) -> Seen:
+    """Tells the observer how far a pass is."""
+    done, of = 0, population.users
+
+    def seen(users: int) -> None:
+        nonlocal done
+        done += users
+        observe(Read(done, of))
+
+    return unseen if observe is ignore else seen
 
 
 def exact_total(request: Request, population: Population, *, source: Source) -> Total:
-    """The sum over all users, without masks or noise."""
-    summed = answer_population(request, population, source=source)
+    """The sum over all users, without masks or noise, in this process."""
+    return _total(answer_population(request, population, source=source), population)
+
+
+def _total(summed: Contribution, population: Population) -> Total:
     return Total(summed.users, summed.values, summed.keyed, labels_of(population))
 
 

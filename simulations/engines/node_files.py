@@ -20,7 +20,7 @@ def read_part(folder: Path, number: int, parts: int) -> SparsePopulation:
     """The users of one node of `parts`, under their numbers in the whole population."""
     whole = _mapped(folder)
     start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
-    return SparsePopulation(whole.histograms.rows(start, stop), labels=whole.labels)
+    return whole.part(start, stop)
 
 
 def write_secrets(folder: Path, nodes: int, *, source: Source) -> None:

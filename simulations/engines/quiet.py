@@ -15,6 +15,8 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Despite its name, this makes Ray bind to the loopback interface.
     LOOPBACK: "0",
+    # A task that runs out of memory is not tried for ever.
+    "RAY_task_oom_retries": "5",
     # Ray would warn that a later version leaves this variable alone when a task asks for no accelerator.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -1,4 +1,4 @@
-"""Where virtual nodes run: a Ray of our own on this machine, or, when asked, a cluster whose machines see the users.
+"""Which Ray is used: one of our own on this machine, or, when asked, a cluster whose machines see the users.
 
 Left to itself, Ray joins whatever cluster `RAY_ADDRESS` names or the machine remembers. A worker there that has no
 access to the users' folder answers nothing, so a cluster is joined on request only, and checked first.
@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
 from typing import Any
 
 from fedhist import __version__
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import FedhistError, InvalidInput, RoundFailed
 from fedhist.protocol.masking.keys import draw_bytes
 from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.simulations.engines.quiet import quieten
 
 LOCAL = "local"
 MARKER = "marker.bin"
@@ -27,6 +32,7 @@ _ADDRESS = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MARKER_BYTES = 32
 _PROBE_SECONDS = 120.0
+_STOP_SECONDS = 20.0
 _SETTINGS = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
 
 
@@ -51,14 +57,62 @@ def on_loopback(address: str | None) -> bool:
     return address is None or address.rpartition(":")[0] in _LOOPBACK
 
 
-def start_ray(address: str | None, folder: Path) -> None:
-    """Start Ray here, or join the cluster at the address once all its machines see the folder.
+def check_installed() -> None:
+    """Refuse to go on without Ray."""
+    if find_spec("ray") is None:
+        raise InvalidInput(
+            "Ray is not installed",
+            allowed="the extra 'simulation'",
+            advice="pip install 'fedhist[simulation]'",
+        )
+
+
+@contextmanager
+def ray_running(address: str | None, marker: Path | None) -> Iterator[None]:
+    """Ray inside the block, see `start_ray`; quiet, and gone or left at its end."""
+    check_installed()
+    check_address(address)
+    quieten(loopback=on_loopback(address))
+    started: Queue[BaseException | None] = Queue()
+    over = Event()
+
+    def run() -> None:
+        """In a thread of its own: in the main one Ray would take the signals. Ray's processes end with the thread."""
+        import ray
+
+        try:
+            start_ray(address, marker)
+        except BaseException as problem:
+            started.put(problem)
+        else:
+            started.put(None)
+            over.wait()
+        ray.shutdown()
+
+    thread = Thread(target=run, name="ray", daemon=True)
+    thread.start()
+    try:
+        problem = started.get()
+        if isinstance(problem, FedhistError):
+            raise problem
+        if problem is not None:
+            raise RoundFailed(
+                f"Ray could not be started ({type(problem).__name__}); nothing was released"
+            ) from problem
+        yield
+    finally:
+        over.set()
+        thread.join(_STOP_SECONDS)
+
+
+def start_ray(address: str | None, marker: Path | None) -> None:
+    """Start Ray here, or join the cluster at the address once all its machines see the users.
 
     Flower uses the Ray that its process is connected to. Not for the main thread, where Ray would take the signals.
 
     Args:
         address: of a cluster, see `check_address`; None starts a Ray of our own.
-        folder: where the users lie.
+        marker: a file beside the users, see `mark`; None where users are made and not read.
     """
     import ray
 
@@ -82,14 +136,27 @@ def start_ray(address: str | None, folder: Path) -> None:
             advice="write the address that 'ray start' printed, or leave --ray-address out",
         ) from error
     if address is not None:
-        _check_machines(folder)
+        _check_machines(marker)
 
 
-def _check_machines(folder: Path) -> None:
-    """Refuse a cluster with a machine that can't read the folder, or has not this version of fedhist."""
-    marker = draw_bytes(_MARKER_BYTES, source=SystemSource())
-    (folder / MARKER).write_bytes(marker)
-    for address, problem in machines_with_problems(folder / MARKER, sha256(marker).hexdigest()):
+def ray_cores() -> int:
+    """The number of cores of the Ray that this process is connected to."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call] # Ray has no types here
+
+
+def mark(folder: Path) -> Path:
+    """A new marker in this folder."""
+    marker = folder / MARKER
+    marker.write_bytes(draw_bytes(_MARKER_BYTES, source=SystemSource()))
+    return marker
+
+
+def _check_machines(marker: Path | None) -> None:
+    """Refuse a cluster with a machine that can't read the marker, or has not this version of fedhist."""
+    digest = "" if marker is None else sha256(marker.read_bytes()).hexdigest()
+    for address, problem in machines_with_problems(marker, digest):
         raise InvalidInput(
             f"the machine {address} of the Ray cluster {problem}",
             allowed="machines that all read the users' folder and have the same version of fedhist",
@@ -98,11 +165,11 @@ def _check_machines(folder: Path) -> None:
         )
 
 
-def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
+def machines_with_problems(marker: Path | None, digest: str) -> list[tuple[str, str]]:
     """The address of each machine that can't take part, and the reason. A task asks each that has a CPU for a worker.
 
     Args:
-        marker: a file that all should be able to read.
+        marker: a file that all should be able to read; None for none.
         digest: its SHA-256 in hexadecimal digits.
     """
     import ray
@@ -113,7 +180,7 @@ def machines_with_problems(marker: Path, digest: str) -> list[tuple[str, str]]:
     for node in ray.nodes():  # type: ignore[no-untyped-call] # Ray has no types here
         if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answer = task.options(scheduling_strategy=there).remote(str(marker), digest, __version__)
+            answer = task.options(scheduling_strategy=there).remote(str(marker or ""), digest, __version__)
             asked.append((node["NodeManagerAddress"], answer))
     problems = []
     for address, answer in asked:
@@ -136,7 +203,7 @@ def _probe() -> Callable[[str, str, str], str]:
 
         path = pathlib.Path(marker)
         try:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            found = hashlib.sha256(path.read_bytes()).hexdigest() if marker else digest
         except OSError as error:
             return f"can't read the users' folder {path.parent} ({type(error).__name__})"
         if found != digest:

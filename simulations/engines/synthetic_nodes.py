@@ -26,7 +26,7 @@ def users_of(node_config: Mapping[str, object], run_config: Mapping[str, object]
         _whole(run_config, "seed", 0),
     )
     start, stop = number * whole.users // parts, (number + 1) * whole.users // parts
-    return SparsePopulation(whole.histograms.rows(start, stop))
+    return whole.part(start, stop)
 
 
 def _whole(config: Mapping[str, object], name: str, default: int | None = None) -> int:

@@ -29,3 +29,6 @@ SINGLE = (
 
 RANKINGS = {"loss": "loss", "estimate-loss": "estimate"}
 """What methods can be ranked by, and what a trial calls it."""
+
+COMPARING = ("in-process", "ray")
+"""Where trials can run."""

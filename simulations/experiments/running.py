@@ -20,13 +20,15 @@ from fedhist.protocol.plugins.registry import plugin_named, used_by
 from fedhist.server.result_folder import NOT_PRIVATE_FILE
 from fedhist.simulations.experiments import Counting
 from fedhist.simulations.experiments.journal import Journal, open_journal
+from fedhist.simulations.experiments.ray_tasks import OnRay
 from fedhist.simulations.experiments.summaries import Summary, summarise
-from fedhist.simulations.experiments.trials import Cell, CellTrials
+from fedhist.simulations.experiments.trials import Cell, CellTrials, Measured
 from fedhist.simulations.experiments.user_sets import Store, UserSet
 from fedhist.simulations.experiments.workers import run_tasks
 
 NOT_PRIVATE = "NOT private: losses are measured against the true data, and no ledger is charged"
 STORE = ".users"
+Left = Mapping[tuple[str, int], Mapping[str, Cell]]
 Done = Mapping[tuple[str, int], Mapping[str, float]]
 
 
@@ -124,6 +126,7 @@ def run_experiment(
     *,
     workers: int,
     counting: Counting,
+    on_ray: OnRay | None = None,
 ) -> Results:
     """Run all trials that the folder's journal does not have yet, and return all results.
 
@@ -133,21 +136,20 @@ def run_experiment(
         populations: the users of the sets that come from files.
         workers: the number of processes.
         counting: follows the progress.
+        on_ray: runs the trials on Ray, in as many processes as it has cores; None runs them here.
     """
     with open_journal(folder, experiment.description()) as journal:
         mark_not_private(folder)
         store = Store(folder / STORE)
         # The remains of a killed run are not trusted.
         store.clear()
-        tasks = _tasks(experiment, journal, workers)
-        plugins = parcels(experiment.plugins()) if workers > 1 else ()
+        left = _left(experiment, journal)
         total = sum(len(group.cells) * group.trials for group in experiment.groups)
-        counting.begin(total, sum(len(task.cells) for task in tasks))
+        counting.begin(total, sum(map(len, left.values())))
         try:
-            if tasks:
-                for users, population in populations.items():
-                    store.put(users, population)
-            for measured in run_tasks(tasks, store=store, workers=workers, plugins=plugins):
+            for users, population in populations.items() if left else ():
+                store.put(users, population)
+            for measured in _measured(experiment, left, store, workers=workers, on_ray=on_ray):
                 journal.add(measured)
                 counting.advance()
         finally:
@@ -155,19 +157,44 @@ def run_experiment(
         return Results(dict(journal.done), experiment)
 
 
-def _tasks(experiment: Experiment, journal: Journal, workers: int) -> list[CellTrials]:
-    """The missing trials, grouped by users and trial, in enough pieces for all workers."""
+def _measured(
+    experiment: Experiment,
+    left: Left,
+    store: Store,
+    *,
+    workers: int,
+    on_ray: OnRay | None,
+) -> Iterator[Measured]:
+    """The missing trials, as they are finished."""
+    if on_ray is None or not left:
+        plugins = parcels(experiment.plugins()) if workers > 1 else ()
+        yield from run_tasks(
+            _tasks(experiment.seed, left, workers), store=store, workers=workers, plugins=plugins
+        )
+        return
+    with on_ray.running(store) as cores:
+        plugins = parcels(experiment.plugins())
+        yield from on_ray.run(_tasks(experiment.seed, left, cores), store=store, plugins=plugins)
+
+
+def _left(experiment: Experiment, journal: Journal) -> Left:
+    """The cells whose trial the journal does not have, by users and trial."""
     left: dict[tuple[str, int], dict[str, Cell]] = defaultdict(dict)
     for group in experiment.groups:
         for cell in group.cells:
             for trial in range(group.trials):
                 if (cell.key, trial) not in journal.done:
                     left[cell.users.key, trial][cell.key] = cell
+    return left
+
+
+def _tasks(seed: int, left: Left, workers: int) -> list[CellTrials]:
+    """The missing trials, in enough pieces for all workers."""
     pieces = 1 if len(left) >= 2 * workers else -(-2 * workers // max(len(left), 1))
     tasks = []
     for (_, trial), of_trial in left.items():
         cells = tuple(of_trial.values())
         size = -(-len(cells) // pieces)
         for first in range(0, len(cells), size):
-            tasks.append(CellTrials(experiment.seed, trial, cells[first : first + size]))
+            tasks.append(CellTrials(seed, trial, cells[first : first + size]))
     return tasks

@@ -103,10 +103,14 @@ class Store:
         place = self._place(users)
         if (place / ABOUT).exists():
             return
-        self.folder.mkdir(mode=_OWNER_ALONE, parents=True, exist_ok=True)
-        self.folder.chmod(_OWNER_ALONE)
+        self.make()
         place.mkdir(exist_ok=True)
         write_mapped(population, place)
+
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        self.folder.mkdir(mode=_OWNER_ALONE, parents=True, exist_ok=True)
+        self.folder.chmod(_OWNER_ALONE)
 
     def clear(self) -> None:
         """Remove the arrays; a second Ctrl-C does not stop this halfway."""

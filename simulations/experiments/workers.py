@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
@@ -18,28 +17,18 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import cast
 
-from fedhist.protocol.errors import FedhistError, InvalidInput
+from fedhist.protocol.errors import FedhistError
 from fedhist.protocol.plugins.loading import Parcel, blamed, receive
+from fedhist.simulations.engines.held_signals import ctrl_c_held_back
 from fedhist.simulations.experiments.trials import CellTrials, Measured, run_cells
 from fedhist.simulations.experiments.user_sets import Store
 
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
 )
-MAX_WORKERS = 256
 _ENDED = (
     "a worker process ended before its work was done, most likely for want of memory; use fewer --workers"
 )
-
-
-def check_workers(workers: int | None) -> int:
-    """The number of workers; None stands for one per core that this process may use."""
-    if workers is None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    if not 1 <= workers <= MAX_WORKERS:
-        raise InvalidInput(f"--workers is {workers}", allowed=f"a whole number from 1 to {MAX_WORKERS}")
-    return workers
 
 
 def run_tasks(
@@ -100,10 +89,12 @@ def _pool(size: int, folder: Path, plugins: Sequence[Parcel]) -> Iterator[list[C
     pipes: list[Connection] = []
     processes: list[SpawnProcess] = []
     before = {name: os.environ.get(name) for name in ONE_THREAD}
+    # The tracker unblocks Ctrl-C when it starts; without this it would do so during the first process's start.
+    resource_tracker.ensure_running()
     os.environ.update(ONE_THREAD)
     try:
         for _ in range(size):
-            with _ctrl_c_held_back():
+            with ctrl_c_held_back():
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, folder, plugins), daemon=True)
                 with _script_left_alone():
@@ -140,30 +131,6 @@ def _script_left_alone() -> Iterator[None]:
             setattr(main, name, value)
 
 
-@contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """A process started in here never sees Ctrl-C, not even while it imports; this process gets it at the end.
-
-    Blocked signals are inherited and, unlike ignored ones, not lost. Another thread of this process may still take the
-    signal, and Python would interrupt the main thread in the middle of a start, so the handlers wait as well.
-    """
-    # The tracker unblocks the signal when it starts; without this it would do so during the first process's start.
-    resource_tracker.ensure_running()
-    held: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    stops = (signal.SIGINT, signal.SIGTERM) if main else ()
-    handlers = {number: signal.signal(number, lambda seen, _: held.append(seen)) for number in stops}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for seen in dict.fromkeys(held):
-            signal.raise_signal(seen)
-
-
 def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
     """Do tasks until the pipe is closed. Ctrl-C is handled by the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -176,14 +143,18 @@ def _work(pipe: Connection, folder: Path, plugins: Sequence[Parcel]) -> None:
                 for measured in run_cells(task, store):
                     pipe.send(measured)
                 pipe.send(None)
-            except FedhistError as problem:
-                pipe.send(str(problem))
             except Exception as problem:
-                if blame := blamed(problem):
-                    pipe.send(blame)
-                elif isinstance(problem, MemoryError | ArithmeticError | ValueError | OSError):
-                    pipe.send(f"{type(problem).__name__}: {problem}")
-                else:
-                    raise
+                pipe.send(words_of(problem))
     except (EOFError, ConnectionError):
         return
+
+
+def words_of(problem: Exception) -> str:
+    """What a worker failed at, in words; a bug is raised as it is."""
+    if isinstance(problem, FedhistError):
+        return str(problem)
+    if blame := blamed(problem):
+        return blame
+    if isinstance(problem, MemoryError | ArithmeticError | ValueError | OSError):
+        return f"{type(problem).__name__}: {problem}"
+    raise problem

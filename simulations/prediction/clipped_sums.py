@@ -17,7 +17,7 @@ What is left out: under l2 a clipped user is aimed a few steps of the grid below
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -103,40 +103,89 @@ class ClippedSums:
             yield Piece(true=true, kept=np.minimum(kept, true[:, np.newaxis]), found=self.found[piece])
 
 
+@dataclass(frozen=True, eq=False)
+class BinnedSum:
+    """What a table is made of, over some users.
+
+    Args:
+        truth: N_j of every item.
+        users: by bin of their norm.
+        binned: by item and bin, the counts and the counts over their user's norm.
+    """
+
+    truth: Integers = field(repr=False)
+    users: Integers = field(repr=False)
+    binned: Keyed = field(repr=False)
+
+    def plus(self, others: Iterable[BinnedSum]) -> BinnedSum:
+        """The same over more users."""
+        truth, users, binned = self.truth.copy(), self.users.copy(), KeyedSum(2)
+        binned.add(self.binned)
+        for other in others:
+            truth += other.truth
+            users += other.users
+            binned.add(other.binned)
+        return BinnedSum(truth, users, binned.total())
+
+    def table(
+        self, steps: Integers, *, bits: int, found: Floats | None = None, missed: float = 0.0
+    ) -> ClippedSums:
+        """The table for the thresholds that the bins are of; `found` and `missed` are as there."""
+        return ClippedSums(
+            thresholds=np.ldexp(steps.astype(np.float64), -bits),
+            truth=self.truth,
+            users_above=np.cumsum(self.users[::-1])[::-1][1:],
+            _binned=self.binned,
+            found=np.ones(len(self.truth)) if found is None else found,
+            missed=missed,
+        )
+
+
+class Binning:
+    """A BinnedSum as it grows.
+
+    Args:
+        steps: the thresholds, in steps of 2^-bits of a count, rising.
+        bits: of the grid.
+        norm: what users are clipped in.
+        items: the number of items.
+        listed: the first so many items are those that users are clipped by; None for all.
+    """
+
+    def __init__(
+        self, steps: Integers, *, bits: int, norm: Norm, items: int, listed: int | None = None
+    ) -> None:
+        self._steps, self._bits, self._norm, self._listed = steps, bits, norm, listed
+        self._truth = np.zeros(items, dtype=np.int64)
+        self._users, self._binned = np.zeros(len(steps) + 1, dtype=np.int64), KeyedSum(2)
+
+    def add(self, shard: Histograms) -> None:
+        """The sum grows by these users'."""
+        self._truth += sum_items(shard)
+        users, keyed = _binned(shard, self._steps, self._bits, self._norm, self._listed)
+        self._users += users
+        self._binned.add(keyed)
+
+    def result(self) -> BinnedSum:
+        """The sum over the users so far."""
+        return BinnedSum(self._truth, self._users, self._binned.total())
+
+
 def clipped_sums(
     population: Population,
     steps: Integers,
     *,
     bits: int,
     norm: Norm,
-    see: Callable[[Histograms], None] | None = None,
     listed: int | None = None,
     found: Floats | None = None,
     missed: float = 0.0,
 ) -> ClippedSums:
-    """The table for these thresholds, in steps of 2^-bits of a count, rising.
-
-    `see` is called with every shard, so that one pass can serve two purposes. The first `listed` items are those that
-    users are clipped by; `found` and `missed` are as in the table.
-    """
-    bins = len(steps) + 1
-    truth = np.zeros(population.domain_size, dtype=np.int64)
-    binned, users = KeyedSum(2), np.zeros(bins, dtype=np.int64)
+    """The table for these thresholds, see `Binning` and `ClippedSums`."""
+    binning = Binning(steps, bits=bits, norm=norm, items=population.domain_size, listed=listed)
     for shard in population.shards():
-        if see is not None:
-            see(shard)
-        truth += sum_items(shard)
-        users_by_bin, keyed = _binned(shard, steps, bits, norm, listed)
-        users += users_by_bin
-        binned.add(keyed)
-    return ClippedSums(
-        thresholds=np.ldexp(steps.astype(np.float64), -bits),
-        truth=truth,
-        users_above=np.cumsum(users[::-1])[::-1][1:],
-        _binned=binned.total(),
-        found=np.ones(len(truth)) if found is None else found,
-        missed=missed,
-    )
+        binning.add(shard)
+    return binning.result().table(steps, bits=bits, found=found, missed=missed)
 
 
 def _binned(

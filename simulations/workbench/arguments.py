@@ -33,6 +33,7 @@ class RunSettings(PlanSettings, total=False):
     nodes: int | None
     dropout: float
     ray_address: str | None
+    workers: int | None
     out: str | Path | None
     trace: bool
 

@@ -22,6 +22,7 @@ from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
 from fedhist.simulations.engines.contract import ON_NODES, Engine, engine_named
+from fedhist.simulations.engines.cores import worker_notes
 from fedhist.simulations.simulation import (
     Result,
     check_fits,
@@ -30,7 +31,6 @@ from fedhist.simulations.simulation import (
     mean_over_trials,
     simulate,
 )
-from fedhist.simulations.simulation_file import simulation_document
 from fedhist.simulations.workbench.checks import check_asked
 from fedhist.simulations.workbench.watching import Watcher
 
@@ -47,6 +47,7 @@ class Asked(Wanted):
         ledger: the file to charge, made if missing.
         truth: whether to measure against the exact data.
         engine, nodes, ray_address: where the devices run.
+        workers: the number of processes of the engine in-process; None is its own choice.
         dropout: the share of a masked round's participants that falls silent.
         trace: whether the folder gets a trace.
         report: whether the folder gets a report.
@@ -61,6 +62,7 @@ class Asked(Wanted):
     engine: str = "in-process"
     nodes: int | None = None
     ray_address: str | None = None
+    workers: int | None = None
     dropout: float = 0.0
     trace: bool = False
     report: bool = True
@@ -119,7 +121,8 @@ def carry_out(
     watcher.phase("population")
     loaded = load(asked, asked.seed or 0, follow=watcher)
     plan = _plan(asked, settings, loaded.population)
-    loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *_budget_notes(plan, settings)))
+    notes = (*_budget_notes(plan, settings), *worker_notes(loaded.population, asked.workers))
+    loaded = replace(loaded, notes=(*asked.notes, *loaded.notes, *notes))
     _check_ready(asked, loaded, plan)
     engine = _engine(asked, plan)
     observe_too = on_plan(plan)
@@ -140,14 +143,21 @@ def carry_out(
         recorder = recorded.recorder
         observe = to_all(recorder, watcher.observe, observe_too)
         results = list(
-            _trials(asked, plan, loaded, watcher, engine=engine, journal=recorded.journal, observe=observe)
+            _trials(
+                asked,
+                plan,
+                loaded,
+                watcher,
+                engine=engine,
+                journal=recorded.journal,
+                observe=observe,
+                report=asked.report and folder is not None,
+            )
         )
         first = results[0]
-        if asked.truth:
-            story = partial(
-                simulation_document, loaded.population, first.release, recorder.events, loaded.labels
-            )
-            results[0] = first = replace(first, story=story)
+        if first.story is not None:
+            known = {"release": first.release, "events": recorder.events, "labels": loaded.labels}
+            results[0] = first = replace(first, story=partial(first.story, **known))
         loaded = replace(loaded, notes=(*loaded.notes, *name_notes(first.release, loaded.labels)))
         document = first.to_json() if asked.trials is None else mean_over_trials(results)
         document["notes"] = list(dict.fromkeys([*loaded.notes, *document["notes"]]))
@@ -228,6 +238,7 @@ def _trials(
     engine: Engine,
     journal: Callable[[Charge], None] | None,
     observe: Observer,
+    report: bool,
 ) -> Iterator[Result]:
     """One result, or one for each of the seeds S, S+1, ...; each seed draws a synthetic population anew.
 
@@ -243,7 +254,7 @@ def _trials(
         again = number > 0 and asked.synthetic is not None
         trial = load(asked, seed or 0) if again else loaded
         result = simulate(
-            watcher.watch(trial.population),
+            trial.population,
             plan,
             seed=seed,
             truth=asked.truth,
@@ -251,6 +262,7 @@ def _trials(
             on_phase=watcher.phase,
             engine=engine,
             observe=observe if number == 0 else watcher.observe,
+            report=report and number == 0,
         )
         loading = trial.seconds if number == 0 or again else 0.0
         release = replace(result.release.named(trial.labels), frame_kind=trial.frame_kind)
@@ -263,6 +275,7 @@ def _engine(asked: Asked, plan: Plan) -> Engine:
     nodes = asked.nodes if plan.participants is None else plan.participants
     if asked.engine in ON_NODES and nodes is not None:
         own["nodes"] = nodes
-    if asked.ray_address is not None:
-        own["ray_address"] = asked.ray_address
+    for name in ("ray_address", "workers"):
+        if getattr(asked, name) is not None:
+            own[name] = getattr(asked, name)
     return engine_named(asked.engine, **own)

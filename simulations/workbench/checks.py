@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.plan.masking_terms import MAX_SHARE
 from fedhist.protocol.privacy.calibration import is_number
-from fedhist.simulations.engines.contract import ON_NODES, ON_RAY
+from fedhist.simulations.engines.contract import IN_PROCESS, ON_NODES, ON_RAY, WITHOUT_MASKS, without_masks
+from fedhist.simulations.engines.cores import check_workers
 from fedhist.simulations.engines.ray_runtime import check_address
 
 if TYPE_CHECKING:
@@ -86,7 +87,16 @@ def check_asked(asked: Asked, *, masked: bool) -> None:
             f"the engine {asked.engine} does not use Ray",
             allowed=f"--ray-address with --engine {', '.join(ON_RAY)}",
         )
+    if masked and asked.engine in WITHOUT_MASKS:
+        raise without_masks(asked.engine)
     check_address(asked.ray_address)
+    if asked.workers is not None and asked.engine != IN_PROCESS:
+        raise InvalidInput(
+            f"--workers does not apply to the engine {asked.engine}",
+            allowed=f"--workers with --engine {IN_PROCESS}",
+            advice="Ray uses all cores of its machines" if asked.engine in ON_RAY else "leave --workers out",
+        )
+    check_workers(asked.workers)
     if not (is_number(asked.dropout) and 0 <= asked.dropout < 1):
         raise InvalidInput(f"--dropout is {asked.dropout}", allowed="a number from 0 to below 1")
     if asked.dropout and not masked:

@@ -67,13 +67,14 @@ def histogram(
         epsilon: budget of the histogram. `total_epsilon` in its place is that of all rounds together.
         seed: makes it repeatable, noise and all: for simulation only. None draws noise from the operating system.
         truth: also measure the errors against the exact data, which is NOT private: for experiments.
-        engine: where the devices run: "in-process" or "flower-simulation".
+        engine: where the devices run: "in-process", "ray" or "flower-simulation".
         ledger: a file that is charged before anything runs, made if missing; `fedhist.Session` has a limit too.
         settings: every other field of `Plan` by its name; `total_epsilon` and `total_delta` as in `plan_for_total`;
             `bins`, rising edges for the numbers in the item column; `separator` of a text file; `top_items`, the number
             of the most frequent items to keep, which is not private; `normalise`, "nfc" or "casefold", to write names
-            alike; `memory`, how much reading a table may use, such as "1GB"; `nodes`, `dropout` and `ray_address` of an
-            engine with masks or nodes; `out`, a new folder for the result and its report; `trace`, to write
+            alike; `memory`, how much reading a table may use, such as "1GB"; `workers`, the number of processes of the
+            engine in-process; `nodes`, `dropout` and `ray_address` of an engine with masks, nodes or Ray; `out`, a new
+            folder for the result and its report; `trace`, to write
             what happened there too.
 
     Raises:
@@ -110,6 +111,7 @@ def histogram(
             nodes=settings.get("nodes"),
             dropout=settings.get("dropout") or 0.0,
             ray_address=settings.get("ray_address"),
+            workers=settings.get("workers"),
             trace=settings.get("trace", False),
             returned=True,
         )

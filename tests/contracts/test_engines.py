@@ -12,10 +12,11 @@ from dataclasses import replace
 import pytest
 
 from fedhist.protocol.privacy.randomness import SeededSource
+from fedhist.simulations.datasets.synthetic import materialise
 from fedhist.simulations.engines.contract import ENGINES, engine_named
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.testing import ENGINE, check_engine
-from fedhist.testing.engines import ENGINE_PLANS, compared
+from fedhist.testing.engines import ENGINE_PLANS, USERS, compared
 
 # Flower reads its environment once, so its engine starts in a process of its own, and once for all checks.
 SCRIPT = """
@@ -69,8 +70,18 @@ def test_the_engine_in_this_process_keeps_the_contract(in_process, check):
     ENGINE.run(check, in_process)
 
 
+@pytest.fixture(scope="module")
+def in_several_processes():
+    return compared(engine_named("in-process", workers=3), population=materialise(USERS))
+
+
+@pytest.mark.parametrize("check", ENGINE.checks)
+def test_several_processes_keep_the_contract(in_several_processes, check):
+    ENGINE.run(check, in_several_processes)
+
+
 def test_these_are_all_engines():
-    assert set(ENGINES) == {"in-process", "flower-simulation"}
+    assert set(ENGINES) == {"in-process", "ray", "flower-simulation"}
 
 
 class LosesACount(InProcess):

@@ -33,6 +33,10 @@ POPULATIONS = {
     "poisson": lambda folder: PoissonPopulation(users=9000, items=20, seed=1),
     "one participant's": lambda folder: list(parts_of(HeavyTailedPopulation(9000, 20, 1), 3))[1],
     "one node's": part_of_a_file,
+    "a part inside blocks": lambda folder: HeavyTailedPopulation(9000, 20, 1).part(4000, 8500),
+    "a part in memory": lambda folder: SPARSE.part(3, 30),
+    "stored": lambda folder: write_mapped(SPARSE, folder),
+    "a stored part of a part": lambda folder: write_mapped(SPARSE.part(3, 30), folder).part(5, 20),
 }
 
 
@@ -55,10 +59,34 @@ class Toy:
         return iter([whole.rows(0, 25), replace(second, **changed)])
 
 
+class Parted(Toy):
+    """Forty users whose parts are others."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def part(self, start, stop):
+        return SparsePopulation(histograms_of(ROWS).rows(start + self.by, stop + self.by))
+
+
+class NumberedAnew(Toy):
+    """Forty users whose parts number them from 0."""
+
+    def part(self, start, stop):
+        return SparsePopulation(histograms_of(ROWS[start:stop]))
+
+
 passes = itertools.count()
 USERS = "the_shards_hold_the_users_that_it_says"
 COUNTS = "histograms_are_whole_counts_of_items_of_the_domain"
 NAMES = "each_item_has_a_name_of_its_own_or_none_has"
+
+
+def test_wrong_parts_are_caught(caught_by):
+    check_population(Parted(0))
+    caught_by("a_part_holds_the_users_that_it_names", check_population, Parted(1))
+    caught_by("a_part_holds_the_users_that_it_names", check_population, NumberedAnew())
 
 
 @pytest.mark.parametrize(

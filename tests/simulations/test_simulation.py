@@ -211,7 +211,7 @@ class TestResult:
             on_phase=phases.append,
         )
         assert tuple(charges) == result.release.charges
-        assert phases == ["truth", "plan", "select", "release", "account", "truth"]
+        assert phases == ["truth", "plan", "select", "release", "truth", "account"]
         assert set(result.seconds) == set(phases)
 
     @pytest.mark.parametrize(("delta", "noted"), [(1e-2, True), (1e-6, False)])

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -18,17 +16,10 @@ from time import monotonic, sleep
 import pytest
 
 from fedhist.protocol.errors import InvalidInput
-from fedhist.simulations.engines.quiet import LOOPBACK
 from fedhist.simulations.engines.ray_runtime import check_address, init_args, on_loopback
+from tests.loopback_cluster import SECONDS, environment, loopback_cluster
 
 RUN = [sys.executable, "-m", "fedhist", "run", "--engine", "flower-simulation", "--seed", "1", "--no-report"]
-BIN = Path(sys.executable).parent
-SECONDS = 120.0
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR", "RAY"))}
-    return kept | {"FLWR_HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"} | more
 
 
 def ended(command: Sequence[str], home: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -101,41 +92,6 @@ def test_a_killed_ray_worker_fails_the_round_and_releases_nothing(tmp_path: Path
     assert "spent: epsilon 0, delta 0" in shown.stdout
 
 
-@contextmanager
-def foreign_cluster(temporary: Path) -> Iterator[tuple[str, Path]]:
-    """A Ray that is not ours, on the loopback interface, which this machine remembers below `temporary`.
-
-    Its address, and the folder of its logs.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:{1}".format(*free.getsockname())
-    told = (temporary / "start.log").open("wb")
-    start = subprocess.Popen(
-        [
-            *(BIN / "ray", "start", "--head", "--block", "--node-ip-address", "127.0.0.1"),
-            *("--port", address.partition(":")[2], "--temp-dir", str(temporary / "ray"), "--num-cpus", "2"),
-            *("--include-dashboard", "false", "--disable-usage-stats"),
-        ],
-        env=environment(temporary, **{LOOPBACK: "0"}),
-        stdout=told,
-        stderr=told,
-        start_new_session=True,
-    )
-    try:
-        until = monotonic() + SECONDS
-        while not (temporary / "ray" / "ray_current_cluster").exists():
-            assert start.poll() is None, (temporary / "start.log").read_text()
-            assert monotonic() < until
-            sleep(0.1)
-        yield address, (temporary / "ray" / "session_latest" / "logs").resolve()
-    finally:
-        # The group that it leads, and nobody else: its own answer to a polite signal is to wait.
-        os.killpg(start.pid, signal.SIGKILL)
-        start.wait(30)
-        told.close()
-
-
 def drivers(logs: Path) -> int:
     """How many programs have joined the cluster: each has a log there."""
     return len(list(logs.glob("python-core-driver-*.log")))
@@ -158,7 +114,8 @@ def test_a_foreign_cluster_is_joined_when_asked_and_only_then_if_it_sees_the_use
         return (folder / name / "histogram.csv").read_bytes()
 
     try:
-        with foreign_cluster(temporary) as (address, logs):
+        with loopback_cluster(temporary) as cluster:
+            address, logs = cluster.address, cluster.logs
             alone = release("named", RAY_ADDRESS=address)
             assert release("recorded", RAY_TMPDIR=str(temporary)) == alone
             assert drivers(logs) == 0

@@ -14,7 +14,8 @@ import pytest
 
 from fedhist.commands.progress import Counting
 from fedhist.protocol.errors import FedhistError, InvalidFile
-from fedhist.simulations.experiments import running, workers
+from fedhist.simulations.engines.held_signals import ctrl_c_held_back
+from fedhist.simulations.experiments import running
 from fedhist.simulations.experiments.journal import open_journal
 from fedhist.simulations.experiments.running import Experiment, Group, run_experiment
 from fedhist.simulations.experiments.trials import (
@@ -170,7 +171,7 @@ class TestWorkers:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         steps = []
         try:
-            with pytest.raises(KeyboardInterrupt), workers._ctrl_c_held_back():
+            with pytest.raises(KeyboardInterrupt), ctrl_c_held_back():
                 if by == "this thread":
                     signal.raise_signal(signal.SIGINT)
                 else:

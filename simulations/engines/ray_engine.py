@@ -1,0 +1,236 @@
+"""The cohort on a Ray cluster: parts of the users are tasks, and what they sum is added up in a tree of tasks.
+
+A part's sums stay on the machine that made them. Each machine adds up its own, then the machines' sums are added up,
+and this process fetches one sum. Ray does a lost task again, elsewhere. A sum carries the numbers of its parts: no task
+takes a part twice, and the last one has every part.
+
+Users lie in files that all machines see, or are made where they are summed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import Observer, ignore
+from fedhist.protocol.histograms import Divisible, Population
+from fedhist.protocol.plugins.identity import IN_PLANS, Kind
+from fedhist.protocol.plugins.loading import Parcel, parcels, receive
+from fedhist.protocol.plugins.registry import registered
+from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
+from fedhist.protocol.rounds import Request, Total
+from fedhist.simulations.datasets.mapped_files import write_mapped
+from fedhist.simulations.engines.contract import SimulatedTransport, without_masks
+from fedhist.simulations.engines.forked_crew import portable
+from fedhist.simulations.engines.in_process import plain_round
+from fedhist.simulations.engines.passes import Seen, Tally, alone, block_of, check_part, split, unseen
+from fedhist.simulations.engines.ray_runtime import mark, ray_cores, ray_running
+
+# So that a machine that is faster, or comes later, takes more of them.
+_PARTS_EACH = 4
+_FAN_IN = 8
+RETRIES = 10
+"""How often a task whose machine or process is lost is done again."""
+
+
+@dataclass
+class RayTransport(SimulatedTransport):
+    """A transport over a population on a cluster."""
+
+    population: Population
+    source: Source
+
+    def total(self, request: Request) -> Total:
+        """The sum over all parts."""
+        if request.plan.is_masked:
+            raise without_masks("ray")
+        return plain_round(self, request, self.population, source=self.source)
+
+
+@contextmanager
+def open_ray(
+    population: Population, *, seed: int | None, ray_address: str | None = None, observe: Observer = ignore
+) -> Iterator[RayTransport]:
+    """A transport over the population on Ray, until the block ends.
+
+    Args:
+        population: all users. One that does not travel is written to a temporary folder, which all machines must see.
+        seed: of the users' draws; None draws from the operating system of each machine.
+        ray_address: of a cluster to join; None starts a Ray on this machine alone.
+        observe: called with the events of the rounds.
+    """
+    source = SystemSource() if seed is None else SeededSource(seed)
+    with ExitStack() as stack:
+        if getattr(population, "travels", False):
+            spread, marker = cast(Divisible, population), getattr(population, "marker", None)
+        else:
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedhist-parts-"))
+            spread, marker = write_mapped(population, Path(name)), mark(Path(name))
+        stack.enter_context(ray_running(ray_address, marker))
+        yield RayTransport(population, source, observe=observe, crew=RayCrew(spread))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a pass is about, for every task of it.
+
+    Args:
+        plugins: what the pickles may need; registered before they are read.
+        population, tallies: pickled.
+    """
+
+    plugins: tuple[Parcel, ...]
+    population: bytes
+    tallies: bytes
+
+    def read(self) -> tuple[Divisible, list[Tally[Any]]]:
+        """The users and what is added up, where they are needed."""
+        receive(self.plugins)
+        return pickle.loads(self.population), pickle.loads(self.tallies)  # noqa: S301 - from our own driver
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """The sums over some parts, by their numbers."""
+
+    parts: tuple[int, ...]
+    users: int
+    of: list[Any]
+
+
+@dataclass(frozen=True)
+class _Receipt:
+    """What the driver hears of a task: the machine that has the sums, or what went wrong, pickled."""
+
+    machine: str
+    problem: bytes = b""
+
+
+class RayCrew:
+    """Passes over a population on the Ray that this process is connected to."""
+
+    def __init__(self, population: Divisible) -> None:
+        kinds = (*IN_PLANS, Kind.POPULATION)
+        self._users, self._block = population.users, block_of(population)
+        self._population = pickle.dumps(population)
+        self._plugins = parcels(one for one in registered() if one.identity.kind in kinds)
+
+    def __call__(self, tallies: Sequence[Tally[Any]], seen: Seen = unseen) -> list[Any]:
+        """The sums over all users. RoundFailed if a part can't be done, however often it is tried."""
+        import ray
+
+        parts = split(self._users, _PARTS_EACH * ray_cores(), block=self._block)
+        work = ray.put(_Work(self._plugins, self._population, pickle.dumps(list(tallies))))
+        try:
+            total = ray.get(_Tree(work).grown(parts, seen))
+        except ray.exceptions.RayError as error:
+            raise RoundFailed(
+                f"parts of the users were lost on Ray and could not be done again ({type(error).__name__}), most "
+                "likely because memory ran out; nothing was released. Free some memory, or add machines"
+            ) from None
+        if sorted(total.parts) != list(range(len(parts))) or total.users != self._users:
+            raise RoundFailed(
+                f"the sum on Ray is of {len(total.parts):,} parts with {total.users:,} users, and there are "
+                f"{len(parts):,} parts with {self._users:,} users; nothing was released"
+            )
+        return list(total.of)
+
+
+class _Tree:
+    """Tasks that sum parts, and tasks that add up sums: first those on one machine, then those of all."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+        self._add = _task(add_sums)
+        # Which machine will have the sums of a receipt's task, and the number of users that it reads.
+        self._sums: dict[Any, tuple[Any, int]] = {}
+        self._done: dict[str, list[Any]] = defaultdict(list)
+
+    def grown(self, parts: Sequence[tuple[int, int]], seen: Seen) -> Any:
+        """A reference to the sum over all parts."""
+        import ray
+
+        of_part = _task(sum_part)
+        for number, (start, stop) in enumerate(parts):
+            sums, receipt = of_part.remote(self._work, number, start, stop)
+            self._sums[receipt] = (sums, stop - start)
+        while self._sums:
+            ready, _ = ray.wait(list(self._sums), num_returns=1)
+            for receipt in ready:
+                self._take(receipt, seen)
+        left = [sums for of_machine in self._done.values() for sums in of_machine]
+        while len(left) > 1:
+            left = [self._added(left[first : first + _FAN_IN]) for first in range(0, len(left), _FAN_IN)]
+        return left[0]
+
+    def _take(self, receipt: Any, seen: Seen) -> None:
+        """A task is done: its sums wait for others of the same machine."""
+        import ray
+
+        sums, users = self._sums.pop(receipt)
+        told: _Receipt = ray.get(receipt)
+        if told.problem:
+            raise pickle.loads(told.problem)  # noqa: S301 - from our own tasks
+        if users:
+            seen(users)
+        waiting = self._done[told.machine]
+        waiting.append(sums)
+        if len(waiting) >= _FAN_IN:
+            added, another = self._add.remote(self._work, *waiting)
+            self._sums[another] = (added, 0)
+            waiting.clear()
+
+    def _added(self, sums: Sequence[Any]) -> Any:
+        return sums[0] if len(sums) == 1 else self._add.remote(self._work, *sums)[0]
+
+
+@cache
+def _task(function: Any) -> Any:
+    """A function as a task that gives sums, which stay where they are, and a receipt, which the driver reads."""
+    import ray
+
+    return ray.remote(num_cpus=1, num_returns=2, max_retries=RETRIES)(function)
+
+
+def sum_part(work: _Work, number: int, start: int, stop: int) -> tuple[_Sums | None, _Receipt]:
+    """A task: the sums over one part."""
+    try:
+        population, tallies = work.read()
+        users = 0
+
+        def seen(more: int) -> None:
+            nonlocal users
+            users += more
+
+        sums = alone(population.part(start, stop), tallies, seen)
+        check_part(start, stop, users)
+    except Exception as problem:
+        return None, _Receipt("", portable(problem))
+    return _Sums((number,), users, sums), _Receipt(_machine())
+
+
+def add_sums(work: _Work, *sums: _Sums) -> tuple[_Sums | None, _Receipt]:
+    """A task: the sums over all parts of several sums."""
+    try:
+        _, tallies = work.read()
+        parts = tuple(part for one in sums for part in one.parts)
+        if len(set(parts)) < len(parts):
+            raise RoundFailed("a part of the users was summed twice on Ray; nothing was released")
+        added = [tally.plus([one.of[place] for one in sums]) for place, tally in enumerate(tallies)]
+    except Exception as problem:
+        return None, _Receipt("", portable(problem))
+    return _Sums(parts, sum(one.users for one in sums), added), _Receipt(_machine())
+
+
+def _machine() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
