@@ -58,9 +58,8 @@ class Memory:
 
 def memory_limit(text: str | int | None = None) -> Memory:
     """The limit in a text such as 1GB or 512MiB; without one, half of what is available."""
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if text is None:
-        return Memory(max(_available() // 2, SMALLEST), workers)
+        return Memory(max(_available() // 2, SMALLEST), cores())
     found = _SIZE.fullmatch(str(text))
     limit = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
     if limit < SMALLEST:
@@ -69,7 +68,13 @@ def memory_limit(text: str | int | None = None) -> Memory:
             allowed=f"a number of bytes from {SMALLEST >> 20}MiB on, for example 1GB or 512MiB",
             advice="leave it out to use half of the memory that is available",
         )
-    return Memory(limit, workers)
+    return Memory(limit, cores())
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _available() -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from fedhist.client.files.spool import Piece
 from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopulation
@@ -12,6 +15,39 @@ from fedhist.protocol.validation import user_blocks
 
 # Offsets that are read at once: little beside any memory.
 _READ_USERS = 1 << 17
+
+
+class Column(Protocol):
+    """Values in memory or in a file."""
+
+    def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+        """Those from start to stop."""
+
+
+def shards_in(
+    offsets: Column, items: Column, counts: Column, *, users: range, domain_size: int, first_user: int = 0
+) -> Iterator[Histograms]:
+    """Users in order, read from compressed sparse rows in shards as small as those of a population in memory.
+
+    Args:
+        offsets: where each user's entries begin, for all users there.
+        items: of all entries.
+        counts: of all entries.
+        users: the places of those that are read.
+        domain_size: the number of items.
+        first_user: the number of the user at place 0.
+    """
+    for low in users[::_READ_USERS]:
+        starts = offsets.read(low, min(low + _READ_USERS, users.stop) + 1)
+        for start, stop in user_blocks(starts, nonzeros=SHARD_NONZEROS, users=SHARD_USERS):
+            entries = int(starts[start]), int(starts[stop])
+            yield Histograms(
+                offsets=starts[start : stop + 1] - entries[0],
+                items=items.read(*entries),
+                counts=counts.read(*entries),
+                domain_size=domain_size,
+                first_user=first_user + low + start,
+            )
 
 
 @dataclass(frozen=True)
@@ -47,15 +83,11 @@ class StoredPopulation(SparsePopulation):
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, read from the files, in pieces as small as those of a population in memory."""
-        first, last = self.histograms.first_user, self.histograms.first_user + self.users
-        for low in range(first, last, _READ_USERS):
-            offsets = self.rows.offsets.read(low, min(low + _READ_USERS, last) + 1)
-            for start, stop in user_blocks(offsets, nonzeros=SHARD_NONZEROS, users=SHARD_USERS):
-                entries = int(offsets[start]), int(offsets[stop])
-                yield Histograms(
-                    offsets=offsets[start : stop + 1] - entries[0],
-                    items=self.rows.items.read(*entries),
-                    counts=self.rows.counts.read(*entries),
-                    domain_size=self.domain_size,
-                    first_user=low + start,
-                )
+        first, rows = self.histograms.first_user, self.rows
+        return shards_in(
+            rows.offsets,
+            rows.items,
+            rows.counts,
+            users=range(first, first + self.users),
+            domain_size=self.domain_size,
+        )

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopulation
+from fedhist.client.files.stored import shards_in
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Histograms, Labels, Population, labels_of
-from fedhist.protocol.validation import user_blocks
 
 ABOUT = "about.json"
 """Written last."""
@@ -66,19 +66,31 @@ class StoredUsers:
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, in shards as of a population in memory."""
-        about = _about(self.folder)
-        for first in range(self.start, self.stop, SHARD_USERS):
-            users = min(SHARD_USERS, self.stop - first)
-            offsets = _read(self.folder / _OFFSETS, np.int64, first, users + 1)
-            for start, stop in user_blocks(offsets, nonzeros=SHARD_NONZEROS, users=SHARD_USERS):
-                begin, entries = int(offsets[start]), int(offsets[stop] - offsets[start])
-                yield Histograms(
-                    offsets=offsets[start : stop + 1] - begin,
-                    items=_read(self.folder / _ITEMS, np.int32, begin, entries),
-                    counts=_read(self.folder / _COUNTS, np.int32, begin, entries),
-                    domain_size=int(about["domain_size"]),
-                    first_user=int(about["first_user"]) + first + start,
-                )
+        about, columns = _about(self.folder), (_OFFSETS, _ITEMS, _COUNTS)
+        return shards_in(
+            *(_File(self.folder / name, np.int64 if name == _OFFSETS else np.int32) for name in columns),
+            users=range(self.start, self.stop),
+            domain_size=int(about["domain_size"]),
+            first_user=int(about["first_user"]),
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """Whole numbers in a file, read from any place on."""
+
+    path: Path
+    kind: type[np.int32] | type[np.int64]
+
+    def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+        """The numbers from start to stop."""
+        count = -1 if stop is None else stop - start
+        found = np.fromfile(
+            self.path, dtype=self.kind, count=count, offset=start * np.dtype(self.kind).itemsize
+        )
+        if len(found) < count:
+            raise InvalidFile(f"{self.path} has become shorter", allowed="the file as it was written")
+        return found
 
 
 def write_mapped(population: Population, folder: Path) -> StoredUsers:
@@ -130,13 +142,6 @@ def _parsed(path: Path, written: int) -> dict[str, Any]:
     """Once in each process, which serves many parts."""
     about: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     return about | {"labels": None if about["labels"] is None else tuple(about["labels"])}
-
-
-def _read(path: Path, kind: type[np.int32] | type[np.int64], first: int, count: int) -> npt.NDArray[Any]:
-    found = np.fromfile(path, dtype=kind, count=count, offset=first * np.dtype(kind).itemsize)
-    if len(found) < count:
-        raise InvalidFile(f"{path} has become shorter", allowed="the file as it was written")
-    return found
 
 
 def _column(path: Path, kind: type[np.int32] | type[np.int64]) -> npt.NDArray[Any]:

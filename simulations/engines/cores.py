@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from fedhist.client.files.memory import cores
 from fedhist.protocol.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 MAX_WORKERS = 256
 PAYS_FROM_USERS = 100_000
 """From this number of users on, all cores are used. Measured by `benchmarks/workers.py`; public, unlike the data."""
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def check_workers(workers: int | None) -> int:
