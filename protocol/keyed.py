@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhist.protocol.histograms import Integers
 
-_PENDING_ROWS = 4_000_000
+_PENDING_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
