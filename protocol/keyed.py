@@ -11,7 +11,7 @@ import numpy as np
 from fedhist.protocol.histograms import AnyIntegers, Integers
 from fedhist.protocol.sorting import rising_order
 
-_PENDING_ROWS = 2_000_000
+_PENDING_ROWS = 1_000_000
 _RANGE_ROWS = 1 << 16
 # Of so many rows one is looked at to find where to cut.
 _SAMPLED = 64

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 256
 PAYS_FROM_USERS = 100_000
-"""From this number of users on, all cores are used. Measured by `benchmarks/workers.py`; public, unlike the data."""
+"""From this number of users on, all cores are used; public, unlike the data. `benchmarks/workers.py` tests it."""
 
 
 def check_workers(workers: int | None) -> int:

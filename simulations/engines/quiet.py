@@ -17,6 +17,9 @@ ENVIRONMENT = {
     LOOPBACK: "0",
     # A task that runs out of memory is not tried for ever.
     "RAY_task_oom_retries": "5",
+    # Ray prints on our standard output what it has to tell of lost machines. Lines that fit this are left out: all.
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     # Ray would warn that a later version leaves this variable alone when a task asks for no accelerator.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -39,7 +39,7 @@ class TestNodeFiles:
 
 class TestChoosingAnEngine:
     def test_an_unknown_one_is_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="allowed: in-process, flower-simulation"):
+        with pytest.raises(InvalidInput, match="allowed: in-process, ray, flower-simulation"):
             engine_named("cloud")
 
     @pytest.mark.parametrize("nodes", [0, 6])
