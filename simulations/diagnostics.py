@@ -109,7 +109,7 @@ def diagnose(
         before = release.item_release.clipped
         losses["relative_loss_clipped"] = np.abs(before - truth).sum() / total
         losses["noise_error"] = np.abs(before - clipped).sum() / total
-    if plain and Round.SELECT in totals:
+    if plain:
         losses |= _bucketing_errors(release, totals[Round.SELECT], plain[0])
     return Diagnostics(**{name: float(loss) for name, loss in losses.items()})
 
@@ -141,10 +141,10 @@ def _dense(
     return clipped, released, estimated
 
 
-def diagnosing(release: Release) -> list[Tally[Any]]:
-    """What has to be added up over all users for a diagnosis: one more pass."""
+def diagnosing(release: Release, totals: Mapping[Round, Total]) -> list[Tally[Any]]:
+    """What has to be added up over all users for a diagnosis, after rounds with these totals: one more pass."""
     tallies: list[Tally[Any]] = [ClippedUsers.by(release)]
-    if release.plan.statistic == "bucketed":
+    if release.plan.statistic == "bucketed" and Round.SELECT in totals:
         tallies.append(Answers(select_request(_plain(release.plan)), SystemSource()))
     return tallies
 

@@ -261,7 +261,7 @@ def _against_truth(
 ) -> tuple[Diagnostics, Measured | None]:
     """How good the release is, and what a report shows of the users, from one pass where the engine makes them."""
     crew = transport.crew or partial(alone, population)
-    left, needed = list(transport.along), diagnosing(release)
+    left, needed = list(transport.along), diagnosing(release, transport.totals)
     more = [Measuring.of(population, release)] if report else []
     sums = crew([*left, *needed, *more], reading(transport.observe, population))
     exact = (transport.found or sums)[0]

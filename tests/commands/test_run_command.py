@@ -360,7 +360,7 @@ BAD_FLAGS: list[tuple[list[str], str]] = [
     (["--dropout", "0.1"], "--dropout without masking"),
     (["--masking", "secagg", "--dropout", "1"], "--dropout is 1"),
     (["--nodes", "5"], "has no nodes"),
-    (["--ray-address", "127.0.0.1:6379"], "in-process does not use Ray.*--engine flower-simulation"),
+    (["--ray-address", "127.0.0.1:6379"], "in-process does not use Ray.*--engine ray, flower-simulation"),
     (["--selector", "oracle"], "is not private and can't be charged"),
     (["--data", "d.csv", "--users", "5"], "one or the other"),
     (["--data", "synthetic:rates", "--items", "6"], "has no parameter 'items'"),
