@@ -34,7 +34,6 @@ FORMATS: dict[str, Format] = {
 
 NAMED_LINES = 10
 _LOOK_LINES = 20
-_BYTES_A_RECORD = 16
 
 
 @dataclass
@@ -129,10 +128,7 @@ def import_population(
         tally = Tally()
         chunks = line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
         tables = (_read_chunk(chunk, reader, tally) for chunk in chunks)
-    # A line takes some bytes, and a tweet has several words: about as many records as that.
-    rows = Tabulation(
-        rows=path.stat().st_size // _BYTES_A_RECORD, memory=limit, idle=True, tell=follow.reading
-    )
+    rows = Tabulation(memory=limit, idle=True, tell=follow.reading)
     for table in tables:
         rows.add(table)
         with aloud():
