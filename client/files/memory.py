@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -62,14 +63,14 @@ def memory_limit(text: str | int | None = None) -> Memory:
     if text is None:
         return Memory(max(_available() // 2, SMALLEST), workers)
     found = _SIZE.fullmatch(str(text))
-    limit = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
-    if limit < SMALLEST:
+    limit = float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0
+    if not SMALLEST <= limit < math.inf:
         raise InvalidInput(
             f"--memory is {text}",
             allowed=f"a number of bytes from {SMALLEST >> 20}MiB on, for example 1GB or 512MiB",
             advice="leave it out to use half of the memory that is available",
         )
-    return Memory(limit, workers)
+    return Memory(int(limit), workers)
 
 
 def _available() -> int:

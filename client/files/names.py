@@ -166,6 +166,10 @@ class StoredNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self.ends)
 
+    def __reduce__(self) -> tuple[type[tuple[str, ...]], tuple[list[str]]]:
+        """A copy, and what another process gets, is in memory."""
+        return tuple, (list(self),)
+
     @overload
     def __getitem__(self, number: int) -> str: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedhist.client.files.spool import Piece
 from fedhist.client.populations import SHARD_NONZEROS, SHARD_USERS, SparsePopulation
@@ -44,6 +45,14 @@ class StoredPopulation(SparsePopulation):
     """
 
     rows: Rows = field(kw_only=True, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what another process gets, is in memory: files without names are of this process."""
+        labels = None if self.labels is None else tuple(self.labels)
+        return SparsePopulation, (
+            *(self.histograms, labels),
+            *(self.dropped_items, self.dropped_count, self.item_origin),
+        )
 
     def shards(self) -> Iterator[Histograms]:
         """The users in order, read from the files, in pieces as small as those of a population in memory."""

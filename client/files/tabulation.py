@@ -208,12 +208,12 @@ class Tabulation:
             counts: None if each is one observation.
             first_row: the number of the first.
         """
-        users = self._users.of(table["user"])
+        users = self._users.of(table["user"], lambda: self._place(first_row, "user"))
         if there.all():
-            numbers = self._numbered(table["item"])
+            numbers = self._numbered(table["item"], first_row)
         else:
             numbers = np.full(table.height, -1, dtype=np.int32)
-            numbers[there] = self._numbered(table["item"].filter(there))
+            numbers[there] = self._numbered(table["item"].filter(there), first_row)
         if len(self._totals) < self._numbering.length:
             room = max(self._numbering.length, 2 * len(self._totals))
             self._totals = np.concatenate([self._totals, np.zeros(room - len(self._totals), dtype=np.int64)])
@@ -242,8 +242,8 @@ class Tabulation:
         )
         self._batches.append(batch)
 
-    def _numbered(self, items: pl.Series) -> npt.NDArray[np.int32]:
-        numbers, first = self._numbering.of(self._items.of(items))
+    def _numbered(self, items: pl.Series, first_row: int) -> npt.NDArray[np.int32]:
+        numbers, first = self._numbering.of(self._items.of(items, lambda: self._place(first_row, "item")))
         if len(first):
             names = _plain(items.gather(first))
             if self._numbering.length == len(first) and not names.dtype.is_integer():
@@ -310,8 +310,13 @@ class _Keys:
         self._role = role
         self._kind: str | None = None
 
-    def of(self, column: pl.Series) -> Words:
-        """The keys, well mixed in their first bits."""
+    def of(self, column: pl.Series, place: Callable[[], str]) -> Words:
+        """The keys, well mixed in their first bits.
+
+        Args:
+            column: the values.
+            place: the words for its first row, for errors.
+        """
         import polars as pl
 
         if len(column) == 0:
@@ -319,7 +324,7 @@ class _Keys:
         kind = column.dtype
         wide = "128" in str(kind) or kind == pl.UInt64
         self._refuse_others(
-            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text"
+            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text", place
         )
         if isinstance(kind, pl.Categorical | pl.Enum):
             column = column.to_physical()
@@ -330,11 +335,11 @@ class _Keys:
         keys: Words = values.view(np.uint64) * self._factor
         return keys
 
-    def _refuse_others(self, kind: str) -> None:
+    def _refuse_others(self, kind: str, place: Callable[[], str]) -> None:
         self._kind = self._kind or kind
         if kind != self._kind:
             raise InvalidPopulation(
-                f"column {self._role} has {self._kind} in one file and {kind} in another",
+                f"the {self._role}s are {self._kind} at first, and {kind} from {place()} on",
                 allowed="the same type of column in all files",
                 advice="convert the column in some of them",
             )

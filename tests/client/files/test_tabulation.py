@@ -160,7 +160,9 @@ def test_the_first_user_with_too_much_is_named_whatever_the_partitions(
 def test_columns_of_other_types_in_another_file_are_refused() -> None:
     rows = Tabulation(memory=ROOMY)
     rows.add(pl.DataFrame({"user": [1], "item": ["x"]}))
-    with pytest.raises(InvalidPopulation, match="column user has integers in one file and text in another"):
+    with pytest.raises(
+        InvalidPopulation, match="the users are integers at first, and text from row 2 of the table"
+    ):
         rows.add(pl.DataFrame({"user": ["1"], "item": ["x"]}))
 
 
