@@ -57,7 +57,7 @@ class Rows:
 
     Args:
         users: their keys.
-        items: their final numbers, -1 for none.
+        items: their ranks, -1 for none.
         places: their numbers in the whole table.
         counts: their counts; None if each is one.
     """
@@ -76,7 +76,7 @@ class Users:
         keys: the users' keys.
         first_rows: the row in which each appears first, rising.
         lengths: the number of each one's items.
-        items: rising within a user.
+        items: in the order of their ranks within a user.
         counts: the sums.
         too_many: the first rows of users whose counts add up to too much; they have no items here.
     """
@@ -101,13 +101,13 @@ def dealt(
     return Batch(first_row, bounds, spool.put(records), None if counts is None else spool.put(counts[order]))
 
 
-def pieces_of(batches: Sequence[Batch], partition: int, new_numbers: Numbers, *, bits: int) -> Iterator[Rows]:
+def pieces_of(batches: Sequence[Batch], partition: int, ranks: Numbers, *, bits: int) -> Iterator[Rows]:
     """The rows of a partition, a part of them at a time.
 
     Args:
         batches: all rows.
         partition: the first bits of the keys of its users.
-        new_numbers: the items' final numbers; the last of these is for rows without an item.
+        ranks: the items' ranks; the last of these is for rows without an item.
         bits: the number of these bits.
     """
     parts: list[tuple[Batch, int, int]] = []
@@ -115,14 +115,14 @@ def pieces_of(batches: Sequence[Batch], partition: int, new_numbers: Numbers, *,
     for batch in batches:
         start, stop = batch.part(partition, bits)
         if parts and rows + stop - start > _MOST_ROWS:
-            yield _read(parts, new_numbers)
+            yield _read(parts, ranks)
             parts, rows = [], 0
         parts.append((batch, start, stop))
         rows += stop - start
-    yield _read(parts, new_numbers)
+    yield _read(parts, ranks)
 
 
-def _read(parts: Sequence[tuple[Batch, int, int]], new_numbers: Numbers) -> Rows:
+def _read(parts: Sequence[tuple[Batch, int, int]], ranks: Numbers) -> Rows:
     whole = np.concatenate([batch.records.read(start, stop) for batch, start, stop in parts])
     places = np.repeat([batch.first_row for batch, _, _ in parts], [stop - start for _, start, stop in parts])
     places += whole["row"]
@@ -139,7 +139,7 @@ def _read(parts: Sequence[tuple[Batch, int, int]], new_numbers: Numbers) -> Rows
         )
         # What a row without an item was to count does not count in its user's total.
         counts[whole["item"] < 0] = 0
-    return Rows(np.ascontiguousarray(whole["user"]), new_numbers[whole["item"]], places, counts)
+    return Rows(np.ascontiguousarray(whole["user"]), ranks[whole["item"]], places, counts)
 
 
 def rows_with_items(batches: Sequence[Batch], partition: int, users: Words, *, bits: int) -> int:
@@ -157,7 +157,7 @@ def added_up(pieces: Iterable[Rows], *, bits: int, item_bits: int) -> Users:
     Args:
         pieces: its rows. As soon as there are two, each is added up by itself.
         bits: the number of first bits that the keys of its users share.
-        item_bits: the number of bits of an item's number.
+        item_bits: the number of bits of an item's rank.
     """
     parts: list[Rows] = []
     for piece in pieces:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,7 +255,7 @@ class Tabulation:
     def _partitions(self, chosen: Chosen) -> list[Partition]:
         """All rows, added up by user and item."""
         # Its last place is for rows without an item, whose number is -1.
-        new_numbers = np.append(chosen.new_numbers, np.int32(-1))
+        ranks = np.append(chosen.ranks, np.int32(-1))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
         self._deal_waiting()
         batches, self._batches = self._batches, []
@@ -262,8 +263,9 @@ class Tabulation:
         spool = Spool(self._memory.room)
 
         def group(partition: int) -> Partition:
-            pieces = pieces_of(batches, partition, new_numbers, bits=bits)
+            pieces = pieces_of(batches, partition, ranks, bits=bits)
             users = added_up(pieces, bits=bits, item_bits=item_bits)
+            users = replace(users, items=chosen.numbers[users.items])
             too_much = users.keys[np.searchsorted(users.first_rows, users.too_many)]
             rows_of_these = rows_with_items(batches, partition, too_much, bits=bits) if len(too_much) else 0
             return put_aside(users, rows=self.rows, rows_of_these=rows_of_these, spool=spool)

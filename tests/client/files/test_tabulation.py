@@ -54,7 +54,6 @@ def read_back(population: SparsePopulation) -> tuple[list[dict[Any, int]], list[
         for place in range(shard.users):
             entries = slice(int(shard.offsets[place]), int(shard.offsets[place + 1]))
             items = shard.items[entries].tolist()
-            assert items == sorted(items)
             users.append({labels[i]: c for i, c in zip(items, shard.counts[entries].tolist(), strict=True)})
     return users, labels
 
