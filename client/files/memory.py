@@ -34,7 +34,8 @@ class Memory:
     """A limit.
 
     Args:
-        limit: the bytes that the process may use while it reads.
+        limit: the bytes that the process may use while it reads. Python, polars and the rows that are being read take up
+            to half a gigabyte: a lower limit is not kept, and sends everything else to a file.
         workers: the number of threads.
     """
 
@@ -49,7 +50,7 @@ class Memory:
     @property
     def batch_rows(self) -> int:
         """The number of rows that are read at a time."""
-        return 1 << (20 if self.limit >= 1 << 29 else 18)
+        return 1 << (20 if self.limit >= _WORKING else 18)
 
     @property
     def names(self) -> int:
