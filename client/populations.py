@@ -180,10 +180,12 @@ class SparsePopulation:
     def over(self, chosen: Chosen) -> SparsePopulation:
         """The population over chosen items, under their new numbers; those of one number are added up."""
         top = self.item_origin is ItemOrigin.TOP
-        kept = chosen.new_numbers[chosen.new_numbers >= 0]
-        histograms = _renumbered(self, chosen.new_numbers, domain_size=len(chosen.labels))
+        kept = chosen.ranks[chosen.ranks >= 0]
+        histograms = _renumbered(self, chosen.ranks, domain_size=len(chosen.labels))
+        if len(np.unique(kept)) < len(kept):
+            histograms = without_repeats(histograms)
         return SparsePopulation(
-            histograms if len(np.unique(kept)) == len(kept) else without_repeats(histograms),
+            replace(histograms, items=chosen.numbers[histograms.items]),
             labels=_distinct(chosen.labels),
             dropped_items=self.dropped_items + chosen.dropped_items,
             dropped_count=self.dropped_count + chosen.dropped_count,

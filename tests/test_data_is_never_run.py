@@ -15,7 +15,10 @@ from tests.builders import sources
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "copyreg", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
 PLUGINS = {"protocol/plugins/loading.py": {"exec", "compile", "cloudpickle"}}
-OWN_WORKERS = {"simulations/engines/forked_crew.py": {"pickle"}, "simulations/engines/ray_engine.py": {"pickle"}}
+OWN_WORKERS = {
+    "simulations/engines/forked_crew.py": {"pickle"},
+    "simulations/engines/ray_engine.py": {"pickle"},
+}
 UNSAFE = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
 
 

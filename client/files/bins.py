@@ -26,7 +26,7 @@ def binned(table: pl.DataFrame, edges: Collection[float], where: Where) -> pl.Da
 
     items = table["item"]
     if items.null_count():
-        return table  # refused by `tabulated`, which has the words
+        return table  # refused by `Tabulation`, which has the words
     if not items.dtype.is_numeric():
         items = items.cast(pl.String).str.strip_chars()
     numbers = items.cast(pl.Float64, strict=False)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import glob
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from fedhist.client.files.parquet_sizes import declared_rows
 from fedhist.client.files.unpacked import PACKED
@@ -24,18 +27,22 @@ _GZIP_FACTOR = 6
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files of a path: itself, or the tables of a folder or pattern, in the order of their names."""
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = [file for file in path.rglob("*") if not _hidden(file.relative_to(path))]
-        where = f"the folder {path}"
-    elif glob.has_magic(str(path)):
-        found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 - of any path
-        where = f"the pattern {path}"
-    else:
-        return [path]  # refused when it is opened
-    tables = sorted(file for file in found if file.is_file() and _suffix(file) in TABLES)
+    """The files of a path: itself, or the tables of a folder or pattern, in the order of their names.
+
+    A file that is found under several names, by symbolic links, is one table, under the first of them.
+    """
+    try:
+        if path.is_dir():
+            found, where = list(_in_folder(path)), f"the folder {path}"
+        elif glob.has_magic(str(path)) and not path.exists():
+            names = glob.glob(str(path), recursive=True)  # noqa: PTH207 - of any path
+            found, where = [Path(name) for name in names], f"the pattern {path}"
+        else:
+            return [path]  # refused when it is opened, if it is no file
+        named = sorted(file for file in found if _suffix(file) in TABLES and not file.is_dir())
+    except OSError as error:
+        _refuse(error)
+    tables = list({file.resolve(): file for file in reversed(named)}.values())[::-1]
     if not tables:
         raise InvalidFile(
             f"{where} has no tables",
@@ -72,11 +79,7 @@ def check_content(path: Path, suffix: str) -> None:
         with path.open("rb") as file:
             beginning = file.read(_LOOK_BYTES)
     except OSError as error:
-        raise InvalidFile(
-            f"{path} can't be opened ({error.strerror})",
-            allowed="a file you may read",
-            advice="check its permissions",
-        ) from None
+        _refuse(error)
     if not beginning:
         raise InvalidFile(f"{path} is empty", allowed="a file with a population", advice="write it again")
     magic = _MAGIC.get(suffix)
@@ -110,5 +113,25 @@ def _suffix(path: Path) -> str | None:
     return max((one for one in (MATRIX, *TABLES) if name.endswith(one)), key=len, default=None)
 
 
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.parts)
+def _in_folder(folder: Path) -> Iterator[Path]:
+    """Its files and those of its sub-folders, without what is hidden and what writers call _SUCCESS or _temporary."""
+    seen = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        # Links may lead in circles.
+        real = Path(where).resolve()
+        folders[:] = [] if real in seen else sorted(name for name in folders if not _hidden(name))
+        if real not in seen:
+            yield from (Path(where, name) for name in names if not _hidden(name))
+        seen.add(real)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise InvalidFile(
+        f"{error.filename} can't be opened ({error.strerror})",
+        allowed="a file you may read",
+        advice="check the path and its permissions",
+    ) from None

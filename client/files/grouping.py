@@ -6,7 +6,7 @@ first appear, and the row in which each does: merging by that row gives the user
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,17 +22,20 @@ Numbers = npt.NDArray[np.int32]
 RECORD = np.dtype([("user", "<u8"), ("item", "<i4"), ("row", "<u4")])
 """A row: the user's key, the item's number as it appeared, and the row's place in its batch."""
 
+DEALT_BITS = 10
+"""The number of first bits of users' keys by which rows are dealt. A partition is what some of these bits select."""
+
 # Larger partitions are added up piece by piece first: one user may have any number of rows.
 _MOST_ROWS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some consecutive rows, in the order of their partitions.
+    """Some consecutive rows, in the order of the first bits of their users' keys.
 
     Args:
         first_row: the number of its first row in the whole table.
-        bounds: where each partition begins, and the end.
+        bounds: where the rows of each value of these bits begin, and the end.
         records: the rows.
         counts: their counts; None if each is one.
     """
@@ -42,6 +45,11 @@ class Batch:
     records: Piece = field(repr=False)
     counts: Piece | None = field(repr=False)
 
+    def part(self, partition: int, bits: int) -> tuple[int, int]:
+        """Where the rows of a partition begin and end; it is the first `bits` bits of its users' keys."""
+        wide = DEALT_BITS - bits
+        return int(self.bounds[partition << wide]), int(self.bounds[partition + 1 << wide])
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -49,7 +57,7 @@ class Rows:
 
     Args:
         users: their keys.
-        items: their final numbers, -1 for none.
+        items: their ranks, -1 for none.
         places: their numbers in the whole table.
         counts: their counts; None if each is one.
     """
@@ -68,10 +76,9 @@ class Users:
         keys: the users' keys.
         first_rows: the row in which each appears first, rising.
         lengths: the number of each one's items.
-        items: rising within a user.
+        items: in the order of their ranks within a user.
         counts: the sums.
         too_many: the first rows of users whose counts add up to too much; they have no items here.
-        rows_of_these: how many rows they have in all.
     """
 
     keys: Words = field(repr=False)
@@ -80,86 +87,105 @@ class Users:
     items: Numbers = field(repr=False)
     counts: Integers = field(repr=False)
     too_many: Integers = field(repr=False)
-    rows_of_these: int = 0
 
 
 def dealt(
-    users: Words, items: Numbers, counts: npt.NDArray[Any] | None, *, first_row: int, bits: int, spool: Spool
+    users: Words, items: Numbers, counts: npt.NDArray[Any] | None, *, first_row: int, spool: Spool
 ) -> Batch:
-    """Put rows aside by partition: the first `bits` bits of a user's key."""
+    """Put rows aside by the first bits of their users' keys."""
+    part = (users >> np.uint64(64 - DEALT_BITS)).astype(np.uint16)
+    order = np.argsort(part, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=1 << DEALT_BITS))])
     records = np.empty(len(users), dtype=RECORD)
-    if bits == 0:
-        order, bounds = None, np.array([0, len(users)])
-        records["user"], records["item"], records["row"] = users, items, np.arange(len(users))
-    else:
-        part = (users >> np.uint64(64 - bits)).astype(np.uint16)
-        order = np.argsort(part, kind="stable")
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=1 << bits))])
-        records["user"], records["item"], records["row"] = users[order], items[order], order
-    if counts is not None and order is not None:
-        counts = counts[order]
-    return Batch(first_row, bounds, spool.put(records), None if counts is None else spool.put(counts))
+    records["user"], records["item"], records["row"] = users[order], items[order], order
+    return Batch(first_row, bounds, spool.put(records), None if counts is None else spool.put(counts[order]))
 
 
-def rows_of(batches: Sequence[Batch], partition: int, new_numbers: Numbers) -> Rows:
-    """The rows of a partition, with the items' final numbers; the last of these is for rows without an item."""
-    bounds = [batch.bounds[partition : partition + 2].tolist() for batch in batches]
-    whole = np.concatenate([batch.records.read(*part) for batch, part in zip(batches, bounds, strict=True)])
-    counts = [
-        batch.counts.read(*part)
-        for batch, part in zip(batches, bounds, strict=True)
-        if batch.counts is not None
-    ]
-    places = np.repeat([batch.first_row for batch in batches], [stop - start for start, stop in bounds])
+def pieces_of(batches: Sequence[Batch], partition: int, ranks: Numbers, *, bits: int) -> Iterator[Rows]:
+    """The rows of a partition, a part of them at a time.
+
+    Args:
+        batches: all rows.
+        partition: the first bits of the keys of its users.
+        ranks: the items' ranks; the last of these is for rows without an item.
+        bits: the number of these bits.
+    """
+    parts: list[tuple[Batch, int, int]] = []
+    rows = 0
+    for batch in batches:
+        start, stop = batch.part(partition, bits)
+        if parts and rows + stop - start > _MOST_ROWS:
+            yield _read(parts, ranks)
+            parts, rows = [], 0
+        parts.append((batch, start, stop))
+        rows += stop - start
+    yield _read(parts, ranks)
+
+
+def _read(parts: Sequence[tuple[Batch, int, int]], ranks: Numbers) -> Rows:
+    whole = np.concatenate([batch.records.read(start, stop) for batch, start, stop in parts])
+    places = np.repeat([batch.first_row for batch, _, _ in parts], [stop - start for _, start, stop in parts])
     places += whole["row"]
-    return Rows(
-        users=np.ascontiguousarray(whole["user"]),
-        items=new_numbers[whole["item"]],
-        places=places,
-        counts=np.concatenate(counts).astype(np.int64) if counts else None,
-    )
+    counts = None
+    if any(batch.counts is not None for batch, _, _ in parts):
+        # Some files may have counts and others none.
+        counts = np.concatenate(
+            [
+                np.ones(stop - start, dtype=np.int64)
+                if batch.counts is None
+                else batch.counts.read(start, stop).astype(np.int64)
+                for batch, start, stop in parts
+            ]
+        )
+        # What a row without an item was to count does not count in its user's total.
+        counts[whole["item"] < 0] = 0
+    return Rows(np.ascontiguousarray(whole["user"]), ranks[whole["item"]], places, counts)
 
 
-def added_up(rows: Rows, *, bits: int, item_bits: int) -> Users:
+def rows_with_items(batches: Sequence[Batch], partition: int, users: Words, *, bits: int) -> int:
+    """How many rows with an item these users of a partition have."""
+    found = 0
+    for batch in batches:
+        records = batch.records.read(*batch.part(partition, bits))
+        found += int((np.isin(records["user"], users) & (records["item"] >= 0)).sum())
+    return found
+
+
+def added_up(pieces: Iterable[Rows], *, bits: int, item_bits: int) -> Users:
     """The users of a partition.
 
     Args:
-        rows: of the partition.
+        pieces: its rows. As soon as there are two, each is added up by itself.
         bits: the number of first bits that the keys of its users share.
-        item_bits: the number of bits of an item's number.
+        item_bits: the number of bits of an item's rank.
     """
-    few = len(rows.users) <= _MOST_ROWS
-    whole = rows if few else _reduced(rows, bits=bits, item_bits=item_bits)
-    users = _added_up(whole, bits=bits, item_bits=item_bits)
-    if len(users.too_many) == 0:
-        return users
-    theirs = users.keys[np.searchsorted(users.first_rows, users.too_many)]
-    return replace(users, rows_of_these=int(np.isin(rows.users, theirs).sum()))
+    parts: list[Rows] = []
+    for piece in pieces:
+        if len(parts) == 1:
+            parts[0] = _reduced(parts[0], bits=bits, item_bits=item_bits)
+        parts.append(piece if not parts else _reduced(piece, bits=bits, item_bits=item_bits))
+        if sum(len(part.users) for part in parts) > max(_MOST_ROWS, 2 * len(parts[0].users)):
+            parts = [_reduced(_joined(parts), bits=bits, item_bits=item_bits)]
+    return _added_up(_joined(parts), bits=bits, item_bits=item_bits)
 
 
 def _reduced(rows: Rows, *, bits: int, item_bits: int) -> Rows:
-    """The rows added up within pieces, as rows again. Every user has one more without an item, so that none is lost."""
-    parts = []
-    for start in range(0, len(rows.users), _MOST_ROWS):
-        piece = slice(start, start + _MOST_ROWS)
-        counts = None if rows.counts is None else rows.counts[piece]
-        users = _added_up(
-            Rows(rows.users[piece], rows.items[piece], rows.places[piece], counts),
-            bits=bits,
-            item_bits=item_bits,
-            limit=None,
-        )
-        owners = np.concatenate(
-            [np.arange(len(users.keys)), np.repeat(np.arange(len(users.keys)), users.lengths)]
-        )
-        parts.append(
-            Rows(
-                users.keys[owners],
-                np.concatenate([np.full(len(users.keys), -1, dtype=np.int32), users.items]),
-                users.first_rows[owners],
-                np.concatenate([np.zeros(len(users.keys), dtype=np.int64), users.counts]),
-            )
-        )
+    """The rows added up, as rows again. Those without an item stay: they count in their user's total."""
+    nothing = np.int32(1 << item_bits)
+    items = np.where(rows.items < 0, nothing, rows.items)
+    users = _added_up(replace(rows, items=items), bits=bits, item_bits=item_bits + 1, limit=None)
+    owners = np.repeat(np.arange(len(users.keys)), users.lengths)
+    return Rows(
+        users.keys[owners],
+        np.where(users.items == nothing, np.int32(-1), users.items),
+        users.first_rows[owners],
+        users.counts,
+    )
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
     return Rows(
         users=np.concatenate([part.users for part in parts]),
         items=np.concatenate([part.items for part in parts]),

@@ -10,10 +10,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedhist.client.files.names import order_of_texts
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import Integers, Labels
 from fedhist.protocol.labels.item_list import first_repeat
 from fedhist.protocol.labels.item_origin import ItemOrigin
+
+Numbers = npt.NDArray[np.int32]
 
 
 class Named(Protocol):
@@ -34,14 +37,18 @@ class Chosen:
     """The items that are counted.
 
     Args:
-        new_numbers: the new number of each old one, -1 for an item that is left out.
+        ranks: the rank of each old number among the chosen items, -1 for an item that is left out. A user's items stand
+            in the order of their ranks, which are those without a choice: what a device draws for each of them depends
+            on their order, and a list that is sorted otherwise must not change it.
+        numbers: the new number of each rank.
         labels: what they are called, by their new numbers.
         dropped_items: how many are left out.
         dropped_count: the sum of their totals.
         origin: what decided which items there are.
     """
 
-    new_numbers: npt.NDArray[np.int32] = field(repr=False)
+    ranks: Numbers = field(repr=False)
+    numbers: Numbers = field(repr=False)
     labels: Labels = field(repr=False)
     dropped_items: int
     dropped_count: int
@@ -86,13 +93,14 @@ class ItemChoice:
         if self.listed is not None:
             wanted = {str(label): number for number, label in enumerate(self.listed)}
             found = map(wanted.get, names.texts(), repeat(-1))
-            new_numbers = np.fromiter(found, dtype=np.int32, count=len(totals))
-            return _chosen(new_numbers, self.listed, totals, ItemOrigin.PUBLIC)
+            places = np.fromiter(found, dtype=np.int32, count=len(totals))
+            order = _order_of_list(self.listed, places, totals)
+            return _chosen(places, order, self.listed, totals, ItemOrigin.PUBLIC)
         order = names.order(totals)[: self.top]
-        new_numbers = np.full(len(totals), -1, dtype=np.int32)
-        new_numbers[order] = np.arange(len(order), dtype=np.int32)
+        places = np.full(len(totals), -1, dtype=np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
         origin = ItemOrigin.DATA if self.top is None else ItemOrigin.TOP
-        return _chosen(new_numbers, names.chosen(order), totals, origin)
+        return _chosen(places, np.arange(len(order)), names.chosen(order), totals, origin)
 
     def _renamed(self, names: Named, totals: Integers, rename: Callable[[str], str]) -> Chosen:
         """Items are merged in the order that they have without a choice, then chosen."""
@@ -116,18 +124,47 @@ class ItemChoice:
             labels, origin = [labels[number] for number in top.tolist()], ItemOrigin.TOP
         else:
             found, origin = np.arange(len(sums), dtype=np.int32), ItemOrigin.DATA
-        chosen = _chosen(found, labels, sums, origin)
-        return replace(chosen, new_numbers=found[merged])
+        kept = found[found >= 0]
+        order = np.concatenate([kept, np.setdiff1d(np.arange(len(labels)), kept)])
+        chosen = _chosen(found, order, labels, sums, origin)
+        return replace(chosen, ranks=chosen.ranks[merged])
 
 
 ALL_ITEMS = ItemChoice()
 
 
-def _chosen(
-    new_numbers: npt.NDArray[np.int32], labels: Labels, totals: Integers, origin: ItemOrigin
-) -> Chosen:
-    left_out = new_numbers < 0
-    return Chosen(new_numbers, labels, int(left_out.sum()), int(totals[left_out].sum()), origin)
+def _chosen(places: Numbers, order: Integers, labels: Labels, totals: Integers, origin: ItemOrigin) -> Chosen:
+    """The choice of labels.
+
+    Args:
+        places: where each old number is among the labels, -1 for nowhere.
+        order: the labels' places by rank.
+        labels: of the chosen items.
+        totals: by old number.
+        origin: what decided.
+    """
+    left_out = places < 0
+    # Its last place is for what is left out.
+    ranks = np.full(len(labels) + 1, -1, dtype=np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    return Chosen(
+        ranks[places],
+        order.astype(np.int32),
+        labels,
+        dropped_items=int(left_out.sum()),
+        dropped_count=int(totals[left_out].sum()),
+        origin=origin,
+    )
+
+
+def _order_of_list(listed: Sequence[str | int], places: Numbers, totals: Integers) -> Integers:
+    """The places of a list in the order that its items have without a list."""
+    import polars as pl
+
+    sums = np.zeros(len(listed), dtype=np.int64)
+    there = places >= 0
+    sums[places[there]] = totals[there]
+    return order_of_texts(pl.Series(map(str, listed), dtype=pl.String), sums)
 
 
 def _check_list(listed: Sequence[str | int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Memory:
     """A limit.
 
     Args:
-        limit: the bytes that the process may use while it reads.
+        limit: the bytes that the process may use while it reads. Python, polars and the rows that are being read take
+            up to half a gigabyte: a lower limit is not kept, and sends everything else to a file.
         workers: the number of threads.
     """
 
@@ -48,7 +50,7 @@ class Memory:
     @property
     def batch_rows(self) -> int:
         """The number of rows that are read at a time."""
-        return 1 << (20 if self.limit >= 1 << 29 else 18)
+        return 1 << (20 if self.limit >= _WORKING else 18)
 
     @property
     def names(self) -> int:
@@ -61,14 +63,14 @@ def memory_limit(text: str | int | None = None) -> Memory:
     if text is None:
         return Memory(max(_available() // 2, SMALLEST), cores())
     found = _SIZE.fullmatch(str(text))
-    limit = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
-    if limit < SMALLEST:
+    limit = float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0
+    if not SMALLEST <= limit < math.inf:
         raise InvalidInput(
             f"--memory is {text}",
             allowed=f"a number of bytes from {SMALLEST >> 20}MiB on, for example 1GB or 512MiB",
             advice="leave it out to use half of the memory that is available",
         )
-    return Memory(limit, cores())
+    return Memory(int(limit), cores())
 
 
 def cores() -> int:

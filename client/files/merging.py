@@ -33,7 +33,8 @@ class Partition:
     Args:
         first_rows, lengths, items, counts: as in `Users`.
         users_at, pairs_at: the number of users, and of their items, before each bucket of rows.
-        too_many, rows_of_these: as in `Users`.
+        too_many: as in `Users`.
+        rows_of_these: how many rows with items the users with too much have.
     """
 
     first_rows: Piece = field(repr=False)
@@ -57,8 +58,15 @@ class Partition:
         )
 
 
-def put_aside(users: Users, *, rows: int, spool: Spool) -> Partition:
-    """Put the users of a partition aside; `rows` is the number of rows of the whole table."""
+def put_aside(users: Users, *, rows: int, rows_of_these: int, spool: Spool) -> Partition:
+    """Put the users of a partition aside.
+
+    Args:
+        users: of the partition.
+        rows: the number of rows of the whole table.
+        rows_of_these: how many rows with items the users with too much have.
+        spool: takes them.
+    """
     width = max(-(-rows // _BUCKETS), 1)
     users_at = np.searchsorted(users.first_rows, np.arange(_BUCKETS + 1) * width)
     pairs_at = np.concatenate([[0], np.cumsum(users.lengths)])[users_at]
@@ -71,7 +79,7 @@ def put_aside(users: Users, *, rows: int, spool: Spool) -> Partition:
         users_at=users_at,
         pairs_at=pairs_at,
         too_many=users.too_many,
-        rows_of_these=users.rows_of_these,
+        rows_of_these=rows_of_these,
     )
 
 

@@ -54,11 +54,7 @@ class NumberNames(ItemNames):
         """As texts: 9 comes before 10."""
         import polars as pl
 
-        items = pl.DataFrame({"total": totals, "text": self._all().cast(pl.String)}).with_row_index("number")
-        ordered = items.sort(
-            pl.col("total"), pl.col("text").str.len_bytes(), "text", descending=[True, False, False]
-        )
-        return ordered["number"].cast(pl.Int64).to_numpy()
+        return order_of_texts(self._all().cast(pl.String), totals)
 
     def texts(self) -> Iterator[str]:
         """All of them, in decimal."""
@@ -166,6 +162,10 @@ class StoredNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self.ends)
 
+    def __reduce__(self) -> tuple[type[tuple[str, ...]], tuple[list[str]]]:
+        """A copy, and what another process gets, is in memory."""
+        return tuple, (list(self),)
+
     @overload
     def __getitem__(self, number: int) -> str: ...
 
@@ -195,6 +195,17 @@ class StoredNames(Sequence[str]):
             whole = text.decode("ascii")
             return [whole[low:high] for low, high in zip([0, *ends], ends, strict=False)]
         return [text[low:high].decode() for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def order_of_texts(texts: pl.Series, totals: Integers) -> Integers:
+    """Texts in memory by falling total, equal totals by the length in UTF-8, then by code points."""
+    import polars as pl
+
+    items = pl.DataFrame({"total": totals, "text": texts}).with_row_index("number")
+    ordered = items.sort(
+        pl.col("total"), pl.col("text").str.len_bytes(), "text", descending=[True, False, False]
+    )
+    return ordered["number"].cast(pl.Int64).to_numpy()
 
 
 def _blocks(length: int) -> Iterator[slice]:

@@ -148,7 +148,7 @@ def population_of(
     if columns.separator is not None:
         raise InvalidInput("a separator for a data frame", allowed="a separator for a text file")
     limit, table, place = memory_limit(memory), frame_table(frame, columns), partial(frame_row, columns)
-    tabulation = Tabulation(rows=table.height, memory=limit, tell=follow.reading)
+    tabulation = Tabulation(memory=limit, tell=follow.reading)
     for start in range(0, table.height, limit.batch_rows):
         _add(tabulation, table.slice(start, limit.batch_rows), columns, place)
         follow.reading("read", tabulation.rows, table.height)
@@ -258,7 +258,7 @@ def _read_all(
     """All rows of all tables, in the order of the tables."""
     rows = sum(expected_rows(table.path, table.suffix) for table in tables)
     _check_space(rows, memory, follow)
-    tabulation = Tabulation(rows=rows, memory=memory, lenient=lenient, tell=follow.reading)
+    tabulation = Tabulation(memory=memory, lenient=lenient, tell=follow.reading)
     for table in tables:
         place = table.places()
         with closing(table.batches()) as batches:

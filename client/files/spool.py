@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,22 @@ class NamelessFile:
 
     def __init__(self) -> None:
         try:
-            handle, name = tempfile.mkstemp(prefix="fedhist-")
+            with tempfile.TemporaryFile(dir=temporary_folder(), prefix="fedhist-") as made:
+                self.descriptor = os.dup(made.fileno())
         except OSError as error:
             raise _full(error) from None
-        Path(name).unlink()
-        self.descriptor = handle
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
             os.close(self.descriptor)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a file without a name can't be copied")
+
+    @property
+    def path(self) -> Path:
+        """Where this process, as long as it has the file, can open it once more."""
+        return Path(f"/dev/fd/{self.descriptor}")
 
     def read(self, values: Array, place: int) -> None:
         """Fill an array from this byte on."""
@@ -206,7 +213,12 @@ class Tape:
 
 def temporary_folder() -> Path:
     """Where temporary files go: TMPDIR, or the system's folder."""
-    return Path(tempfile.gettempdir())
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise NotWritten(
+            "there is no folder for temporary data; name one in TMPDIR that exists and can be written to"
+        ) from None
 
 
 def free_space() -> int:

@@ -81,6 +81,14 @@ class StoredPopulation(SparsePopulation):
 
     rows: Rows = field(kw_only=True, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what another process gets, is in memory: files without names are of this process."""
+        labels = None if self.labels is None else tuple(self.labels)
+        return SparsePopulation, (
+            *(self.histograms, labels),
+            *(self.dropped_items, self.dropped_count, self.item_origin),
+        )
+
     def shards(self) -> Iterator[Histograms]:
         """The users in order, read from the files, in pieces as small as those of a population in memory."""
         first, rows = self.histograms.first_user, self.rows

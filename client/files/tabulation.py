@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedhist.client.files.columns import Where
-from fedhist.client.files.grouping import Batch, added_up, dealt, rows_of
+from fedhist.client.files.grouping import DEALT_BITS, Batch, added_up, dealt, pieces_of, rows_with_items
 from fedhist.client.files.item_choice import ALL_ITEMS, Chosen, ItemChoice
 from fedhist.client.files.memory import Memory
 from fedhist.client.files.merging import Partition, merged, put_aside
@@ -48,7 +49,6 @@ Tell = Callable[[str, int, int], None]
 """Called with a pass, how much of it is done, and of how much."""
 
 _PARTITION_ROWS = 1 << 17
-_MOST_PARTITION_BITS = 10
 
 
 def table_row(index: int, role: str) -> str:
@@ -60,7 +60,6 @@ class Tabulation:
     """Takes the rows of a table, batch by batch, and makes its population.
 
     Args:
-        rows: how many are expected. Only speed and memory depend on it.
         memory: how much may be used.
         lenient: leave out rows that break a rule instead of refusing the table, see `read_node_population`.
         idle: a row without an item is a user without items.
@@ -70,17 +69,16 @@ class Tabulation:
     def __init__(
         self,
         *,
-        rows: int,
         memory: Memory,
         lenient: bool = False,
         idle: bool = False,
         tell: Tell = lambda *progress: None,
     ) -> None:
         self.rows = self.left_out = 0
-        self._bits = min(max((rows // _PARTITION_ROWS).bit_length(), 0), _MOST_PARTITION_BITS)
         self._spool = Spool(memory.room)
         self._memory, self._lenient, self._idle, self._tell = memory, lenient, idle, tell
         self._batches: list[Batch] = []
+        self._waiting: list[tuple[int, Words, npt.NDArray[np.int32], npt.NDArray[np.int32] | None]] = []
         self._places: list[tuple[int, Where]] = []
         self._users, self._items = _Keys("user"), _Keys("item")
         self._numbering = Numbering()
@@ -211,21 +209,42 @@ class Tabulation:
             counts: None if each is one observation.
             first_row: the number of the first.
         """
-        users = self._users.of(table["user"])
+        users = self._users.of(table["user"], lambda: self._place(first_row, "user"))
         if there.all():
-            numbers = self._numbered(table["item"])
+            numbers = self._numbered(table["item"], first_row)
         else:
             numbers = np.full(table.height, -1, dtype=np.int32)
-            numbers[there] = self._numbered(table["item"].filter(there))
+            numbers[there] = self._numbered(table["item"].filter(there), first_row)
         if len(self._totals) < self._numbering.length:
             room = max(self._numbering.length, 2 * len(self._totals))
             self._totals = np.concatenate([self._totals, np.zeros(room - len(self._totals), dtype=np.int64)])
         _add_to(self._totals, numbers, counts)
-        batch = dealt(users, numbers, counts, first_row=first_row, bits=self._bits, spool=self._spool)
+        self._waiting.append((first_row, users, numbers, counts))
+        if sum(len(waiting) for _, waiting, _, _ in self._waiting) >= self._memory.batch_rows:
+            self._deal_waiting()
+
+    def _deal_waiting(self) -> None:
+        """Deal the rows that wait together: many small files are no more batches than a large one."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        first_rows, users, numbers, counts = zip(*waiting, strict=True)
+        whole = None
+        if any(one is not None for one in counts):
+            # Some files may have counts and others none.
+            whole = np.concatenate(
+                [
+                    np.ones(len(keys), dtype=np.int32) if one is None else one
+                    for keys, one in zip(users, counts, strict=True)
+                ]
+            )
+        batch = dealt(
+            np.concatenate(users), np.concatenate(numbers), whole, first_row=first_rows[0], spool=self._spool
+        )
         self._batches.append(batch)
 
-    def _numbered(self, items: pl.Series) -> npt.NDArray[np.int32]:
-        numbers, first = self._numbering.of(self._items.of(items))
+    def _numbered(self, items: pl.Series, first_row: int) -> npt.NDArray[np.int32]:
+        numbers, first = self._numbering.of(self._items.of(items, lambda: self._place(first_row, "item")))
         if len(first):
             names = _plain(items.gather(first))
             if self._numbering.length == len(first) and not names.dtype.is_integer():
@@ -236,17 +255,22 @@ class Tabulation:
     def _partitions(self, chosen: Chosen) -> list[Partition]:
         """All rows, added up by user and item."""
         # Its last place is for rows without an item, whose number is -1.
-        new_numbers = np.append(chosen.new_numbers, np.int32(-1))
+        ranks = np.append(chosen.ranks, np.int32(-1))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
+        self._deal_waiting()
         batches, self._batches = self._batches, []
+        bits = min((self.rows // _PARTITION_ROWS).bit_length(), DEALT_BITS)
         spool = Spool(self._memory.room)
 
         def group(partition: int) -> Partition:
-            rows = rows_of(batches, partition, new_numbers)
-            users = added_up(rows, bits=self._bits, item_bits=item_bits)
-            return put_aside(users, rows=self.rows, spool=spool)
+            pieces = pieces_of(batches, partition, ranks, bits=bits)
+            users = added_up(pieces, bits=bits, item_bits=item_bits)
+            users = replace(users, items=chosen.numbers[users.items])
+            too_much = users.keys[np.searchsorted(users.first_rows, users.too_many)]
+            rows_of_these = rows_with_items(batches, partition, too_much, bits=bits) if len(too_much) else 0
+            return put_aside(users, rows=self.rows, rows_of_these=rows_of_these, spool=spool)
 
-        done = list(self._each("group", group, range(1 << self._bits if batches else 0)))
+        done = list(self._each("group", group, range(1 << bits if batches else 0)))
         self._refuse_totals(done)
         return done
 
@@ -288,8 +312,13 @@ class _Keys:
         self._role = role
         self._kind: str | None = None
 
-    def of(self, column: pl.Series) -> Words:
-        """The keys, well mixed in their first bits."""
+    def of(self, column: pl.Series, place: Callable[[], str]) -> Words:
+        """The keys, well mixed in their first bits.
+
+        Args:
+            column: the values.
+            place: the words for its first row, for errors.
+        """
         import polars as pl
 
         if len(column) == 0:
@@ -297,7 +326,7 @@ class _Keys:
         kind = column.dtype
         wide = "128" in str(kind) or kind == pl.UInt64
         self._refuse_others(
-            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text"
+            f"integers of type {kind}" if wide else "integers" if kind.is_integer() else "text", place
         )
         if isinstance(kind, pl.Categorical | pl.Enum):
             column = column.to_physical()
@@ -308,11 +337,11 @@ class _Keys:
         keys: Words = values.view(np.uint64) * self._factor
         return keys
 
-    def _refuse_others(self, kind: str) -> None:
+    def _refuse_others(self, kind: str, place: Callable[[], str]) -> None:
         self._kind = self._kind or kind
         if kind != self._kind:
             raise InvalidPopulation(
-                f"column {self._role} has {self._kind} in one file and {kind} in another",
+                f"the {self._role}s are {self._kind} at first, and {kind} from {place()} on",
                 allowed="the same type of column in all files",
                 advice="convert the column in some of them",
             )
@@ -324,7 +353,7 @@ def _plain(labels: pl.Series) -> pl.Series:
 
     if isinstance(labels.dtype, pl.Categorical | pl.Enum):
         return labels.cast(pl.String)
-    if labels.dtype.is_signed_integer() and labels.dtype != pl.Int128:
+    if labels.dtype.is_integer() and labels.dtype != pl.UInt64 and "128" not in str(labels.dtype):
         return labels.cast(pl.Int64)
     return labels
 

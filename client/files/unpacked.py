@@ -9,18 +9,18 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
+import numpy as np
 from numpy.lib import format as npy
 
 from fedhist.client.files.parquet_sizes import LARGEST_PAGE, unpacked_sizes
-from fedhist.client.files.spool import free_space
+from fedhist.client.files.spool import NamelessFile, free_space, temporary_folder
 from fedhist.protocol.errors import DecodeError, InvalidFile, InvalidInput
 
 MAX_UNPACKED_BYTES = 1 << 32
@@ -46,14 +46,14 @@ def unpacked_limit() -> int:
 
 @contextmanager
 def unpacked_text(path: Path) -> Iterator[Path]:
-    """Where the text of a file lies: the file itself, or a temporary one with what was packed in it."""
+    """Where the text of a file lies: the file itself, or one without a name that has what was packed in it."""
     if not path.name.lower().endswith(".gz"):
         yield path.resolve()
         return
-    with tempfile.NamedTemporaryFile(prefix="fedhist-unpacked-") as unpacked:
-        with opened_text(path) as packed:
-            _copy(path, packed, unpacked)
-        yield Path(unpacked.name)
+    unpacked = NamelessFile()
+    with opened_text(path) as packed:
+        _copy(path, packed, unpacked)
+    yield unpacked.path
 
 
 @contextmanager
@@ -68,18 +68,27 @@ def opened_text(path: Path) -> Iterator[BinaryIO]:
         ) from None
 
 
-def _copy(path: Path, packed: BinaryIO, unpacked: IO[bytes]) -> None:
+def _copy(path: Path, packed: BinaryIO, unpacked: NamelessFile) -> None:
     """Refuses what is packed twice, and what would leave the disk without room for anything else."""
-    limit = min(unpacked_limit() if LIMIT_VARIABLE in os.environ else math.inf, free_space() - _LEFT_FREE)
+    limit = unpacked_limit() if LIMIT_VARIABLE in os.environ else math.inf
+    free = free_space()
+    room = free - min(free // 8, _LEFT_FREE)
+    length = 0
     while chunk := packed.read(_CHUNK):
-        if unpacked.tell() == 0 and chunk.startswith(PACKED):
+        if length == 0 and chunk.startswith(PACKED):
             raise InvalidFile(
                 f"{path} is packed twice", allowed="text that is packed once", advice="unpack it"
             )
-        if unpacked.tell() + len(chunk) > limit:
-            raise _too_large(path, int(max(limit, 0)))
-        unpacked.write(chunk)
-    unpacked.flush()
+        if length + len(chunk) > limit:
+            raise _too_large(path, int(limit))
+        if length + len(chunk) > room:
+            raise InvalidFile(
+                f"{path} is too large once it is unpacked for the temporary folder {temporary_folder()}",
+                allowed=f"up to {room:,} bytes",
+                advice="make room there, or name another folder in TMPDIR",
+            )
+        unpacked.write(np.frombuffer(chunk, dtype=np.uint8), length)
+        length += len(chunk)
 
 
 def check_archive(path: Path) -> None:

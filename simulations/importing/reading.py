@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,6 @@ FORMATS: dict[str, Format] = {
 
 NAMED_LINES = 10
 _LOOK_LINES = 20
-_BYTES_A_RECORD = 16
 
 
 @dataclass
@@ -120,7 +119,7 @@ def import_population(
             allowed=f"names of columns and a separator with --format {PlainRecords.name}",
         )
     limit = memory_limit(memory)
-    tables: Iterator[pl.DataFrame]
+    tables: Generator[pl.DataFrame]
     if path.is_file() and (path.suffix.lower() == ".parquet" or _is_parquet(path)):
         chosen, tally = FORMATS["records"], Tally(unit="row")
         tables = _read_rows(path, format_name, columns, tally, limit)
@@ -129,14 +128,12 @@ def import_population(
         tally = Tally()
         chunks = line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
         tables = (_read_chunk(chunk, reader, tally) for chunk in chunks)
-    # A line takes some bytes, and a tweet has several words: about as many records as that.
-    rows = Tabulation(
-        rows=path.stat().st_size // _BYTES_A_RECORD, memory=limit, idle=True, tell=follow.reading
-    )
-    for table in tables:
-        rows.add(table)
-        with aloud():
-            follow.reading("read", rows.rows, rows.rows)
+    rows = Tabulation(memory=limit, idle=True, tell=follow.reading)
+    with closing(tables):
+        for table in tables:
+            rows.add(table)
+            with aloud():
+                follow.reading("read", rows.rows, rows.rows)
     if by is not None and chosen.name != "sentiment140":
         raise InvalidInput(
             f"--by does not go with a file of the format {chosen.name}",
@@ -222,7 +219,7 @@ def _read_chunk(chunk: Lines, reader: LineReader, tally: Tally) -> pl.DataFrame:
 
 def _read_rows(
     path: Path, format_name: str, columns: Columns, tally: Tally, memory: Memory
-) -> Iterator[pl.DataFrame]:
+) -> Generator[pl.DataFrame]:
     """The records of a Parquet file; its rows are numbered from 1."""
     if format_name not in ("auto", "records"):
         raise InvalidFile(f"{path} is a Parquet file", allowed="--format records or auto for Parquet")
