@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from fedhist.client.files.memory import cores  # noqa: E402
 from fedhist.protocol.plan import Plan  # noqa: E402
 from fedhist.protocol.privacy.ledger import Ledger  # noqa: E402
 from fedhist.protocol.privacy.randomness import SeededSource  # noqa: E402
@@ -24,7 +25,6 @@ from fedhist.server.coordinator import run_rounds  # noqa: E402
 from fedhist.server.releases.contract import Release  # noqa: E402
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation  # noqa: E402
 from fedhist.simulations.engines.contract import SimulatedTransport, engine_named  # noqa: E402
-from fedhist.simulations.engines.cores import cores  # noqa: E402
 from fedhist.simulations.engines.ray_engine import RayCrew  # noqa: E402
 from tests.loopback_cluster import loopback_cluster  # noqa: E402
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--users", type=int, default=6_000_000, help="about a minute a run on two cores")
+    parser.add_argument("--users", type=int, default=20_000_000, help="about a minute a run on two cores")
     parser.add_argument("--repeats", type=int, default=2)
     chosen = parser.parse_args()
     each = max(1, cores() // 2)
