@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 import numpy as np
 
+from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.protocol.errors import InvalidInput, InvalidPopulation
 from fedhist.protocol.histograms import Histograms, Integers, Labels, Population, labels_of, names_of
 from fedhist.protocol.keyed import KeyedSum
@@ -15,9 +15,6 @@ from fedhist.protocol.privacy.randomness import KeyedSource, Source
 from fedhist.protocol.rounds import Contribution, Request
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope
-
-# Just below the largest block from which glibc learns, 32 MB.
-_FREED_BYTES = 31 << 20
 
 
 def answer(
@@ -51,16 +48,6 @@ def answer_population(request: Request, population: Population, *, source: Sourc
     for shard in population.shards():
         answering.add(shard)
     return answering.result()
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let this process keep the memory of a shard's temporaries for the next shard.
-
-    Until a large array has been freed once, glibc returns a megabyte to the system whenever it is freed, and fetches it
-    again page by page: rounds then take four times as long. This array is never filled, so it costs nothing.
-    """
-    np.empty(_FREED_BYTES, dtype=np.uint8)
 
 
 class Answering:

@@ -19,7 +19,7 @@ n^2 / 2^65: one in 10^7 for a million. They would count as one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from fedhist.client.files.numbering import Numbering
 from fedhist.client.files.record_tables import type_name
 from fedhist.client.files.spool import Spool
 from fedhist.client.files.stored import StoredPopulation
+from fedhist.client.freed_memory import keep_freed_memory
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidPopulation
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Flags, Integers, Words
@@ -74,10 +75,12 @@ class Tabulation:
         idle: bool = False,
         tell: Tell = lambda *progress: None,
     ) -> None:
+        keep_freed_memory()
         self.rows = self.left_out = 0
         self._spool = Spool(memory.room)
         self._memory, self._lenient, self._idle, self._tell = memory, lenient, idle, tell
-        self._batches: list[Batch] = []
+        self._batches: list[Future[Batch]] = []
+        self._dealing = ThreadPoolExecutor(1)
         self._waiting: list[tuple[int, Words, npt.NDArray[np.int32], npt.NDArray[np.int32] | None]] = []
         self._places: list[tuple[int, Where]] = []
         self._users, self._items = _Keys("user"), _Keys("item")
@@ -238,9 +241,11 @@ class Tabulation:
                     for keys, one in zip(users, counts, strict=True)
                 ]
             )
-        batch = dealt(
-            np.concatenate(users), np.concatenate(numbers), whole, first_row=first_rows[0], spool=self._spool
-        )
+        # In another thread, while the next rows are read and numbered; no more than one batch waits for it.
+        if len(self._batches) > 1:
+            self._batches[-2].result()
+        keys, items = np.concatenate(users), np.concatenate(numbers)
+        batch = self._dealing.submit(dealt, keys, items, whole, first_row=first_rows[0], spool=self._spool)
         self._batches.append(batch)
 
     def _numbered(self, items: pl.Series, first_row: int) -> npt.NDArray[np.int32]:
@@ -258,7 +263,8 @@ class Tabulation:
         ranks = np.append(chosen.ranks, np.int32(-1))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
         self._deal_waiting()
-        batches, self._batches = self._batches, []
+        batches, self._batches = [batch.result() for batch in self._batches], []
+        self._dealing.shutdown()
         bits = min((self.rows // _PARTITION_ROWS).bit_length(), DEALT_BITS)
         spool = Spool(self._memory.room)
 
