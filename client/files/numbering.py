@@ -12,13 +12,16 @@ Numbers = npt.NDArray[np.int32]
 
 _EMPTY = -1
 _FIRST_BITS = 12
+# A small table fits in a core's cache, so it may be spread thin: keys then rarely meet.
+_SPACIOUS = 1 << 17
+_SPREAD = 16
 
 
 class Numbering:
     """Numbers 0, 1, 2, ... for keys of 64 bits, as they first appear.
 
-    Open addressing with linear probing, at most half full. A slot is the first bits of a key, so keys have to be mixed
-    well. All rows look up at once, and those that met another key look again.
+    Open addressing with linear probing, at most half full, and far less while the table is small. A slot is the first
+    bits of a key, so keys have to be mixed well. All rows look up at once, and those that met another key look again.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,8 @@ class Numbering:
         """The number of each key, -1 for those that are not there; and the places of these."""
         slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)
         numbers = self._numbers[slots]
+        if (self._keys[slots] == keys).all() and (len(numbers) == 0 or numbers.min() != _EMPTY):
+            return numbers, np.empty(0, dtype=np.int64)
         astray = np.flatnonzero((self._keys[slots] != keys) & (numbers != _EMPTY))
         missing = [np.flatnonzero(numbers == _EMPTY)]
         slots = slots[astray]
@@ -58,11 +63,12 @@ class Numbering:
         """Give new, distinct keys the next numbers."""
         numbers = np.arange(self.length, self.length + len(keys), dtype=np.int32)
         self.length += len(keys)
-        if 2 * self.length > len(self._keys):
+        spacious = len(self._keys) < _SPACIOUS
+        if (_SPREAD if spacious else 2) * self.length > len(self._keys):
             there = np.flatnonzero(self._numbers != _EMPTY)
             keys = np.concatenate([self._keys[there], keys])
             numbers = np.concatenate([self._numbers[there], numbers])
-            self._bits = (2 * self.length - 1).bit_length() + 1
+            self._bits = ((_SPREAD if spacious else 2) * self.length - 1).bit_length() + 1
             self._keys = np.zeros(1 << self._bits, dtype=np.uint64)
             self._numbers = np.full(1 << self._bits, _EMPTY, dtype=np.int32)
         slots = (keys >> np.uint64(64 - self._bits)).astype(np.intp)
