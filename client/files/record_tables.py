@@ -23,6 +23,9 @@ from fedhist.protocol.errors import InvalidFile, InvalidInput
 if TYPE_CHECKING:
     import polars as pl
 
+# How the system's refusal of memory, or of a thread for want of it, reads in errors of polars.
+_NO_MEMORY = ("os error 12", "os error 11", "code: 12", "code: 11")
+
 
 def text_batches(
     path: Path, columns: Columns, *, separator: str, tell: bool, memory: Memory
@@ -134,13 +137,13 @@ def _refusing_damage(
     try:
         with silent_native_errors():
             yield
-    except MemoryError:
-        raise InvalidFile(
-            f"there is not enough memory to read {path}",
-            allowed="rows that fit in memory batch by batch",
-            advice="free some memory, or write the file again with smaller row groups",
-        ) from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, MemoryError) as error:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+            raise InvalidFile(
+                f"there is not enough memory to read {path}",
+                allowed="rows that fit in memory batch by batch",
+                advice="free some memory, or write the file again with smaller row groups",
+            ) from None
         found = None if why is None else why()
         raise found or InvalidFile(
             f"{path} is damaged or does not follow its format", allowed="a complete file", advice=advice

@@ -288,15 +288,18 @@ def _check_space(rows: int, memory: Memory, follow: Following) -> None:
     free, folder = free_space(), temporary_folder()
     if needed > free:
         raise InvalidInput(
-            f"about {rows:,} rows may take {needed / 1e9:,.1f} GB of temporary space, and {folder} has "
-            f"{free / 1e9:,.1f} GB free",
+            f"about {rows:,} rows may take {_size(needed)} of temporary space, and {folder} has {_size(free)} free",
             allowed="rows that fit in memory or in the temporary folder",
             advice="make room, name another folder in TMPDIR, or give more --memory",
         )
     follow.say(
-        f"about {rows:,} rows: up to {needed / 1e9:,.1f} GB of temporary space in {folder}, which has "
-        f"{free / 1e9:,.1f} GB free; more --memory needs less"
+        f"about {rows:,} rows: up to {_size(needed)} of temporary space in {folder}, which has {_size(free)} free; "
+        "more --memory needs less"
     )
+
+
+def _size(length: int) -> str:
+    return f"{length / 1e9:,.1f} GB" if length >= 1e9 else f"{length / 1e6:,.1f} MB"
 
 
 def _check_bins(columns: Columns, choice: ItemChoice) -> None:

@@ -5,6 +5,7 @@ Only click is loaded here; a command loads what it needs when it runs, so that -
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -143,7 +144,7 @@ def _report(error: BaseException) -> int | None:
             code, text = 4, f"error: {error}"
         case errors.FedhistError():
             code, text = 1, f"error: {error}"
-        case MemoryError():
+        case MemoryError() | OSError(errno=errno.ENOMEM):
             code, text = 1, "error: not enough memory for this population; use fewer users or items"
         case OSError():
             code, text = 1, f"error: {_system_words(error)}"
