@@ -34,8 +34,8 @@ class Memory:
     """A limit.
 
     Args:
-        limit: the bytes that the process may use while it reads. Python, polars and the rows that are being read take up
-            to half a gigabyte: a lower limit is not kept, and sends everything else to a file.
+        limit: the bytes that the process may use while it reads. Python, polars and the rows that are being read take
+            up to half a gigabyte: a lower limit is not kept, and sends everything else to a file.
         workers: the number of threads.
     """
 
