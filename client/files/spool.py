@@ -32,9 +32,15 @@ class NamelessFile:
         except OSError as error:
             raise _full(error) from None
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Give its space back. A large file takes a while, and Ctrl-C within __del__ would be lost."""
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            descriptor = self.descriptor
+            del self.descriptor
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a file without a name can't be copied")
@@ -131,11 +137,6 @@ class Spool:
         self._end = 0
         self._one_at_a_time = Lock()
 
-    @property
-    def on_disk(self) -> int:
-        """The bytes in the file."""
-        return self._end
-
     def put(self, values: Array) -> Piece:
         """Put an array aside. One that stays in memory is not copied."""
         kind, size = values.dtype, values.nbytes
@@ -156,6 +157,11 @@ class Spool:
                 self._left -= size
                 return Piece(length, dtype, held=np.empty(length, dtype=dtype))
             return self._place(length, dtype)
+
+    def close(self) -> None:
+        """Give the space of the file back; its arrays can't be read any more."""
+        if self._file is not None:
+            self._file.close()
 
     def _place(self, length: int, kind: np.dtype[Any]) -> Piece:
         if self._file is None:

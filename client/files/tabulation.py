@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,10 @@ class Tabulation:
                 "the table has no rows", allowed="at least one row", advice="check that it is complete"
             )
         chosen = choice.of(self._names, self._totals[: self.items])
-        rows = merged(self._partitions(chosen), spool=Spool(self._memory.room), each=self._each)
+        with closing(Spool(self._memory.room)) as between:
+            partitions = self._partitions(chosen, between)
+            self._spool.close()
+            rows = merged(partitions, spool=Spool(self._memory.room), each=self._each)
         named = chosen.labels if labels is None else labels
         whole = SparsePopulation(
             rows.mapped(len(named)),
@@ -257,8 +261,8 @@ class Tabulation:
             self._names.append(names)
         return numbers
 
-    def _partitions(self, chosen: Chosen) -> list[Partition]:
-        """All rows, added up by user and item."""
+    def _partitions(self, chosen: Chosen, spool: Spool) -> list[Partition]:
+        """All rows, added up by user and item, and put aside."""
         # Its last place is for rows without an item, whose number is -1.
         ranks = np.append(chosen.ranks, np.int32(-1))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
@@ -266,7 +270,6 @@ class Tabulation:
         batches, self._batches = [batch.result() for batch in self._batches], []
         self._dealing.shutdown()
         bits = min((self.rows // _PARTITION_ROWS).bit_length(), DEALT_BITS)
-        spool = Spool(self._memory.room)
 
         def group(partition: int) -> Partition:
             pieces = pieces_of(batches, partition, ranks, bits=bits)

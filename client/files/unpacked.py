@@ -12,7 +12,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,10 +50,10 @@ def unpacked_text(path: Path) -> Iterator[Path]:
     if not path.name.lower().endswith(".gz"):
         yield path.resolve()
         return
-    unpacked = NamelessFile()
-    with opened_text(path) as packed:
-        _copy(path, packed, unpacked)
-    yield unpacked.path
+    with closing(NamelessFile()) as unpacked:
+        with opened_text(path) as packed:
+            _copy(path, packed, unpacked)
+        yield unpacked.path
 
 
 @contextmanager
