@@ -76,7 +76,7 @@ class SparsePopulation:
         if self.dropped_items:
             left_out = f"{self.dropped_items:,} items with {self.dropped_count:,} counts"
             rows.append(("left out", left_out))
-        return html_table("Population in memory", rows)
+        return html_table("Population", rows)
 
     @classmethod
     def from_arrays(

@@ -104,7 +104,7 @@ def import_(*, source: Path, out: Path, force: bool, as_json: bool, **options: A
 
     check_new_file(out, suffixes=MATRIX_SUFFIXES, force=force)
     start = perf_counter()
-    with progress_on(sys.stderr) as progress:
+    with progress_on(sys.stderr, as_json=as_json) as progress:
         progress.phase("population")
         imported = import_population(source, columns=columns_of(options), follow=progress, **options)
         population, tally = imported.population, imported.tally
@@ -181,7 +181,7 @@ def describe(
         raise InvalidInput(f"--head is {head}", allowed="a whole number from 0")
     if figure is not None:
         check_new_file(figure, suffixes=FORMATS, force=force)
-    with progress_on(sys.stderr) as progress:
+    with progress_on(sys.stderr, as_json=as_json) as progress:
         progress.phase("population")
         wanted = Wanted(data=file, columns=columns_of(flags), memory=flags["memory"])
         loaded = load(wanted, seed, follow=progress)

@@ -13,7 +13,19 @@ from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.plan.fields import FIELDS, Field
 
 Command = Callable[..., Any]
-PATH = click.Path(path_type=Path)
+
+
+class _FilePath(click.Path):
+    """A path. An empty one, of a shell's variable that is not set, would be the folder that one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text as a path."""
+        if value == "":
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _FilePath(path_type=Path)
 """A file or folder."""
 
 

@@ -145,10 +145,10 @@ class _Watched:
 
 
 @contextmanager
-def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
-    """A bar on this stream if it is a terminal, and not with `quiet`."""
+def progress_on(stream: TextIO, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
+    """A bar on this stream if it is a terminal, and not with `quiet`; `as_json` says nothing to a program."""
     if quiet or not stream.isatty():
-        yield NoProgress() if quiet else Progress()
+        yield NoProgress() if quiet or as_json else Progress()
         return
     with _bars_on(stream) as bars:
         yield TerminalProgress(bars)

@@ -42,7 +42,7 @@ def run_here(flags: dict[str, Any]) -> None:
     def target() -> Path | None:
         return shown["out"] if shown["out"] is not None or shown["as_json"] else default_folder(started)
 
-    with progress_on(sys.stderr, quiet=shown["quiet"]) as progress:
+    with progress_on(sys.stderr, quiet=shown["quiet"], as_json=shown["as_json"]) as progress:
 
         def on_plan(plan: Plan) -> Observer:
             return _announce(plan, progress, shown, asked)

@@ -90,7 +90,7 @@ class Wanted:
         if self.synthetic is not None:
             return PREFIX + dataset_name(self.synthetic)
         if self.path is not None:
-            return self.path.name
+            return _name(self.path)
         return f"{type(self.data).__module__.partition('.')[0]} {type(self.data).__name__}"
 
     @property
@@ -137,7 +137,7 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
         loaded = _synthetic(wanted, wanted.synthetic, seed)
     elif wanted.path is not None:
         read = partial(population_in, wanted.path, **_how(wanted, follow))
-        loaded = _from_data(wanted, read, wanted.path.name)
+        loaded = _from_data(wanted, read, _name(wanted.path))
     elif _is_matrix(wanted.data) or _is_population(wanted.data):
         loaded = _from_memory(wanted)
     else:
@@ -148,6 +148,11 @@ def load(wanted: Wanted, seed: int, *, follow: Following = NOBODY) -> Loaded:
         read = partial(population_of, frame, **_how(wanted, follow))
         loaded = replace(_from_data(wanted, read, f"{kind} data frame"), frame_kind=kind)
     return replace(loaded, seconds=perf_counter() - start)
+
+
+def _name(path: Path) -> str:
+    """The last part of a path, also where that is a dot."""
+    return path.name or path.resolve().name
 
 
 def _is_path(data: object) -> TypeGuard[str | os.PathLike[str]]:

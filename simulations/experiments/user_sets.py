@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from fedhist.client.files.data_files import check_is_file, data_files
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile
 from fedhist.protocol.histograms import Integers, Population
 from fedhist.server.result_folder import undisturbed
 from fedhist.simulations.datasets.mapped_files import ABOUT, read_mapped, write_mapped
@@ -67,11 +67,14 @@ class UserSet:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    if not path.is_file():
-        raise InvalidFile(f"there is no file {path}", allowed="an existing data file", advice="check --data")
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of a file's bytes; of the digests of the tables of a folder or pattern, in their order."""
+    files = data_files(path)
+    digests = []
+    for one in files:
+        check_is_file(one)
+        with one.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return digests[0] if files == [path] else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def trial_seed(seed: int, users: UserSet, trial: int, purpose: str) -> int:
