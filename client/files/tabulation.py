@@ -265,6 +265,7 @@ class Tabulation:
         """All rows, added up by user and item, and put aside."""
         # Its last place is for rows without an item, whose number is -1.
         ranks = np.append(chosen.ranks, np.int32(-1))
+        in_order = np.array_equal(chosen.numbers, np.arange(len(chosen.numbers)))
         item_bits = max(len(chosen.labels) - 1, 1).bit_length()
         self._deal_waiting()
         batches, self._batches = [batch.result() for batch in self._batches], []
@@ -274,7 +275,8 @@ class Tabulation:
         def group(partition: int) -> Partition:
             pieces = pieces_of(batches, partition, ranks, bits=bits)
             users = added_up(pieces, bits=bits, item_bits=item_bits)
-            users = replace(users, items=chosen.numbers[users.items])
+            if not in_order:
+                users = replace(users, items=chosen.numbers[users.items])
             too_much = users.keys[np.searchsorted(users.first_rows, users.too_many)]
             rows_of_these = rows_with_items(batches, partition, too_much, bits=bits) if len(too_much) else 0
             return put_aside(users, rows=self.rows, rows_of_these=rows_of_these, spool=spool)
