@@ -22,6 +22,7 @@ from fedhist.protocol.plan.fields import FIELDS
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.server.steps import steps_of
 from fedhist.simulations.datasets.paper_sets import ZipfPopulation
+from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.in_process import message_bytes
 from fedhist.simulations.simulation import simulate
 
@@ -42,9 +43,13 @@ def measure(users: int, items: int, way: str) -> dict[str, float | str]:
     before = peak_memory()
     plan = Plan(users=users, domain="open", delta=1 / (2 * users), **WAYS[way])  # type: ignore[arg-type] # texts
     start, clock = time.process_time(), time.perf_counter()
-    result = simulate(population, plan, seed=1, truth=False)
+    alone = engine_named("in-process", workers=1)
+    result = simulate(population, plan, seed=1, truth=False, engine=alone)
     spent, passed = time.process_time() - start, time.perf_counter() - clock
     peak = peak_memory()
+    clock = time.perf_counter()
+    simulate(ZipfPopulation(users=users, items=items, seed=1), plan, seed=1, truth=False)
+    on_all = time.perf_counter() - clock
     summed, floor = np.zeros(items, dtype=np.int64), 0.0
     for shard in population.shards():
         numbers, counts = entry_items(shard), entry_counts(shard)
@@ -67,6 +72,7 @@ def measure(users: int, items: int, way: str) -> dict[str, float | str]:
         "made": made,
         "floor": floor,
         "seconds": passed,
+        "on all": on_all,
         "cpu": spent,
         "own": own,
         "ratio": own / (len(took) * floor),
@@ -100,7 +106,8 @@ def main() -> None:
         found = json.loads(subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout)
         print(
             f"\n{way}: {found['entries']:,} non-zeros\n"
-            f"  seconds    {found['seconds']:.1f} ({found['rounds']}), {found['cpu']:.1f} of CPU\n"
+            f"  seconds    {found['seconds']:.1f} ({found['rounds']}), {found['cpu']:.1f} of CPU, in one process; "
+            f"{found['on all']:.1f} on all cores\n"
             f"  users      {found['made']:.1f} s of CPU to make them once\n"
             f"  own work   {found['own']:.1f} s of CPU beside that, {found['ratio']:.0f} times the limit of "
             f"{found['floor']:.2f} s a round\n"
