@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 
 _ERRORS = 2
 _one_at_a_time = RLock()
-_kept: list[int] = []
-"""The streams that are silent now, the real one first."""
+_kept: list[tuple[int, int]] = []
+"""The threads that have silenced the stream, each with what it was before: the real one first."""
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def silent_native_errors() -> Iterator[None]:
     """
     with _one_at_a_time:
         try:
-            kept = os.dup(_ERRORS)
+            kept = (get_ident(), os.dup(_ERRORS))
         except OSError:  # there is no such stream
             yield
             return
@@ -35,9 +35,7 @@ def silent_native_errors() -> Iterator[None]:
             _silence()
             yield
         finally:
-            _kept.pop()
-            os.dup2(kept, _ERRORS)
-            os.close(kept)
+            _end(kept)
 
 
 @contextmanager
@@ -46,13 +44,31 @@ def aloud() -> Iterator[None]:
     if not _kept:
         yield
         return
-    os.dup2(_kept[0], _ERRORS)
+    os.dup2(_kept[0][1], _ERRORS)
     try:
         yield
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
     finally:
         _silence()
+
+
+def aloud_again() -> None:
+    """End what this thread has silenced.
+
+    Ctrl-C may come when a block of `silent_native_errors` is about to be left, and is raised before its end has run. So
+    who waits for a reader calls this afterwards.
+    """
+    for kept in _kept[::-1]:
+        if kept[0] == get_ident():
+            _end(kept)
+
+
+def _end(kept: tuple[int, int]) -> None:
+    if kept in _kept:
+        _kept.remove(kept)
+        os.dup2(kept[1], _ERRORS)
+        os.close(kept[1])
 
 
 def _silence() -> None:

@@ -39,7 +39,7 @@ from fedhist.client.files.data_files import (
 from fedhist.client.files.item_choice import ItemChoice
 from fedhist.client.files.matrix_files import has_labels, read_matrix
 from fedhist.client.files.memory import Memory, memory_limit
-from fedhist.client.files.native_errors import aloud
+from fedhist.client.files.native_errors import aloud, aloud_again
 from fedhist.client.files.record_tables import json_batches, parquet_batches, text_batches
 from fedhist.client.files.spool import free_space, temporary_folder
 from fedhist.client.files.tabulation import Tabulation
@@ -259,13 +259,16 @@ def _read_all(
     rows = sum(expected_rows(table.path, table.suffix) for table in tables)
     _check_space(rows, memory, follow)
     tabulation = Tabulation(memory=memory, lenient=lenient, tell=follow.reading)
-    for table in tables:
-        place = table.places()
-        with closing(table.batches()) as batches:
-            for batch in batches:
-                _add(tabulation, batch, table.columns, place)
-                with aloud():
-                    follow.reading("read", tabulation.rows, max(rows, tabulation.rows))
+    try:
+        for table in tables:
+            place = table.places()
+            with closing(table.batches()) as batches:
+                for batch in batches:
+                    _add(tabulation, batch, table.columns, place)
+                    with aloud():
+                        follow.reading("read", tabulation.rows, max(rows, tabulation.rows))
+    finally:
+        aloud_again()
     return tabulation
 
 

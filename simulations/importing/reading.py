@@ -12,7 +12,7 @@ import polars as pl
 
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.memory import Memory, memory_limit
-from fedhist.client.files.native_errors import aloud
+from fedhist.client.files.native_errors import aloud, aloud_again
 from fedhist.client.files.record_tables import parquet_batches
 from fedhist.client.files.records import NOBODY, Following
 from fedhist.client.files.tabulation import Tabulation
@@ -129,11 +129,14 @@ def import_population(
         chunks = line_chunks(path, encoding or chosen.encoding, chunk_bytes=chunk_bytes)
         tables = (_read_chunk(chunk, reader, tally) for chunk in chunks)
     rows = Tabulation(memory=limit, idle=True, tell=follow.reading)
-    with closing(tables):
-        for table in tables:
-            rows.add(table)
-            with aloud():
-                follow.reading("read", rows.rows, rows.rows)
+    try:
+        with closing(tables):
+            for table in tables:
+                rows.add(table)
+                with aloud():
+                    follow.reading("read", rows.rows, rows.rows)
+    finally:
+        aloud_again()
     if by is not None and chosen.name != "sentiment140":
         raise InvalidInput(
             f"--by does not go with a file of the format {chosen.name}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.client.files.native_errors import silent_native_errors
+from fedhist.client.files.native_errors import aloud_again, silent_native_errors
 from fedhist.client.files.records import read_population
 from fedhist.protocol.errors import InvalidFile
 
@@ -48,3 +48,18 @@ def test_readers_of_tables_print_nothing(
         read_population(path)
     assert "alice" not in str(caught.value)
     assert capfd.readouterr().err == ""
+
+
+def test_a_block_that_never_ended_is_ended_by_who_waited_for_it() -> None:
+    """Ctrl-C that is raised as the block is left, before its end has run."""
+    real = os.fstat(2)
+    block = silent_native_errors()
+    block.__enter__()
+    assert not os.path.samestat(real, os.fstat(2))
+    aloud_again()
+    assert os.path.samestat(real, os.fstat(2))
+    block.__exit__(None, None, None)
+    assert os.path.samestat(real, os.fstat(2))
+    with silent_native_errors():
+        assert not os.path.samestat(real, os.fstat(2))
+    assert os.path.samestat(real, os.fstat(2))
