@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.histograms import Population
 
 MAX_WORKERS = 256
-PAYS_FROM_USERS = 100_000
+PAYS_FROM_USERS = 1_000_000
 """From this number of users on, all cores are used; public, unlike the data. `benchmarks/workers.py` tests it."""
 
 
