@@ -13,7 +13,7 @@ from fedhist.protocol.sorting import rising_order
 
 _PENDING_ROWS = 1_000_000
 _RANGE_ROWS = 1 << 16
-# Of so many rows one is looked at to find where to cut.
+# One row of this number is looked at to find where to cut.
 _SAMPLED = 64
 # With up to this number of keys for each row, counting is faster than sorting.
 _DENSE = 4

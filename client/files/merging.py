@@ -101,7 +101,7 @@ def merged(partitions: Sequence[Partition], *, spool: Spool, each: Each) -> Rows
         rows.items.write(int(pairs_at[first]), items)
         rows.counts.write(int(pairs_at[first]), counts)
 
-    # A chunk ends with the bucket in which another so many pairs are complete.
+    # A chunk ends with the bucket in which the next _MERGED_PAIRS pairs are complete.
     ends = np.flatnonzero(np.diff(pairs_at // _MERGED_PAIRS)) + 1
     chunks = list(pairwise(np.unique([0, *ends.tolist(), _BUCKETS]).tolist()))
     for _ in each("merge", merge, chunks if partitions else []):

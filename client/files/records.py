@@ -111,7 +111,7 @@ def read_population(
 def population_in(
     path: Path, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
 ) -> SparsePopulation:
-    """The same for a choice of items of any kind; `follow` is told how it goes."""
+    """The same for a choice of items of any kind; `follow` hears how it goes."""
     _check_bins(columns, choice)
     limit = memory_limit(memory)
     tables = [_Table(file, suffix_of(file), columns, limit) for file in data_files(path)]
@@ -141,7 +141,7 @@ def read_frame(
 def population_of(
     frame: Any, choice: ItemChoice, *, columns: Columns, memory: str | int | None, follow: Following
 ) -> SparsePopulation:
-    """The same for a choice of items of any kind; `follow` is told how it goes."""
+    """The same for a choice of items of any kind; `follow` hears how it goes."""
     from fedhist.client.files.frames import frame_row, frame_table
 
     _check_bins(columns, choice)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedhist.protocol.plan import Plan
 
 
-# So many buckets at a time, and what is computed of them, stay in a core's cache.
+# This number of buckets, and what is computed of them, stay in a core's cache.
 _CACHED_ROWS = 128
 
 

@@ -41,7 +41,7 @@ class StoredUsers:
 
     @property
     def marker(self) -> Path:
-        """A file that whoever reads the users can read."""
+        """A file that every reader of the users can read."""
         return self.folder / ABOUT
 
     @property

@@ -66,7 +66,7 @@ class _Problem(NamedTuple):
 
 
 class ForkedCrew:
-    """Passes over a population in so many processes, which are forked before the first one and end with the block."""
+    """Passes over a population in several processes, which are forked before the first one and end with the block."""
 
     def __init__(self, population: Divisible, workers: int) -> None:
         parts = split(population.users, _PARTS_EACH * workers, block=block_of(population))

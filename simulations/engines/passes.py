@@ -74,7 +74,7 @@ def alone(population: Population, tallies: Sequence[Tally[Any]], seen: Seen = un
 
 
 def split(users: int, parts: int, *, block: int = 1) -> list[tuple[int, int]]:
-    """All places of users in at most so many parts, (start, stop), about equal; each begins with a block."""
+    """All places of users in at most this number of parts, (start, stop), about equal; each begins with a block."""
     blocks = -(-users // block)
     parts = min(parts, blocks)
     cuts = [min(number * blocks // parts * block, users) for number in range(parts + 1)]

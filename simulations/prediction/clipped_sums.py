@@ -149,7 +149,7 @@ class Binning:
         bits: of the grid.
         norm: what users are clipped in.
         items: the number of items.
-        listed: the first so many items are those that users are clipped by; None for all.
+        listed: this number of the first items are those that users are clipped by; None for all.
     """
 
     def __init__(
