@@ -13,17 +13,19 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedhist.client.files.records import read_node_population
+from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.policy import Policy
-from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS
+
+if TYPE_CHECKING:
+    from fedhist.client.populations import SparsePopulation
 
 log = logging.getLogger("fedhist")
 
@@ -113,6 +115,9 @@ class NodeSettings:
         """The users in the file at `data-path`, over the items in `items-path` if the domain is closed."""
         if self.data_path is None:
             raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
+        from fedhist.client.files.records import read_node_population
+
+        spare_loaded_modules()
         items = None if self.items_path is None else read_items(self.items_path)
         population, left_out = read_node_population(self.data_path, items=items)
         if left_out:
