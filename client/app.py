@@ -15,21 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
-from fedhist.client.masked_device import begin, participant_vector, proceed, resume
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
-from fedhist.protocol.masking.device_states import DeviceState
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plugins.loading import load_file_once
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, Source, SystemSource, new_secret
 from fedhist.protocol.rounds import Round
@@ -46,6 +43,10 @@ from fedhist.protocol.wire.envelope import (
     Status,
     items_digest,
 )
+
+if TYPE_CHECKING:
+    from fedhist.protocol.masking.device_states import DeviceState
+    from fedhist.protocol.masking.keys import Identity
 
 log = logging.getLogger("fedhist")
 Load = Callable[[Context], Population]
@@ -243,11 +244,15 @@ class _MaskedHandler(_Answering):
 
     Keys, masks and noise are the operating system's, never drawn from the node's lasting secret: somebody who reads
     that one day must not be able to take old masks off.
+
+    What masks is loaded here alone: a node starts a process for every message, and most have no masks.
     """
 
     stage: str
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        from fedhist.client.masked_device import proceed, resume
+
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
         if not self.node.has_safe_memory(context):
@@ -279,6 +284,9 @@ class _MaskedHandler(_Answering):
     def _begin(
         self, envelope: Envelope, context: Context, memory: _Memory, source: Source
     ) -> tuple[bytes, bytes]:
+        from fedhist.client.masked_device import begin
+        from fedhist.protocol.masking.identities import participant_number
+
         signed = envelope.request.plan.masks.signed
         policy, identity = self.node.standing(context, signed=signed)
         if signed and identity is None:
@@ -295,6 +303,8 @@ class _MaskedHandler(_Answering):
         return state, me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
 
     def _vector(self, envelope: Envelope, context: Context) -> Integers:
+        from fedhist.client.masked_device import participant_vector
+
         population, source = self.node.population(envelope, context), self.node.source(context)
         # Virtual nodes draw from one seed: their number in the simulation keeps their shares of noise apart.
         number = int(context.node_config.get("partition-id", context.node_id))

@@ -20,12 +20,11 @@ from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.protocol.labels.item_list import read_items
-from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan.masking_terms import MASKINGS
 
 if TYPE_CHECKING:
     from fedhist.client.populations import SparsePopulation
+    from fedhist.protocol.masking.keys import Identity
 
 log = logging.getLogger("fedhist")
 
@@ -135,6 +134,8 @@ class NodeSettings:
         key, directory = self.identity_path, self.directory_path
         if key is None or directory is None:
             return None
+        from fedhist.protocol.masking.identities import parse_identity
+
         return parse_identity(
             _key_file(key), _key_file(directory), key_name=str(key), directory_name=str(directory)
         )
@@ -152,6 +153,8 @@ def read_node_config(config: Mapping[str, object]) -> NodeSettings:
 
 
 def _key_file(path: Path) -> bytes:
+    from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES
+
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES + 1)

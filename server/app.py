@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from time import monotonic, sleep
 
 import numpy as np
@@ -62,8 +63,8 @@ log = logging.getLogger("fedhist")
 _POLL_SECONDS = 0.1
 # How long to wait between looks for answers: twice as long after each that finds none.
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 1.0
-# Answers fetched at once, so that the server holds no more than these.
-_FETCHED = 64
+# Messages sent, or fetched, at once: the server holds no more than these, however many nodes there are.
+_AT_ONCE = 64
 
 
 @dataclass
@@ -106,7 +107,7 @@ class GridTransport:
             return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
-        messages = [self.message(envelope, node, request.round.value) for node in nodes]
+        messages = (self.message(envelope, node, request.round.value) for node in nodes)
         watch.asked(dict.fromkeys(nodes, 0))
         for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
@@ -192,19 +193,23 @@ class GridTransport:
                 )
             sleep(_POLL_SECONDS)
 
-    def ask(self, messages: Sequence[Message]) -> tuple[dict[str, int], Iterator[Reply]]:
+    def ask(self, messages: Iterable[Message]) -> tuple[dict[str, int], Iterator[Reply]]:
         """Send the messages: the node of each by its id, and the replies as they come, until the round's time is up."""
-        waiting = set(self.grid.push_messages(messages))
-        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        return nodes, self._replies(waiting & set(nodes), len(messages))
+        nodes: dict[str, int] = {}
+        waiting: set[str] = set()
+        coming = iter(messages)
+        while some := list(islice(coming, _AT_ONCE)):
+            waiting |= set(self.grid.push_messages(some))
+            nodes |= {message.metadata.message_id: message.metadata.dst_node_id for message in some}
+        return nodes, self._replies(waiting & set(nodes), len(nodes))
 
     def _replies(self, waiting: set[str], asked: int) -> Iterator[Reply]:
         """The replies to these messages. Flower's own `send_and_receive` looks every 3 s and holds all of them."""
         until, pause = monotonic() + self.timeout, _SHORTEST_WAIT
         while waiting and monotonic() < until:
             due = sorted(waiting)
-            for first in range(0, len(due), _FETCHED):
-                for message in self.grid.pull_messages(due[first : first + _FETCHED]):
+            for first in range(0, len(due), _AT_ONCE):
+                for message in self.grid.pull_messages(due[first : first + _AT_ONCE]):
                     waiting.discard(message.metadata.reply_to_message_id)
                     if message.has_error():
                         self.on_error(message.error.reason or "")
@@ -245,7 +250,7 @@ class _GridExchange:
             payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
-        asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
+        asked = (self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads)
         watch = RoundWatch(
             self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
         )

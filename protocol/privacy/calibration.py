@@ -96,7 +96,7 @@ def _least(suffices: Callable[[float], bool], enough: float) -> float:
 
 
 def gaussian_delta(multiplier: float, epsilon: float) -> float:
-    """Delta at epsilon of Gaussian noise of `multiplier` l2 sensitivities: a bound from above, as tight as doubles allow.
+    """Delta at epsilon of Gaussian noise of z = `multiplier` l2 sensitivities: at most this, as tight as doubles allow.
 
     Delta is P(N > near) - e^epsilon P(N > far), where near, far = epsilon z -+ 1/(2z) (Balle & Wang 2018, theorem 8).
     They are known to a few times 2^-53 of `far`, and a tail at x changes by a factor of at most e^(|x| + 2) for each

@@ -196,7 +196,7 @@ class LocalGrid(Grid):
         asked = list(messages)
         for message in asked:
             message.metadata.__dict__["_message_id"] = uuid4().hex  # as Flower's own grids do
-        self.came = self.deliver(asked)
+        self.came += self.deliver(asked)
         return [message.metadata.message_id for message in asked]
 
     def deliver(self, messages: list[Message]) -> list[Message]:
