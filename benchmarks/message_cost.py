@@ -24,7 +24,7 @@ import tempfile
 import time
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -49,6 +49,7 @@ TARGET = 1.25
 NODES = 3
 USERS = 200
 EMPTY = "an empty ClientApp"
+CASES = ("closed", "open", "masked")
 RUN_ID = 7
 QUIET_SECONDS = 1.5
 
@@ -151,15 +152,16 @@ class Case:
     settings: Mapping[str, Value]
 
 
-def cases(shared: Mapping[str, Value]) -> list[Case]:
-    """The runs that are measured."""
+def cases(shared: Mapping[str, Value], only: Collection[str]) -> list[Case]:
+    """The runs that are measured: all, or those with these names."""
     closed = ("items", "items-file", "epsilon-select")
     opened = {name: value for name, value in shared.items() if name not in closed}
-    return [
+    found = [
         Case("closed", shared),
         Case("open", {**opened, "domain": "open", "epsilon": 8.0}),
         Case("masked", {**shared, "masking": "secagg", "participants": NODES}),
     ]
+    return [case for case in found if case.name in only]
 
 
 def prepare(folder: Path) -> tuple[list[dict[str, Value]], dict[str, Value]]:
@@ -295,7 +297,7 @@ class ProcessGrid(Grid):
         return self.processes.answer(self.empty, "empty.client:app", message, context)[2]
 
 
-def without_network(folder: Path, code: Path, *, repeats: int) -> None:
+def without_network(folder: Path, code: Path, only: Collection[str], *, repeats: int) -> None:
     """All kinds of messages, each in a process of its own, and the table."""
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -304,10 +306,8 @@ def without_network(folder: Path, code: Path, *, repeats: int) -> None:
     configs, shared = prepare(folder)
     bundle, empty = unpack(code, folder), write_empty_app(folder / "empty-app")
     processes, costs = Processes(folder), Costs()
-    for repeat in range(-1, repeats):
-        if repeat == 0:
-            costs = Costs()  # the first time compiles the modules
-        for case in cases(shared):
+    for _ in range(repeats):
+        for case in cases(shared, only):
             # A Parquet file and two CSV files mask together; without masks one of each is enough.
             some = configs if "masking" in case.settings else configs[:2]
             grid = ProcessGrid(processes, bundle, empty, some, case, costs)
@@ -317,7 +317,7 @@ def without_network(folder: Path, code: Path, *, repeats: int) -> None:
     costs.show()
 
 
-def in_deployment(folder: Path, code: Path, *, repeats: int) -> None:
+def in_deployment(folder: Path, code: Path, only: Collection[str], *, repeats: int) -> None:
     """All kinds of messages in a deployment, and the table; the seconds of its rounds."""
     configs, shared = prepare(folder)
     hook, told = folder / "hook", folder / "told"
@@ -326,19 +326,16 @@ def in_deployment(folder: Path, code: Path, *, repeats: int) -> None:
     (hook / "sitecustomize.py").write_text(LAST_WORDS, encoding="utf-8")
     os.environ["MESSAGE_COST"] = str(told)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hook), os.environ.get("PYTHONPATH", ""))))
-    empty = write_empty_app(folder / "empty-app")
+    empty, chosen = write_empty_app(folder / "empty-app"), cases(shared, only)
     costs, servers = Costs(), Costs()
     rounds: dict[str, list[float]] = defaultdict(list)
     with open_federation(folder, configs, tell=lambda text: print(text, file=sys.stderr)) as federation:
-        for repeat in range(-1, repeats):
-            # The first time compiles the modules.
-            for case in (Case(EMPTY, {}), *cases(shared))[: 2 if repeat < 0 else None]:
+        for _ in range(repeats):
+            for case in (Case(EMPTY, {}), *chosen):
                 own = case.name == EMPTY
                 settings = {} if own else {**case.settings, "minimum-nodes": NODES}
                 words = run_one(federation, empty if own else code, settings)
                 found = collect(told)
-                if repeat < 0:
-                    continue
                 for name, seconds in re.findall(r"round (\w+): .* users, ([\d.]+) s", words):
                     rounds[f"{case.name}, {name}"].append(float(seconds))
                 for place, config in enumerate(configs):
@@ -388,13 +385,16 @@ def main() -> None:
         "--deployment", action="store_true", help="Flower's own processes, on the loopback interface"
     )
     parser.add_argument("--code", type=Path, default=ROOT, help="the checkout whose bundle answers")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=CASES, help="the runs to measure")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="2 or more: the first run compiles the modules"
+    )
     arguments = parser.parse_args()
     # A node keeps the modules' bytecode.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     measure = in_deployment if arguments.deployment else without_network
     with tempfile.TemporaryDirectory(prefix="fedhist-cost-", ignore_cleanup_errors=True) as name:
-        measure(Path(name).resolve(), arguments.code.resolve(), repeats=arguments.repeats)
+        measure(Path(name).resolve(), arguments.code.resolve(), arguments.only, repeats=arguments.repeats)
 
 
 if __name__ == "__main__":
