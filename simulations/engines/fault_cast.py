@@ -77,7 +77,9 @@ class Cast:
             stages = self.silent[round_].items()
             gone = (node for stage, nodes in stages if stage != MaskingStage.UNMASKING for node in nodes)
             return dict.fromkeys(gone, FaultKind.DROPOUT)
-        seen = {node: kind for node, kind in self.faulty.items() if kind is not FaultKind.INFLATE}
+        seen: dict[int, FaultKind] = {
+            node: kind for node, kind in self.faulty.items() if kind is not FaultKind.INFLATE
+        }
         return seen | dict.fromkeys(self.dropped[round_], FaultKind.DROPOUT)
 
     def lying(self, round_: Round, *, masked: bool) -> dict[int, FaultKind]:
