@@ -286,7 +286,7 @@ def kind_words(faults: Mapping[str, Any], *, masked: bool, threshold: float | No
         return []
     last = list(rounds.values())[-1]
     unseen = "The server sees masked numbers alone: the lies are in the sum." if masked else ""
-    bound = "" if threshold is None else f", here {last['users_lying']:,} x {threshold:,.4g}"
+    bound = "" if threshold is None else f", {threshold:,.4g}"
     words = {
         "dropout": "dropped out. The server goes on with the rest; in every round others drop out.",
         "slow": "answered after the time limit. Nobody waits for them: to the server they gave no answer.",
@@ -294,7 +294,7 @@ def kind_words(faults: Mapping[str, Any], *, masked: bool, threshold: float | No
         "malformed": "sent bytes that can't be read. The server dropped and counted them.",
         "out-of-bounds": f"sent values below zero. {unseen or 'The server checked, dropped and counted them.'}",
         "inflate": "lied within the bounds: all their users claim the last item alone. No server can see that. "
-        f"Clipping limits it to the threshold for each user{bound}.",
+        f"Clipping limits each of their users to the threshold{bound}.",
     }
     counted = {**last["missing"], **last["lying"]}
     return [

@@ -10,7 +10,7 @@ from fedhist.protocol.errors import InvalidInput
 
 
 class FaultKind(StrEnum):
-    """How a node is faulty. One that is drops nothing of it from round to round; drop-outs are drawn for each round."""
+    """How a node is faulty. Drop-outs are others in each round; any other faulty node is the same in all rounds."""
 
     DROPOUT = "dropout"
     SLOW = "slow"

@@ -19,22 +19,31 @@ def faults_section(run: RunData) -> str:
         return ""
     threshold = None if run.found_nothing else run.threshold
     kinds = kind_words(faults, masked=run.plan.is_masked, threshold=threshold)
+    effect, told = faults.get("effect"), ""
+    if effect is not None and run.document.get("relative_loss") is not None:
+        words = effect_words(effect, loss=_first(run, "relative_loss"), threshold=run.threshold)
+        told = f"<h3>Their effect {BADGE}</h3>{_paragraphs(words)}"
+    panels = (f"{_paragraphs(kinds)}{told}", _counts(run, faults))
+    content = "".join(f'<div class="panel">{panel}</div>' for panel in panels if panel)
+    return section("faults", "What faults did", f'<div class="grid">{content}</div>', lead=_LEAD)
+
+
+def _counts(run: RunData, faults: dict[str, Any]) -> str:
+    """The nodes of each kind in each round, and who is in the sum."""
+    struck, reports = faults["rounds"], run.document.get("rounds", {})
+    kinds = dict.fromkeys(kind for one in struck.values() for kind in (*one["missing"], *one["lying"]))
     rows = [
         [
-            name,
-            f"{report['answered']:,} of {faults['nodes']:,}",
-            f"{report['users']:,} of {run.plan.users:,}",
-            _kinds(faults["rounds"].get(name, {}).get("missing", {})),
-            _kinds(faults["rounds"].get(name, {}).get("lying", {})),
+            f"nodes: {kind}",
+            *(one["missing"].get(kind, 0) + one["lying"].get(kind, 0) for one in struck.values()),
         ]
-        for name, report in run.document.get("rounds", {}).items()
+        for kind in kinds
     ]
-    heads = ["round", "nodes in the sum", "users in the sum", "not in the sum", "lies in the sum"]
-    panels = [f'<div class="panel">{_listed(kinds)}{table(heads, rows)}</div>']
-    if (effect := faults.get("effect")) is not None and run.document.get("relative_loss") is not None:
-        words = effect_words(effect, loss=_first(run, "relative_loss"), threshold=run.threshold)
-        panels.append(f'<div class="panel"><h3>Their effect {BADGE}</h3>{_listed(words)}</div>')
-    return section("faults", "What faults did", f'<div class="grid">{"".join(panels)}</div>', lead=_LEAD)
+    rows.append(["nodes in the sum", *(f"{reports[name]['answered']:,}" for name in struck)])
+    rows.append(["users in the sum", *(f"{reports[name]['users']:,}" for name in struck)])
+    if any(one["users_lying"] for one in struck.values()):
+        rows.append(["users of liars in it", *(f"{one['users_lying']:,}" for one in struck.values())])
+    return table(["", *struck], rows)
 
 
 def _first(run: RunData, name: str) -> float:
@@ -43,9 +52,5 @@ def _first(run: RunData, name: str) -> float:
     return float(trials[0][name] if trials else run.document[name])
 
 
-def _kinds(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "none"
-
-
-def _listed(sentences: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{text(one, 600)}</li>' for one in sentences)}</ul>"
+def _paragraphs(sentences: list[str]) -> str:
+    return "".join(f"<p>{text(one, 600)}</p>" for one in sentences)

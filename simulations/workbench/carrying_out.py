@@ -21,8 +21,9 @@ from fedhist.server.result_folder import check_target
 from fedhist.server.steps import check_runnable
 from fedhist.server.totals import planned, total_words
 from fedhist.simulations.datasets.loading import Loaded, Wanted, load
-from fedhist.simulations.engines.contract import DEFAULT_NODES, ON_NODES, Engine, engine_named
+from fedhist.simulations.engines.contract import DEFAULT_NODES, ENGINES, ON_NODES, Engine, engine_named
 from fedhist.simulations.engines.cores import worker_notes
+from fedhist.simulations.engines.in_process import checked_nodes
 from fedhist.simulations.population_checks import check_fits, check_labels, check_not_empty
 from fedhist.simulations.simulation import Result, mean_over_trials, simulate
 from fedhist.simulations.workbench.checks import check_asked
@@ -207,6 +208,7 @@ def _check_ready(asked: Asked, loaded: Loaded, plan: Plan) -> None:
     # Checked again on what was read: a file may have names that its list of contents did not show.
     _check_items(asked, origin_of(loaded.population))
     check_fits(loaded.population, plan)
+    checked_nodes(loaded.population, asked.nodes)
     check_runnable(plan, simulated=True)
     if asked.truth:
         check_labels(loaded.population, plan)
@@ -269,7 +271,7 @@ def _engine(asked: Asked, plan: Plan) -> Engine:
         name: getattr(asked, name) for name in ("dropout", "faulty") if getattr(asked, name)
     }
     nodes = asked.nodes if plan.participants is None else plan.participants
-    if (asked.engine in ON_NODES or own) and nodes is not None:
+    if (asked.engine in ON_NODES or (own and asked.engine in ENGINES.built_in)) and nodes is not None:
         own["nodes"] = nodes
     for name in ("ray_address", "workers"):
         if getattr(asked, name) is not None:

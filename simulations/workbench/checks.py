@@ -125,14 +125,12 @@ def _check_faults(asked: Asked, faults: Faults, *, masked: bool) -> None:
             allowed="--faulty without --ledger",
             advice="what is charged to people should be a release, and not one with made-up nodes in it",
         )
-    opened = ENGINES.find(asked.engine)
-    if faults and callable(opened):
-        missing = {"dropout", "faulty"} - set(inspect.signature(opened).parameters)
-        if missing & {"dropout" if faults.dropout else "", "faulty" if faults.faulty else ""}:
-            raise InvalidInput(
-                f"the engine {asked.engine} has no faulty nodes",
-                allowed=f"--dropout and --faulty with --engine {', '.join(ENGINES.built_in)}",
-            )
+    opened, needed = ENGINES.find(asked.engine), {one for one in ("dropout", "faulty") if getattr(asked, one)}
+    if callable(opened) and not needed <= set(inspect.signature(opened).parameters):
+        raise InvalidInput(
+            f"the engine {asked.engine} has no faulty nodes",
+            allowed=f"--dropout and --faulty with --engine {', '.join(ENGINES.built_in)}",
+        )
 
 
 def fault_notes(asked: Asked, plan: Plan) -> list[str]:
