@@ -125,6 +125,9 @@ class Result:
             rows.insert(1, ("threshold", f"{self.threshold:,.4g}"))
         rows += [("not private", reason) for reason in why_not_private(self.release)]
         rows += [("note", note) for note in self.notes if not note.startswith("not private")]
+        if self.faults is not None and (effect := self.faults.effect) is not None:
+            without = f"{effect.loss_without_faults:.4f}"
+            rows.insert(0, ("relative loss without faults (not private, simulation only)", without))
         if self.relative_loss is not None:
             rows.insert(0, ("relative loss (not private, simulation only)", f"{self.relative_loss:.4f}"))
         return html_table("Result", rows) + self.release._repr_html_()

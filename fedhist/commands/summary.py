@@ -186,9 +186,9 @@ def _cohort_rows(result: Result) -> Iterator[tuple[str, str]]:
         yield "without faults", f"{_without_text(result, effect)}  (*)"
         parts = []
         if effect.missing:
-            parts.append(f"missing users have {effect.missing:.2%} of all counts")
+            parts.append(f"missing users would have added {effect.missing:.2%} of all counts")
         if effect.lies:
-            parts.append(f"lies moved the sum by {effect.lies:.2%} of them")
+            parts.append(f"lies moved the sum by {effect.lies:.2%} of all counts")
         parts.append(f"loss against those in the sum {effect.loss_of_answered:.4f}")
         yield "what they did", f"{', '.join(parts)}  (*)"
 

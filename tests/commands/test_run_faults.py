@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import fedhist as package
-from tests.builders import Fedhist, page_in
+from tests.builders import ROOT, Fedhist, page_in
 
 RUN = ("run", "--users", 500, "--items", 5, "--seed", 1, "--nodes", 20)
 FAULTS = ("--dropout", 0.1, "--faulty", "inflate=0.1", "--faulty", "malformed=0.05")
+TABLE = re.compile(r"^\| `(--[^`]*)` \| ([\d.]+) \|", re.MULTILINE)
 STRUCK = "2 dropout, 1 malformed, 2 inflate"
 
 
@@ -23,8 +26,8 @@ def test_the_summary_says_whom_faults_struck_and_what_they_did(fedhist: Fedhist)
     assert f"select {STRUCK} · release {STRUCK} of 20 nodes" in done.out
     loss, without = known["relative_loss"], effect["loss_without_faults"]
     assert f"relative loss {without:.4f} in place of {loss:.4f}" in done.out
-    assert f"lies moved the sum by {effect['lies']:.2%}" in done.out
-    assert f"missing users have {effect['missing']:.2%} of all counts" in done.out
+    assert f"lies moved the sum by {effect['lies']:.2%} of all counts" in done.out
+    assert f"missing users would have added {effect['missing']:.2%} of all counts" in done.out
     assert "simulation only: 2 of 20 nodes made their answers up (--faulty)" in done.out
     assert "faults" in known["not_private"]
 
@@ -89,3 +92,19 @@ def test_python_takes_the_same(fedhist: Fedhist) -> None:
     assert result.users == {"select": 80, "release": 80}
     assert result.faults is not None and result.faults.rounds["release"].lying == {"inflate": 1}
     assert "simulation only: 1 of 10 nodes made their answers up (faulty)" in result.notes
+
+
+PAGE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flags", "loss"), TABLE.findall(PAGE))
+def test_the_page_has_the_losses_of_its_commands(fedhist: Fedhist, flags: str, loss: str) -> None:
+    known = fedhist("run", "--seed", 1, "--json", *flags.split()).document()
+    digits = len(loss.partition(".")[2])
+    assert f"{known['relative_loss']:.{digits}f}" == loss
+    assert f"the loss is {known['faults']['effect']['loss_without_faults']:.4f}." in PAGE
+
+
+def test_the_page_has_such_a_table() -> None:
+    assert len(TABLE.findall(PAGE)) == 7

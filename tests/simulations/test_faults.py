@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedhist.client.device import answer_population
+from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import InvalidInput, RoundFailed
+from fedhist.protocol.histograms import Histograms
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
@@ -29,9 +33,23 @@ OPEN = Plan(users=410, domain="open", max_threshold=60)
 KEPT = Plan(users=410, domain="open", release="truncated-laplace", max_threshold=60)
 DEBIASED = Plan(users=410, items=12, debias="poisson")
 MASKED = Plan(users=410, items=12, masking="secagg", participants=NODES)
+NAMES = [f"item {number}" for number in range(12)]
 PLANS = {"closed": CLOSED, "l1": L1, "found": OPEN, "kept": KEPT, "debiased": DEBIASED}
 ALL = {"slow": 0.05, "fail": 0.1, "malformed": 0.15, "out-of-bounds": 0.1, "inflate": 0.1}
 COUNTED = {Fault.NO_ANSWER: 3, Fault.ERROR: 2, Fault.MALFORMED: 3, Fault.OUT_OF_BOUNDS: 2}
+
+
+class InShards:
+    """Users without parts, a few at a time."""
+
+    users, domain_size, labels = 410, 12, NAMES
+
+    def __init__(self, histograms: Histograms) -> None:
+        self._histograms = histograms
+
+    def shards(self) -> Iterator[Histograms]:
+        for start in range(0, self.users, 37):
+            yield self._histograms.rows(start, min(start + 37, self.users))
 
 
 def run(plan: Plan, *, seed: int | None = SEED, truth: bool = True, **settings: Any) -> Result:
@@ -102,6 +120,18 @@ class TestWhatTheServerMakesOfIt:
         assert np.array_equal(alone.release.histogram, three.release.histogram)
         assert alone.faults == three.faults
         assert alone.diagnostics == three.diagnostics
+
+    @pytest.mark.parametrize("name", PLANS)
+    def test_users_are_the_same_however_a_population_reads_them(self, name: str) -> None:
+        """In shards of any size, under numbers that begin anywhere, with names or without, and without parts."""
+        later = replace(USERS.histograms, first_user=1_000)
+        settings: dict[str, Any] = {"nodes": NODES, "dropout": 0.1, "faulty": ALL}
+        releases = []
+        for population in (SparsePopulation(later), SparsePopulation(later, labels=NAMES), InShards(later)):
+            engine = engine_named("in-process", **settings)
+            result = simulate(population, PLANS[name], seed=SEED, engine=engine)
+            releases.append((result.release.histogram.tolist(), result.faults, result.users))
+        assert releases[0] == releases[1] == releases[2]
 
     def test_charges_are_those_of_a_run_without_faults(self) -> None:
         with_faults, without = run(CLOSED, dropout=0.1, faulty=ALL), run(CLOSED)
