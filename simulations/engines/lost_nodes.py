@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedhist.protocol.errors import RoundFailed
+from fedhist.protocol.events import WHOLE_ROUND
 from fedhist.server.collection import RoundReport
 
 _RAISED = re.compile(r"<class '([\w.]+)(\(\w+\))?'>")
@@ -43,7 +44,8 @@ def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Lo
 
     Args:
         report: the round's.
-        silent: the number of modelled drop-outs, by stage of a masked round.
+        silent: the number of modelled drop-outs, by stage of a masked round; else of all nodes that are modelled to add
+            nothing, as of the whole round.
         losses: why nodes gave no answer.
     """
     if report.stages:
@@ -51,7 +53,7 @@ def check_nobody_lost(report: RoundReport, silent: Mapping[str, int], losses: Lo
         modelled = sum(min(stage.asked - stage.answered, silent.get(name, 0)) for name, stage in stages)
         lost = sum(report.faults.values()) - modelled
     else:
-        lost = report.nodes - report.answered
+        lost = report.nodes - report.answered - silent.get(WHOLE_ROUND, 0)
     if lost > 0:
         beyond = f" ({lost} missing beyond the modelled drop-outs)" if any(silent.values()) else ""
         raise RoundFailed(

@@ -16,6 +16,7 @@ from fedhist.server.words import lost_words, method, release_words, round_words,
 from fedhist.simulations.report.charts import NOT_PRIVATE, AnyChart, number, run_charts
 from fedhist.simulations.report.diagram import draw_steps, list_steps, run_steps
 from fedhist.simulations.report.escaping import text
+from fedhist.simulations.report.faults_part import faults_section
 from fedhist.simulations.report.narration import VIEW_WORDS
 from fedhist.simulations.report.page import fill
 from fedhist.simulations.report.pieces import BADGE, Tile, figure, section, table, tiles
@@ -35,6 +36,7 @@ def run_page(run: RunData) -> str:
         tiles(_tiles(run)),
         _notes(run.document.get("notes", [])),
         _released(run, charts),
+        faults_section(run),
         "" if run.found_nothing else _threshold(run, charts),
         _cost(run, charts),
         _sides(run),

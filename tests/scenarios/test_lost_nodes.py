@@ -29,6 +29,7 @@ from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.flower_simulation import FlowerSimulation, node_app
 from fedhist.simulations.engines.in_process import InProcess
 from fedhist.simulations.engines.node_files import write_secrets
+from fedhist.simulations.faults import faults_of
 from fedhist.simulations.simulation import simulate
 
 NODES = 20
@@ -87,15 +88,15 @@ def in_masking(message: Message, place: int) -> bool:
 
 
 @contextmanager
-def simulation(folder: Path, dies: Dies, *, dropout: float = 0.0) -> Iterator[FlowerSimulation]:
+def simulation(folder: Path, dies: Dies, **shares: Any) -> Iterator[FlowerSimulation]:
     """The engine on a grid of this process in place of Flower's."""
     write_mapped(POPULATION, folder)
     write_secrets(folder, NODES, source=SeededSource(8).fork("identities"))
-    app = node_app(folder, 8, nodes=NODES, dropout=dropout)
+    engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, faults=faults_of(**shares))
+    app = node_app(folder, 8, cast=engine.players if engine.faults else None)
     nodes = {100 + place: Node(app, 100 + place) for place in range(NODES)}
     for place, node in enumerate(nodes.values()):
         node.context.node_config.update({PARTITION_ID_KEY: place, NUM_PARTITIONS_KEY: NODES})
-    engine = FlowerSimulation(POPULATION, folder, seed=8, nodes=NODES, dropout=dropout)
     grid = cast(Grid, SimulatedGrid(nodes, dies))
     thread = Thread(target=engine._pass_on, args=(grid, Context(77, 1, {}, RecordDict(), {})), daemon=True)
     thread.start()
