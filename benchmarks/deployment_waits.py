@@ -1,0 +1,120 @@
+"""How long the others wait when a part of a deployment dies, and what it leaves.
+
+    python benchmarks/deployment_waits.py               # about five minutes on two cores
+
+Three SuperNodes on the loopback interface. First a run with all of them; then one in which a node is killed with all
+that it started, as by a power cut, when the run begins; then one in which the SuperLink is killed when the nodes have
+begun to answer. docs/deployment.md quotes what it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from deployment_crashes import kill_all, started_by
+from deployment_load import Load, prepare
+
+from fedhist.client.memory_file import MemoryFile
+from fedhist.server.ledger.budget_file import BudgetFile
+from fedhist.simulations.deployment.federation import Federation, open_federation, write_app
+from fedhist.simulations.deployment.processes import last_words
+
+NODES, USERS = 3, 20
+LIMIT_SECONDS = 400.0
+
+
+def run(load: Load, federation: Federation, app: Path, name: str, *, nodes: int) -> Path:
+    """Submit a run and wait until it is in the ledger, just before it asks the nodes; where its result will be."""
+    known = len(BudgetFile.open(load.ledger, create=False).runs())
+    federation.submit(app, {"out": str(load.folder / name), "minimum-nodes": nodes})
+    federation.programs.wait_until(
+        lambda: len(BudgetFile.open(load.ledger, create=False).runs()) > known,
+        "the run to reserve its budget",
+        seconds=LIMIT_SECONDS,
+    )
+    return load.folder / name
+
+
+def rounds(federation: Federation, out: Path) -> str:
+    """What the rounds of a run say once it has ended."""
+    federation.programs.wait_until(
+        lambda: (out / "result.json").exists(), "the result", seconds=LIMIT_SECONDS
+    )
+    reports = json.loads((out / "result.json").read_text(encoding="utf-8"))["rounds"]
+    return ", ".join(
+        f"{name} {report['answered']} of {report['nodes']} in {report['seconds']:.1f} s"
+        for name, report in reports.items()
+    )
+
+
+def spent(load: Load) -> list[float]:
+    """What each node's memory counts."""
+    memories = [load.folder / f"node-{number}.memory" for number in range(NODES)]
+    return [MemoryFile(path).read().spent.epsilon if path.exists() else 0.0 for path in memories]
+
+
+def node_dies(load: Load, federation: Federation, app: Path) -> None:
+    """Kill the last node as a run begins."""
+    out = run(load, federation, app, "node-dies", nodes=NODES)
+    node = federation.nodes[-1]
+    children = [pid for pid, _ in started_by(node.pid)]
+    killed = time.monotonic()
+    federation.programs.kill(node)
+    kill_all(children)
+    print(f"a node dies           {rounds(federation, out)}")
+    federation.programs.wait_until(
+        lambda: federation.online() < NODES, "the node to be missed", seconds=LIMIT_SECONDS, pause=1.0
+    )
+    print(f"  missed by Flower    at most {time.monotonic() - killed:.0f} s after its death")
+
+
+def link_dies(load: Load, federation: Federation, app: Path) -> None:
+    """Kill the SuperLink in the middle of a run."""
+    before = spent(load)
+    run(load, federation, app, "link-dies", nodes=NODES - 1)
+    federation.programs.wait_until(
+        lambda: spent(load) != before, "a node to begin its answer", seconds=LIMIT_SECONDS
+    )
+    link, others = federation.programs.started[0], federation.nodes[: NODES - 1]
+    children = [pid for pid, line in started_by(link.pid) if "serverapp" in line]
+    killed = time.monotonic()
+    federation.programs.kill(link)
+    ended: dict[str, str] = {}
+    while time.monotonic() - killed < LIMIT_SECONDS / 2 and len(ended) < len(others) + 1:
+        after = f"{time.monotonic() - killed:.1f} s"
+        for node in others:
+            if not node.running and node.name not in ended:
+                ended[node.name] = f"{after}, code {node.process.returncode}: {last_words(node.log)[-100:]}"
+        if "ServerApp" not in ended and not any(Path(f"/proc/{pid}").exists() for pid in children):
+            ended["ServerApp"] = after
+        time.sleep(0.1)
+    print("the SuperLink dies")
+    for name in ("ServerApp", *(node.name for node in others)):
+        print(f"  {name:<18}  {'ended after ' + ended[name] if name in ended else 'still runs'}")
+    record = BudgetFile.open(load.ledger, create=False).runs()[-1]
+    print(f"  the run             {record.status}, {record.counted.epsilon:g} counted")
+    print(f"  spent by the nodes  {', '.join(f'{one:g}' for one in spent(load))}")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="fedhist-waits-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve() / "deployment"
+        folder.mkdir()
+        load = prepare(folder, nodes=NODES, users=USERS, limit=10.0)
+        settings = {**load.settings, "timeout": LIMIT_SECONDS, "minimum-cohort": USERS, "out": ""}
+        app = write_app(folder / "app", settings)
+        place = folder / "federation"
+        place.mkdir()
+        with open_federation(place, load.nodes) as federation:
+            print(f"all alive             {rounds(federation, run(load, federation, app, 'alive', nodes=NODES))}")
+            node_dies(load, federation, app)
+            link_dies(load, federation, app)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
