@@ -9,7 +9,7 @@ begun to answer. docs/deployment.md quotes what it prints.
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 import tempfile
 import time
@@ -27,28 +27,22 @@ NODES, USERS = 3, 20
 LIMIT_SECONDS = 400.0
 
 
-def run(load: Load, federation: Federation, app: Path, name: str, *, nodes: int) -> Path:
-    """Submit a run and wait until it is in the ledger, just before it asks the nodes; where its result will be."""
+def submit(load: Load, federation: Federation, app: Path, name: str, *, nodes: int) -> str:
+    """Submit a run and wait until it is in the ledger, just before it asks the nodes; its number."""
     known = len(BudgetFile.open(load.ledger, create=False).runs())
-    federation.submit(app, {"out": str(load.folder / name), "minimum-nodes": nodes})
+    run = federation.submit(app, {"out": str(load.folder / name), "minimum-nodes": nodes})
     federation.programs.wait_until(
         lambda: len(BudgetFile.open(load.ledger, create=False).runs()) > known,
         "the run to reserve its budget",
         seconds=LIMIT_SECONDS,
     )
-    return load.folder / name
+    return run
 
 
-def rounds(federation: Federation, out: Path) -> str:
-    """What the rounds of a run say once it has ended."""
-    federation.programs.wait_until(
-        lambda: (out / "result.json").exists(), "the result", seconds=LIMIT_SECONDS
-    )
-    reports = json.loads((out / "result.json").read_text(encoding="utf-8"))["rounds"]
-    return ", ".join(
-        f"{name} {report['answered']} of {report['nodes']} in {report['seconds']:.1f} s"
-        for name, report in reports.items()
-    )
+def rounds(federation: Federation, run: str) -> str:
+    """What a run says of its rounds, once it has ended well."""
+    federation.wait(run, seconds=LIMIT_SECONDS)
+    return "; ".join(re.findall(r"round (\w+: \d+ of .* s)$", federation.log(run), re.MULTILINE))
 
 
 def spent(load: Load) -> list[float]:
@@ -59,13 +53,13 @@ def spent(load: Load) -> list[float]:
 
 def node_dies(load: Load, federation: Federation, app: Path) -> None:
     """Kill the last node as a run begins."""
-    out = run(load, federation, app, "node-dies", nodes=NODES)
+    run = submit(load, federation, app, "node-dies", nodes=NODES)
     node = federation.nodes[-1]
     children = [pid for pid, _ in started_by(node.pid)]
     killed = time.monotonic()
     federation.programs.kill(node)
     kill_all(children)
-    print(f"a node dies           {rounds(federation, out)}")
+    print(f"a node dies           {rounds(federation, run)}")
     federation.programs.wait_until(
         lambda: federation.online() < NODES, "the node to be missed", seconds=LIMIT_SECONDS, pause=1.0
     )
@@ -75,7 +69,7 @@ def node_dies(load: Load, federation: Federation, app: Path) -> None:
 def link_dies(load: Load, federation: Federation, app: Path) -> None:
     """Kill the SuperLink in the middle of a run."""
     before = spent(load)
-    run(load, federation, app, "link-dies", nodes=NODES - 1)
+    submit(load, federation, app, "link-dies", nodes=NODES - 1)
     federation.programs.wait_until(
         lambda: spent(load) != before, "a node to begin its answer", seconds=LIMIT_SECONDS
     )
@@ -110,7 +104,8 @@ def main() -> int:
         place = folder / "federation"
         place.mkdir()
         with open_federation(place, load.nodes) as federation:
-            print(f"all alive             {rounds(federation, run(load, federation, app, 'alive', nodes=NODES))}")
+            run = submit(load, federation, app, "alive", nodes=NODES)
+            print(f"all alive             {rounds(federation, run)}")
             node_dies(load, federation, app)
             link_dies(load, federation, app)
     return 0

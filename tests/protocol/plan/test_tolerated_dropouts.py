@@ -169,7 +169,9 @@ def test_a_round_comes_to_its_end_without_those_that_may_vanish_and_stops_withou
 @pytest.mark.parametrize("page", ["deployment.md", "masking.md"])
 def test_the_table_of_tolerated_dropouts_is_what_plans_say(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    table = text.split("| participants | may vanish | if signed | at most | if signed |\n|---|---|---|---|---|\n")[1]
+    table = text.split(
+        "| participants | may vanish | if signed | at most | if signed |\n|---|---|---|---|---|\n"
+    )[1]
     rows = re.findall(r"^\| (\d+)(?: to (\d+))? \| (.*) \|$", table.split("\n\n")[0], re.MULTILINE)
     assert len(rows) == len(table.split("\n\n")[0].splitlines())
     covered = 0
