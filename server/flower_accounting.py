@@ -258,8 +258,9 @@ class LedgerAccountant:
         """
         releases = _checked_state(state, self._own_config)
         runs = {run.id: run for run in self._budget.runs()}
-        found = runs.get(state["run"]) if _is_count(state["run"]) else None  # type: ignore[call-overload] # an int
-        if found is None or found.plan_hash != state["plan_digest"] or (releases and not found.charges):
+        number = state.get("run")
+        found = runs.get(number) if isinstance(number, int) else None
+        if found is None or found.plan_hash != state.get("plan_digest") or (releases and not found.charges):
             raise InvalidInput(
                 f"{self._budget.path} does not hold the training of this state",
                 allowed="a state of a training that was charged to this ledger",
@@ -337,7 +338,7 @@ def _checked_state(state: Mapping[str, object], config: PrivacyConfig) -> int:
         raise InvalidInput(
             "the state can't be read", allowed=f"what state_dict() of a {_METHOD} accountant returned"
         )
-    if state.get("config") != _plain_config(config) or "run" not in state:
+    if state.get("config") != _plain_config(config):
         raise InvalidInput(
             "the state is of another configuration", allowed="the PrivacyConfig of this accountant"
         )
