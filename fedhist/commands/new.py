@@ -26,7 +26,7 @@ _FILES = ("pyproject.toml", "README.md", "LICENSE")
 @click.command(
     cls=Command,
     examples=(
-        "# an app in the folder visits-app, and a first run of it in Flower's Simulation Engine",
+        "# an app in the folder visits-app",
         "fedhist new visits-app",
     ),
 )
@@ -60,7 +60,7 @@ def new(folder: Path) -> None:
             f"the folder {folder.parent} does not exist", allowed="an existing folder"
         ) from problem
     echo(f"written: {folder}")
-    echo(f"next: flwr run {folder} local --stream")
+    echo(f"next: flwr run {folder} local")
 
 
 def _write(source: Traversable, target: Path, name: str) -> None:
