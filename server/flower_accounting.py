@@ -126,11 +126,6 @@ def training_charge(
         change = "replace" if replaced else neighbours
         loss = SampledGaussianLoss(multiplier, share, rounds, change)
         epsilon = loss_epsilon(loss, config.target_delta)
-    if not math.isfinite(epsilon):
-        raise InvalidInput(
-            f"noise multiplier {event.noise_multiplier:g} has no epsilon at delta {config.target_delta:g}",
-            allowed="a target_delta of 1e-12 or more, and noise that gives some privacy",
-        )
     return Charge(
         round="train",
         name="gaussian" if isinstance(loss, GaussianLoss) else "sampled-gaussian",

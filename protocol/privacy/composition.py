@@ -84,6 +84,10 @@ _LEAST_SPREAD = 1e-8
 _ATOM_DENSITY, _MOST_ATOMS, _MOST_FACTORS = 100, 600, 9
 # A hundred times the largest error seen in a delta from the Fourier transforms of one composition.
 _ROUNDING = 1e-14
+# With less noise, samples count as if everybody were in them, which is sound: what they save has too many digits.
+_LEAST_SAMPLED_NOISE = 0.1
+# Steps on a grid with sampled Gaussians: they may be rare, and their losses tiny.
+_LEAST_STEP = 1e-6
 # What is cut off, of a delta: e^-20.
 _FAR = math.exp(-20)
 # The most places on a grid to one side of 0, before several are composed.
@@ -176,9 +180,10 @@ def delta_at(charges: Iterable[Charge], epsilon: float) -> float:
 
 
 def loss_epsilon(loss: SampledGaussianLoss, delta: float) -> float:
-    """The epsilon at this delta of sampled Gaussian releases alone, rounded up."""
-    sampled = ((replace(loss, releases=1), loss.releases),)
-    return _tight_epsilon(_Losses(sampled=sampled), delta)
+    """The epsilon at this delta of sampled Gaussian releases alone, rounded up; never above that without samples."""
+    entry = Charge("", "sampled-gaussian", {}, 1.0, "l2", "add-remove", 1.0, delta, loss)
+    whole = Gaussian(math.sqrt(loss.releases) / loss.multiplier).get_epsilon_for_delta(delta)
+    return min(_tight_epsilon(_Losses.of([entry]), delta), whole)
 
 
 def _branching(entries: Sequence[Charge], basic: Cost) -> AlternativesLoss | None:
@@ -223,6 +228,8 @@ class _Losses:
                     pass
                 case GaussianLoss(multiplier):
                     precision.append(multiplier**-2)
+                case SampledGaussianLoss() as loss if loss.multiplier < _LEAST_SAMPLED_NOISE:
+                    precision.append(loss.releases * loss.multiplier**-2)
                 case SampledGaussianLoss() as loss:
                     sampled[replace(loss, releases=1)] += loss.releases
                 case _ if entry.epsilon > _PLAIN_EPSILON:
@@ -296,7 +303,8 @@ def _rest_of(losses: _Losses, delta: float) -> Any:
     if losses.precision > 0 and not losses.sampled and (atoms := _few_atoms(losses)) is not None:
         return GaussianBeside(Gaussian(math.sqrt(losses.precision)), *atoms)
     longest = max((sampled_reach(loss, delta * _FAR) for loss, _ in losses.sampled), default=0.0)
-    interval = max(20 * losses.spread() / _GRID_POINTS, longest / _MOST_PLACES)
+    least = _LEAST_STEP if losses.sampled else 0.0
+    interval = max(20 * losses.spread() / _GRID_POINTS, longest / _MOST_PLACES, least)
     pairs = _distributions(losses, delta, interval=interval)
     return functools.reduce(lambda one, other: one.compose(other), pairs)
 

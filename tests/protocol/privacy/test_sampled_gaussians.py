@@ -99,6 +99,20 @@ class TestTraining:
             )
 
 
+class TestExtremes:
+    @pytest.mark.parametrize("change", ["add-remove", "replace"])
+    @pytest.mark.parametrize(
+        ("multiplier", "share", "releases"),
+        [(0.05, 0.5, 3), (1e-3, 0.5, 3), (1.0, 1e-9, 1000), (30.0, 0.999999, 10), (1e9, 0.5, 1)],
+    )
+    def test_they_have_an_epsilon_that_is_not_above_that_of_all(
+        self, multiplier: float, share: float, releases: int, change: str
+    ) -> None:
+        loss = SampledGaussianLoss(multiplier, share, releases, change)
+        whole = epsilon_at([charge(GaussianLoss(multiplier / math.sqrt(releases)), 1e9)], DELTA)
+        assert 0 <= loss_epsilon(loss, DELTA) <= whole * (1 + 1e-9)
+
+
 class TestOneRelease:
     @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
     def test_it_has_the_delta_of_its_closed_form(self, epsilon: float) -> None:
