@@ -49,8 +49,15 @@ def charged(
     except BudgetExceeded as refusal:
         left = budget.left() or Cost(0.0, 0.0)
         raise BudgetExceeded(f"{refusal} {what_fits(plan, left, trials=trials)}") from None
-    try:
+    with ending(entry):
         yield entry.record
+
+
+@contextmanager
+def ending(entry: OpenRun) -> Iterator[None]:
+    """End the run as its body ends: released, or failed with the kind of its error."""
+    try:
+        yield
     except BaseException as error:
         with undisturbed():
             try:
