@@ -58,8 +58,8 @@ class Database:
             engine = _engine(self.url)
             # Where a server can keep the rows and hand them out in parts, it does.
             options: dict[str, Any] = {"stream_results": True, "max_row_buffer": _ROWS, "no_parameters": True}
-            with engine.connect().execution_options(**options, postgresql_readonly=True) as connection:
-                result = connection.exec_driver_sql(self.query)
+            connection = engine.connect().execution_options(**options, postgresql_readonly=True)
+            with connection, connection.exec_driver_sql(self.query) as result:
                 if not result.returns_rows:
                     raise InvalidInput(
                         "the query in the node's configuration gives no rows", allowed="a SELECT"
@@ -171,8 +171,9 @@ def _url(text: str) -> URL:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
+    text = _from_environment(text)
     try:
-        url = make_url(_from_environment(text))
+        url = make_url(text)
     except (ArgumentError, ValueError):
         raise InvalidInput(
             "db-url is no address of a database",

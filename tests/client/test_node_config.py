@@ -17,6 +17,7 @@ from fedhist.client.populations import item_totals
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import labels_of
 from fedhist.protocol.labels.item_origin import ItemOrigin, origin_of
+from tests.builders import table_of
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "deployment.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -37,7 +38,13 @@ def test_the_documentation_has_the_same_table() -> None:
 
 def test_all_of_it() -> None:
     files = {key.name: f"{key.name}.txt" for key in FILE_KEYS if key.kind in (Kind.PATH, Kind.PATHS)}
-    texts = {"user-column": "who", "item-column": "what", "count-column": "n", "separator": ";", "memory": "1GB"}
+    texts = {
+        "user-column": "who",
+        "item-column": "what",
+        "count-column": "n",
+        "separator": ";",
+        "memory": "1GB",
+    }
     read = texts | {"bins": "0,10,inf", "normalise": "nfc"}
     assert files.keys() | read.keys() | {"db-url", "query"} == {key.name for key in FILE_KEYS}
     limits = {
@@ -70,7 +77,10 @@ def test_all_of_it() -> None:
         ({"identity-path": "k"}, "both, or neither"),
         ({"db-url": "sqlite:///d.db"}, "only one of db-url and query; allowed: both"),
         ({"query": "SELECT 1"}, "only one of db-url and query"),
-        ({"data-path": "d.csv", "db-url": "sqlite:///d.db", "query": "SELECT 1"}, "both a data-path and a db-url"),
+        (
+            {"data-path": "d.csv", "db-url": "sqlite:///d.db", "query": "SELECT 1"},
+            "both a data-path and a db-url",
+        ),
         ({"db-url": 5, "query": "SELECT 1"}, "an address in quotes"),
         ({"user-colum": "who"}, "write user-column if you meant that"),
         ({"user-column": ""}, 'allowed: a text in quotes, as in "customer"'),
@@ -114,7 +124,7 @@ class TestColumns:
         assert labels_of(found) == ("[0, 10)", "[10, 20)", "[20, inf)")
         assert origin_of(found) is ItemOrigin.PUBLIC
         # One row has no user, one no number; -3 is outside, and bob stays.
-        assert [shard.to_dense().tolist() for shard in found.shards()] == [[[1, 0, 2], [0, 0, 0]]]
+        assert table_of(found).tolist() == [[1, 0, 2], [0, 0, 0]]
         assert "2 rows of" in caplog.text
         assert "nothing" not in caplog.text
 
