@@ -33,7 +33,7 @@ from fedhist.client.files.records import (
 from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
-from fedhist.protocol.histograms import MAX_USER_TOTAL, Population
+from fedhist.protocol.histograms import MAX_USER_TOTAL, Population, labels_of
 
 log = logging.getLogger("fedhist")
 
@@ -51,15 +51,19 @@ def read_node_data(
     Args:
         data: a path as `read_population` takes it, a `Database`, a data frame or anything with an Arrow stream, a scipy
             matrix or a population.
-        columns: the columns of a table, and the bins for its values.
+        columns: the columns of a table, and the bins for its values. A population has none, and may come from elsewhere
+            on some nodes.
         items: the public list of a closed domain; for a matrix, what its columns are called.
         rename: writes the names of items alike.
         memory: what reading may use, as of `read_population`.
     """
     choice = ItemChoice(listed=items, rename=rename)
+    if is_population(data):
+        return _of_items(data, choice), 0
     check_bins(columns, choice)
-    if is_population(data) or is_matrix(data):
-        return _from_memory(data, columns, choice), 0
+    if is_matrix(data):
+        _check_no_columns(columns)
+        return SparsePopulation.from_scipy(data, labels=items), 0
     limit = memory_limit(memory)
     if isinstance(data, Database):
         tabulation: Tabulation | None = _from_database(data, columns, limit)
@@ -93,25 +97,27 @@ def node_users(data: Any, **how: Any) -> Population:
     return population
 
 
-def _from_memory(data: Any, columns: Columns, choice: ItemChoice) -> Population:
-    if columns.given:
-        raise InvalidInput(
-            f"{columns.in_words()} for data without columns of users and items",
-            allowed="names of columns, a separator and bins for tables",
-            advice="leave them out",
-        )
-    if is_matrix(data):
-        return SparsePopulation.from_scipy(data, labels=choice.listed)
-    if not choice.given:
-        population: Population = data
+def _of_items(population: Population, choice: ItemChoice) -> Population:
+    """A population over a public list, if there is one and it is not of that list already."""
+    labels = labels_of(population)
+    if choice.listed is None or (labels is not None and list(labels) == list(choice.listed)):
         return population
-    if not isinstance(data, SparsePopulation):
+    if not isinstance(population, SparsePopulation):
         raise InvalidInput(
-            "a list of items for a population that has its own",
+            "a list of items for a population that has another",
             allowed="a list for tables, matrices and a SparsePopulation",
             advice="leave it out",
         )
-    return over_items(data, choice)
+    return over_items(population, choice)
+
+
+def _check_no_columns(columns: Columns) -> None:
+    if columns.given:
+        raise InvalidInput(
+            f"{columns.in_words()} for a matrix, whose columns are the items",
+            allowed="names of columns, a separator and bins for tables",
+            advice="leave them out",
+        )
 
 
 def _from_database(data: Database, columns: Columns, limit: Memory) -> Tabulation:
