@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
-from local_grid import RUN_ID, LocalGrid, context_of, dashed, data_of, message_of, outcome
+from local_grid import RUN_ID, LocalGrid, context_of, dashed, data_of, message_of, outcome, run_server_app
 from scipy.sparse import coo_array
 
 from fedhist.client import app as client_app
@@ -23,7 +23,7 @@ from fedhist.client import is_virtual, mount, partition_loader
 from fedhist.client.files.columns import Columns
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidInput
+from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.envelope import Envelope, items_digest
@@ -264,3 +264,53 @@ class TestPartitions:
         reply = self.mounted(cut(10))(message_of(release()), context_of(partition_id=0))
         assert outcome(reply) == ("failed", "InvalidInput")
         assert "memory-path" in caplog.text
+
+
+class TestBinsOnBothSides:
+    """The server names the same public edges, and needs no file of the bins' names."""
+
+    @pytest.fixture
+    def grid(self, tmp_path: Path) -> LocalGrid:
+        grid = LocalGrid.of([client_app.app] * 3)
+        for number, node in grid.nodes.items():
+            path = tmp_path / f"{number}.csv"
+            path.write_text("who,price\n" + "".join(f"{number}-{user},{user % 25}.5\n" for user in range(20)))
+            node.context = context_of(
+                node=number, data_path=str(path), user_column="who", item_column="price", bins="0:20:10"
+            )
+        return grid
+
+    def config(self, out: Path, **changes: Any) -> dict[str, Any]:
+        plan = {
+            "users": 60,
+            "epsilon": 50.0,
+            "epsilon_select": 50.0,
+            "minimum_cohort": 10,
+            "max_threshold": 5,
+        }
+        return plan | {"bins": "0,10,20", "out": str(out), "minimum_nodes": 3} | changes
+
+    def test_the_same_bins_are_released_by_name(self, grid: LocalGrid, tmp_path: Path) -> None:
+        run_server_app(grid, self.config(tmp_path / "result"))
+        released = pl.read_csv(tmp_path / "result" / "histogram.csv")
+        assert released["item"].to_list() == ["[0, 10)", "[10, 20)"]
+        assert np.abs(released["value"].to_numpy() - 30).max() < 10
+
+    def test_other_bins_are_refused(self, grid: LocalGrid, tmp_path: Path) -> None:
+        with pytest.raises(RoundFailed):
+            run_server_app(grid, self.config(tmp_path / "result", bins="0,5,20"))
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"bins": "many"}, "bins is 'many'"),
+            ({"bins": "5"}, "fewer than two edges"),
+            ({"items_file": "items.txt"}, "bins together with an items-file"),
+        ],
+    )
+    def test_what_is_wrong_is_said(
+        self, grid: LocalGrid, tmp_path: Path, changes: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match=said):
+            run_server_app(grid, self.config(tmp_path / "result", **changes))
+        assert not grid.asked
