@@ -4,26 +4,29 @@
 
     flower-supernode ... --node-config 'data-path="visits.csv" memory-path="memory.db" max-epsilon=2.0'
 
-`mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users.
+`mount` puts the same handlers on a ClientApp of your own, with your own function that returns the node's users: a data
+frame, a matrix, a path or a population.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
+from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, request_key
+from fedhist.client.populations import Label
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
@@ -49,13 +52,16 @@ if TYPE_CHECKING:
     from fedhist.protocol.masking.keys import Identity
 
 log = logging.getLogger("fedhist")
-Load = Callable[[Context], Population]
+Load = Callable[[Context], Any]
+"""Returns a node's users, as whatever `fedhist.histogram` takes for data."""
 
 
 def mount(
     app: ClientApp,
     load: Load,
     *,
+    columns: Columns = USUAL_COLUMNS,
+    items: Sequence[Label] | None = None,
     policy: Policy | Callable[[Context], Policy] = Policy(),  # noqa: B008 - frozen
     source: Callable[[Context], Source] = lambda context: SystemSource(),
     memory: Callable[[Context], Path | None] = lambda context: None,
@@ -67,18 +73,30 @@ def mount(
 
     Args:
         app: your ClientApp; its other handlers stay as they are.
-        load: the node's users. Called once for each round, after the request was admitted.
+        load: the node's users: a data frame of pandas, polars or pyarrow, anything with an Arrow stream, a
+            `datasets.Dataset`, a scipy matrix of users by items, a path or a population. Called once for each round,
+            after the request was admitted. Rows that break a rule are left out and counted in the node's log.
+        columns: of such a table or frame, those of the user, the item and the count, and bins for numbers.
+        items: the public list of a closed domain, the same everywhere; bins are such a list themselves. A population
+            has its own.
         policy: what the node refuses, or a function of its Context that returns it.
         source: where the node's draws come from. Anything but the default is for simulations.
         memory: a file in which the node remembers what it was asked, what that cost, and its masking sessions. A limit
             on cost and masked rounds need one. With None, the rest is kept in the node's Context, for one Flower run.
         identity: for signed masking, the node's own key and the directory of all keys. The server must not have had a
             hand in either.
-        simulated: True for a virtual node, whose users are not real and which needs no memory file.
+        simulated: True for a virtual node, whose users are not real and which needs no memory file: `is_virtual`. No
+            node is taken for one by default: people start real nodes with a partition-id, too.
         plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
             or other code of the same name, is refused.
     """
-    node = _Node(load, policy, source, memory, identity, simulated, plugins)
+
+    def users(context: Context) -> Population:
+        from fedhist.client.files.node_data import node_users
+
+        return node_users(load(context), columns=columns, items=items)
+
+    node = _Node(users, policy, source, memory, identity, simulated, plugins)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))
     for stage in MASKED_STAGES:
@@ -141,7 +159,7 @@ _Memory = MemoryFile | _InContext
 class _Node:
     """What `mount` was given."""
 
-    load: Load
+    load: Callable[[Context], Population]
     policy: Policy | Callable[[Context], Policy]
     source: Callable[[Context], Source]
     memory: Callable[[Context], Path | None]
@@ -165,7 +183,7 @@ class _Node:
             raise InvalidInput(
                 "the node limits what runs may cost and has no file in which to remember the cost",
                 allowed="max-epsilon and max-delta together with a memory-path",
-                advice="add a memory-path to the node's configuration, or memory= to mount",
+                advice="add a memory-path to the node's configuration, or memory= to mount; in simulations, simulated=",
             )
         identity = self.identity(context) if signed or policy.minimum_masking is None else None
         return policy.for_device(directory=0 if identity is None else len(identity.directory)), identity
@@ -346,7 +364,7 @@ def _reply_to(
 
 
 def node_population(context: Context) -> Population:
-    """The users in the node's own file. The server has no say in which file is read."""
+    """The users in the node's own file or database. The server has no say in what is read."""
     return read_node_config(context.node_config).population()
 
 

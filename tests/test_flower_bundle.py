@@ -21,6 +21,7 @@ from tests.builders import ROOT, python, sources
 
 MAY_IMPORT_FLOWER = {
     "client/app.py",
+    "client/virtual_nodes.py",
     "fedhist/client_app.py",
     "server/app.py",
     "server/flower_accounting.py",
@@ -198,7 +199,8 @@ class TestVirtualNodes:
         from fedhist.client_app import is_virtual, source
 
         virtual: dict[str, Any] = {"partition-id": 0, "num-partitions": 2}
-        own = Context(1, 5, virtual | {"data-path": "d.csv"}, RecordDict(), {"seed": 3})
-        assert not is_virtual(own)
-        assert not source(own).seeded
+        for data in ({"data-path": "d.csv"}, {"db-url": "sqlite:///d.db", "query": "SELECT 1"}):
+            own = Context(1, 5, virtual | data, RecordDict(), {"seed": 3})
+            assert not is_virtual(own)
+            assert not source(own).seeded
         assert source(Context(1, 5, virtual, RecordDict(), {"seed": 3})).seeded

@@ -37,7 +37,7 @@ def check_population(wanted: Wanted) -> None:
         raise InvalidInput(
             "--normalise needs a data file", allowed="--normalise with --data, for a file that has names"
         )
-    from fedhist.simulations.datasets.loading import NORMALISATIONS  # it loads numpy
+    from fedhist.client.files.item_choice import NORMALISATIONS  # it loads numpy
 
     if wanted.normalise not in (None, *NORMALISATIONS):
         raise InvalidInput(f"--normalise is {wanted.normalise!r}", allowed=", ".join(NORMALISATIONS))

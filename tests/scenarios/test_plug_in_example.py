@@ -18,7 +18,6 @@ from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
 from fedhist.server.ledger.budget_file import BudgetFile
-from fedhist.simulations.simulation import true_histogram
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "plug-into-flower.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,7 +25,7 @@ NODES = range(100, 110)
 
 
 def run_blocks(count: int | None = None) -> dict[str, Any]:
-    """What the first so many python blocks of the page define."""
+    """What the first python blocks of the page define."""
     text = PAGE.read_text(encoding="utf-8")
     found = list(BLOCK.finditer(text))
     assert len(found) == 6
@@ -45,19 +44,30 @@ def example() -> dict[str, Any]:
 
 @pytest.fixture
 def grid_of(tmp_path: Path) -> Callable[..., Any]:
-    """Ten nodes, all with the example's ClientApp, as Flower would start it on each."""
+    """Ten nodes, all with the example's ClientApp, as Flower would start it on each: with a file, or virtual."""
 
-    def build(example: dict[str, Any], nodes: range = NODES) -> Any:
-        grid = LocalGrid.of([example["client_app"]] * len(nodes))
-        for number, node in grid.nodes.items():
-            node.context = context_of(node=number, memory_path=str(tmp_path / f"{number}.memory"))
+    def build(example: dict[str, Any], *, virtual: bool = False) -> Any:
+        grid = LocalGrid.of([example["client_app"]] * len(NODES))
+        for place, (number, node) in enumerate(grid.nodes.items()):
+            node.context = context_of(node=number, partition_id=place, num_partitions=len(NODES))
+            if not virtual:
+                path = tmp_path / f"{number}.csv"
+                example["visits_of"](node.context).write_csv(path)
+                node.context = context_of(
+                    node=number,
+                    data_path=str(path),
+                    user_column="visitor",
+                    item_column="page",
+                    memory_path=str(tmp_path / f"{number}.memory"),
+                )
         return grid
 
     return build
 
 
 def truth(example: dict[str, Any], grid: Any) -> Any:
-    return sum(true_histogram(example["users_here"](node.context)) for node in grid.nodes.values())
+    pages = [example["visits_of"](node.context)["page"] for node in grid.nodes.values()]
+    return np.array([sum((column == page).sum() for column in pages) for page in example["PAGES"]])
 
 
 def ask(app: ClientApp, kind: str) -> Message:
@@ -65,10 +75,11 @@ def ask(app: ClientApp, kind: str) -> Message:
     return app(Message(content, 100, kind), context_of(node=100))
 
 
+@pytest.mark.parametrize("virtual", [False, True], ids=["deployed", "simulated"])
 def test_their_server_app_trains_as_before_and_also_releases(
-    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    example: dict[str, Any], grid_of: Callable[..., Any], capsys: pytest.CaptureFixture[str], virtual: bool
 ) -> None:
-    grid = grid_of(example)
+    grid = grid_of(example, virtual=virtual)
     example["server_app"](grid, context_of(node=1))
     kinds = [message.metadata.message_type for message in grid.asked]
     assert kinds == ["train"] * 10 + ["query.select"] * 10 + ["query.release"] * 10
