@@ -20,14 +20,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
-from fedhist.client.masked_device import begin, participant_vector, proceed, resume
+from fedhist.client.masked_device import begin, join, participant_vector, proceed, resume
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, request_key
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.labels.item_origin import origin_of
-from fedhist.protocol.masking.device_states import DeviceState
+from fedhist.protocol.masking.device_states import DeviceState, Prepared
 from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plugins.loading import load_file_once
@@ -120,7 +120,7 @@ class _InContext:
             kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
             records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
-    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
+    def take(self, run: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
         record = self.context.state.config_records.get(MASKING)
         state = None if record is None else record.get("state")
         if not isinstance(state, bytes):
@@ -243,6 +243,10 @@ class _MaskedHandler(_Answering):
 
     Keys, masks and noise are the operating system's, never drawn from the node's lasting secret: somebody who reads
     that one day must not be able to take old masks off.
+
+    A round is admitted in its first step: when keys are asked for or, where the node advertised them with its last
+    answer in the round before, when it is shown the others' keys. Either way once for each run and round, so there is
+    one session in a round whatever is asked in which order.
     """
 
     stage: str
@@ -261,24 +265,30 @@ class _MaskedHandler(_Answering):
             "masking", context.node_id, envelope.request.round.value, self.stage
         )
         if self.stage == MASKED_STAGES[0]:
-            state, answer = self._begin(envelope, context, memory, source)
+            me, identity, fewest = self._admitted(envelope, context, memory)
+            state, answer = begin(envelope, me=me, source=source, identity=identity, fewest=fewest)
+            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + answer
         else:
-            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
-            # late or sent again, does not end the session of this one.
-            session = memory.take(envelope.run, partial(resume, envelope))
             sent = message.content.config_records[RECORD].get(MASKING)
             if not isinstance(sent, bytes):
                 raise Refused(Refusal.MALFORMED)
+            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
+            # late or sent again, does not end the session of this one.
+            session = memory.take(envelope.run, partial(resume, envelope))
+            if isinstance(session, Prepared):
+                me, identity, fewest = self._admitted(envelope, context, memory)
+                session = join(envelope, session, me=me, identity=identity, fewest=fewest)
             vector = partial(self._vector, envelope, context)
-            state, answer = proceed(session, sent, vector=vector, source=source)
+            state, answer = proceed(envelope, session, sent, vector=vector, source=source)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer
 
-    def _begin(
-        self, envelope: Envelope, context: Context, memory: _Memory, source: Source
-    ) -> tuple[bytes, bytes]:
+    def _admitted(
+        self, envelope: Envelope, context: Context, memory: _Memory
+    ) -> tuple[int, Identity | None, int]:
+        """The participant's number, its identity in a signed round, and its floor. Raises Refused, or charges."""
         signed = envelope.request.plan.masks.signed
         policy, identity = self.node.standing(context, signed=signed)
         if signed and identity is None:
@@ -291,8 +301,7 @@ class _MaskedHandler(_Answering):
         if not signed:
             identity = None
         me = context.node_id if identity is None else participant_number(identity.public)
-        state, advertisement = begin(envelope, me=me, source=source, identity=identity, fewest=policy.fewest)
-        return state, me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+        return me, identity, policy.fewest
 
     def _vector(self, envelope: Envelope, context: Context) -> Integers:
         population, source = self.node.population(envelope, context), self.node.source(context)
