@@ -20,6 +20,9 @@ Advertisements = dict[int, tuple[int, bytes]]
 Send = Callable[[str, Sequence[tuple[int, bytes | None]]], tuple[dict[str, int], Iterator[Reply]]]
 """Sends a stage's payloads to nodes: the node of each message by its id, and the replies as they come."""
 
+_OF_ONE_SESSION = (Refusal.NO_SESSION, Refusal.UNSAFE)
+"""Refusals that say nothing about the next round: a message came twice, a node was killed, another one lied to it."""
+
 
 @dataclass
 class NodeExchange:
@@ -33,7 +36,7 @@ class NodeExchange:
             and where there are no others, the round begins with sharing.
         observe: called with each event.
         coming: advertisements for the run's next round, which come with the answers that unmask this one.
-        failed: the nodes that refused, failed or sent nonsense, but for those that only lost their session.
+        failed: the nodes that refused, failed or sent nonsense; not those that only lost or gave up their session.
         first: whether keys are still being gathered.
         faults, size, stages: for the round's report.
         node_of: the node of each participant.
@@ -79,7 +82,7 @@ class NodeExchange:
             refusal = refusal_in(fields)
             watch.answered(node, data, fault, refusal)
             if fault is not None:
-                if refusal != Refusal.NO_SESSION:
+                if refusal not in _OF_ONE_SESSION:
                     self.failed.add(node)
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
