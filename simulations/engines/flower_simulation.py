@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,7 @@ from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import SimulatedTransport
 from fedhist.simulations.engines.in_process import message_bytes
-from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost
+from fedhist.simulations.engines.lost_nodes import Losses, check_nobody_lost, silent_at
 from fedhist.simulations.engines.masked_in_process import dropouts, parts_of
 from fedhist.simulations.engines.node_files import read_identities, read_part, write_secrets
 from fedhist.simulations.engines.quiet import quieten
@@ -261,11 +261,10 @@ def node_app(
 
     # The same participants, at the same stages, as in the other engines.
     silent = {
-        (round_.value, stage): frozenset(gone)
-        for round_ in Round
-        for stage, gone in dropouts(
+        round_.value: dropouts(
             nodes, dropout, source=device_source(seed).fork("masking", round_.value, "drop-outs")
-        ).items()
+        )
+        for round_ in Round
     }
     return mount(
         ClientApp(mods=[partial(_fall_silent, silent)] if dropout else None),
@@ -289,14 +288,14 @@ def _number(context: Context) -> int:
 
 
 def _fall_silent(
-    silent: Mapping[tuple[str, str], frozenset[int]],
+    silent: Mapping[str, Mapping[str, Collection[int]]],
     message: Message,
     context: Context,
     answer: Callable[[Message, Context], Message],
 ) -> Message:
     """Goes before a node's handlers: a drop-out fails instead of answering."""
-    key = (message.metadata.group_id, message.metadata.message_type.removeprefix("query."))
-    if _number(context) in silent.get(key, ()):
+    stage = message.metadata.message_type.removeprefix("query.")
+    if _number(context) in silent_at(stage, silent[message.metadata.group_id]):
         raise RoundFailed("a drop-out of the simulation")
     return answer(message, context)
 
