@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
-from fedhist.protocol.masking.masked_vector import terms_of, to_total
+from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -73,7 +73,7 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
-        ahead: the advertisements for the next masked round, which came with the last one's unmasking.
+        ahead: the advertisements for the next masked round, by its session, which came with the last one's unmasking.
         failed: the nodes that refused, failed or sent nonsense in a masked round. They are not asked again.
     """
 
@@ -89,22 +89,23 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
-    ahead: Advertisements = field(default_factory=dict, repr=False)
+    ahead: dict[bytes, Advertisements] = field(default_factory=dict, repr=False)
     failed: set[int] = field(default_factory=set)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
             items_digest=items_digest(self.labels) if request.plan.items else b"",
         )
+        ahead = self.ahead.get(terms_of(envelope).session, {}) if request.plan.is_masked else {}
+        nodes = self._nodes(request.plan, ahead)
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, known, started)
+            return self._masked_total(envelope, nodes, ahead, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
@@ -128,10 +129,12 @@ class GridTransport:
         )
         return collector.total()
 
-    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
+    def _masked_total(
+        self, envelope: Envelope, nodes: Sequence[int], ahead: Advertisements, known: Labels, started: float
+    ) -> Total:
         """The same through a masking session. One that fails is reported, too."""
         send = partial(self._send, envelope)
-        exchange = NodeExchange(send, envelope, nodes, self.ahead, observe=self.observe)
+        exchange = NodeExchange(send, envelope, nodes, ahead, observe=self.observe)
         included, users = 0, 0
         left_out: Mapping[str, tuple[int, ...]] = {}
         complaints: Mapping[int, tuple[int, ...]] = {}
@@ -150,7 +153,8 @@ class GridTransport:
             left_out, complaints = failure.left_out, failure.complaints
             raise
         finally:
-            self.ahead = exchange.coming
+            following = next_session(envelope)
+            self.ahead = {} if following is None else {following: exchange.coming}
             self.failed |= exchange.failed
             named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
             tell_left_out(self.observe, envelope, named, names_of(nodes))
@@ -184,10 +188,10 @@ class GridTransport:
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def _nodes(self, plan: Plan) -> Sequence[int]:
+    def _nodes(self, plan: Plan, ahead: Collection[int] = ()) -> Sequence[int]:
         """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
 
-        Those that have advertised keys for the round come first: they need not be asked for any.
+        Those that have advertised keys for the round `ahead` come first: they need not be asked for any.
         """
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
@@ -197,7 +201,7 @@ class GridTransport:
                 if plan.participants is None or len(nodes) <= plan.participants:
                     return nodes
                 drawn = [nodes[place] for place in np.argsort(SystemSource().words(len(nodes))).tolist()]
-                drawn.sort(key=lambda node: node not in self.ahead)
+                drawn.sort(key=lambda node: node not in ahead)
                 return sorted(drawn[: plan.participants])
             if monotonic() >= until:
                 others = f" beside {len(self.failed)} that failed before" if self.failed else ""

@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, changed, data_of, dead, outcome, silent, with_data
 
+import fedhist
 from fedhist.client.app import mount, recall
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
@@ -610,3 +611,35 @@ def test_no_data_is_read_before_the_peers_are_known(lab: Any) -> None:
     grid.nodes[103].fault = before(lambda message, node: now.append(stage_of(message)))
     run(grid)
     assert read == [("select", "masking"), ("release", "masking")]
+
+
+SELECTOR = """
+import fedhist
+from fedhist.server.selection.contract import Selection, Selector
+
+
+@fedhist.register
+class Lowest(Selector):
+    name = "lowest"
+
+    def charges(self, plan):
+        return ()
+
+    def select(self, plan, statistic, *, source):
+        return Selection(plan.at_steps(plan.step_range[0]))
+"""
+
+
+@pytest.mark.usefixtures("no_plugins")
+def test_keys_for_a_round_that_does_not_come_are_for_no_other(lab: Any, tmp_path: Path) -> None:
+    """A discovery is followed by a choice, but for a selector from outside that asks for nothing."""
+    (tmp_path / "lowest.py").write_text(SELECTOR)
+    fedhist.load_plugin(tmp_path / "lowest.py")
+    grid = grid_of(lab, named=True)
+    reports = run(grid, plan_of(**FOUND, selector="lowest"))
+    assert {round_: report.answered for round_, report in reports.items()} == {
+        Round.DISCOVER: 6,
+        Round.RELEASE: 6,
+    }
+    assert ("release", "advertising", 6) in exchanges(grid)
+    assert not any(report.faults for report in reports.values())
