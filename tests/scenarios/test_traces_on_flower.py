@@ -16,6 +16,8 @@ from fedhist.protocol.errors import InvalidInput, RoundFailed
 from fedhist.protocol.events import DroppedOut
 from fedhist.server.grid_settings import read_settings
 from fedhist.server.trace_file import TRACE_FILE, read_trace
+from fedhist.simulations.report.diagram import run_steps
+from fedhist.simulations.report.run_data import read_run
 from tests.builders import population_of
 
 CONFIG = {"users": 60, "items": 6, "max_threshold": 60.0, "candidates": 16, "trace": True}
@@ -156,6 +158,11 @@ class TestMasking:
             if line.get("event") == "round" and line["stage"] == "unmasking"
         }
         assert sent["select"] == sent["release"] + 6 * 132
+        words = [step.detail for step in run_steps(read_run(tmp_path / "run")) if step.round == "release"]
+        assert (
+            sum("The keys of 6 came with the answers that ended the round before" in one for one in words)
+            == 1
+        )
 
 
 class TestDropOuts:
