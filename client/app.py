@@ -139,7 +139,7 @@ class _InContext:
             kept = {**records.get(ANSWER, {}), request_key(envelope): answer}
             records[ANSWER] = ConfigRecord(dict(list(kept.items())[-MAX_ANSWERS:]))
 
-    def take(self, run: str, resume: Callable[[bytes], DeviceState]) -> DeviceState:
+    def take(self, run: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
         record = self.context.state.config_records.get(MASKING)
         state = None if record is None else record.get("state")
         if not isinstance(state, bytes):
@@ -263,13 +263,18 @@ class _MaskedHandler(_Answering):
     Keys, masks and noise are the operating system's, never drawn from the node's lasting secret: somebody who reads
     that one day must not be able to take old masks off.
 
+    A round is admitted in its first step: when keys are asked for or, where the node advertised them with its last
+    answer in the round before, when it is shown the others' keys. Either way once for each run and round, so there is
+    one session in a round whatever is asked in which order.
+
     What masks is loaded here alone: a node starts a process for every message, and most have no masks.
     """
 
     stage: str
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
-        from fedhist.client.masked_device import proceed, resume
+        from fedhist.client.masked_device import begin, join, proceed, resume
+        from fedhist.protocol.masking.device_states import Prepared
 
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
@@ -284,25 +289,30 @@ class _MaskedHandler(_Answering):
             "masking", context.node_id, envelope.request.round.value, self.stage
         )
         if self.stage == MASKED_STAGES[0]:
-            state, answer = self._begin(envelope, context, memory, source)
+            me, identity, fewest = self._admitted(envelope, context, memory)
+            state, answer = begin(envelope, me=me, source=source, identity=identity, fewest=fewest)
+            answer = me.to_bytes(PARTICIPANT_BYTES, "little") + answer
         else:
-            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
-            # late or sent again, does not end the session of this one.
-            session = memory.take(envelope.run, partial(resume, envelope))
             sent = message.content.config_records[RECORD].get(MASKING)
             if not isinstance(sent, bytes):
                 raise Refused(Refusal.MALFORMED)
+            # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
+            # late or sent again, does not end the session of this one.
+            session = memory.take(envelope.run, partial(resume, envelope))
+            if isinstance(session, Prepared):
+                me, identity, fewest = self._admitted(envelope, context, memory)
+                session = join(envelope, session, me=me, identity=identity, fewest=fewest)
             vector = partial(self._vector, envelope, context)
-            state, answer = proceed(session, sent, vector=vector, source=source)
+            state, answer = proceed(envelope, session, sent, vector=vector, source=source)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)
         return answer
 
-    def _begin(
-        self, envelope: Envelope, context: Context, memory: _Memory, source: Source
-    ) -> tuple[bytes, bytes]:
-        from fedhist.client.masked_device import begin
+    def _admitted(
+        self, envelope: Envelope, context: Context, memory: _Memory
+    ) -> tuple[int, Identity | None, int]:
+        """The participant's number, its identity in a signed round, and its floor. Raises Refused, or charges."""
         from fedhist.protocol.masking.identities import participant_number
 
         signed = envelope.request.plan.masks.signed
@@ -317,8 +327,7 @@ class _MaskedHandler(_Answering):
         if not signed:
             identity = None
         me = context.node_id if identity is None else participant_number(identity.public)
-        state, advertisement = begin(envelope, me=me, source=source, identity=identity, fewest=policy.fewest)
-        return state, me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+        return me, identity, policy.fewest
 
     def _vector(self, envelope: Envelope, context: Context) -> Integers:
         from fedhist.client.masked_device import participant_vector

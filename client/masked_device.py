@@ -9,10 +9,10 @@ import numpy as np
 from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masking.device_session import advance, start
-from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState
+from fedhist.protocol.masking.device_session import advance, agree, prepare, start
+from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.masked_vector import terms_of, to_vector
+from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_vector
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
@@ -62,18 +62,37 @@ def begin(
     return save(state), message
 
 
-def resume(envelope: Envelope, state: bytes) -> DeviceState:
-    """The session that this request continues; Refused if the state is of another one, or damaged."""
+def resume(envelope: Envelope, state: bytes) -> DeviceState | Prepared:
+    """The session that this request continues; Refused if the state is of another one, or damaged.
+
+    Keys that were advertised for the session of this request are a `Prepared`. The request must be admitted before it
+    goes on, as it would be before keys are made.
+    """
     try:
         session = restore(state)
     except DecodeError:
         raise Refused(Refusal.NO_SESSION) from None
-    if session.terms != terms_of(envelope):
+    terms = terms_of(envelope)
+    same = session.session == terms.session if isinstance(session, Prepared) else session.terms == terms
+    if not same:
         raise Refused(Refusal.NO_SESSION)
     return session
 
 
+def join(
+    envelope: Envelope, prepared: Prepared, *, me: int, identity: Identity | None = None, fewest: int = 0
+) -> DeviceState:
+    """The session of keys that were advertised before its request came; the rest is as in `begin`.
+
+    Refused if they were advertised under another number: the participant's identity has changed since.
+    """
+    if prepared.me != me:
+        raise Refused(Refusal.NO_SESSION)
+    return agree(prepared, terms_of(envelope), identity=identity, fewest=fewest)
+
+
 def proceed(
+    envelope: Envelope,
     session: DeviceState,
     message: bytes,
     *,
@@ -82,12 +101,20 @@ def proceed(
 ) -> tuple[bytes, bytes]:
     """The next state and the answer. An empty answer means that the device gave up, for good.
 
+    The answer that ends a round before the run's last one begins with an advertisement of fresh keys for the next: the
+    state is then that of the next round's session.
+
     Args:
-        session: what `resume` found; not to be used again.
+        envelope: the request.
+        session: what `resume` or `join` found; not to be used again.
         message: the server's.
         vector: called when the vector is due, and not before: data is not looked at for a session that fails.
         source: for what the step draws.
     """
     values = vector() if isinstance(session, Checked) else None
     after, answer = advance(session, message, source=source, vector=values)
+    following = next_session(envelope)
+    if isinstance(session, Masked) and isinstance(after, Finished) and following is not None:
+        prepared, advertisement = prepare(following, session.me, source=source, identity=session.identity)
+        return save(prepared), advertisement + answer
     return save(after), b"" if isinstance(after, Aborted) else answer

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from time import monotonic, sleep
 
@@ -19,7 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.protocol.errors import MaskingFailed, RoundFailed
 from fedhist.protocol.events import Heard, Observer, ignore
-from fedhist.protocol.masking.masked_vector import terms_of, to_total
+from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_total
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
@@ -27,7 +27,6 @@ from fedhist.protocol.rounds import Labels, Request, Round, Total
 from fedhist.protocol.wire.envelope import (
     ANSWER,
     MASKING,
-    PARTICIPANT_BYTES,
     RECORD,
     Envelope,
     items_digest,
@@ -36,18 +35,16 @@ from fedhist.protocol.wire.envelope import (
 from fedhist.server.advice import plan_notes
 from fedhist.server.collection import (
     Collector,
-    Fault,
     LabelTable,
     Reply,
     RoundReport,
-    StageReport,
-    header_fault,
     matched,
     numbered,
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
+from fedhist.server.masked_exchange import Advertisements, NodeExchange
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
 from fedhist.server.recorded_run import recorded_run
@@ -77,6 +74,8 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
+        ahead: the advertisements for the next masked round, by its session, which came with the last one's unmasking.
+        failed: the nodes that refused, failed or sent nonsense in a masked round. They are not asked again.
     """
 
     grid: Grid
@@ -91,20 +90,23 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
+    ahead: dict[bytes, Advertisements] = field(default_factory=dict, repr=False)
+    failed: set[int] = field(default_factory=set)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
             items_digest=items_digest(self.labels) if request.plan.items else b"",
         )
+        ahead = self.ahead.get(terms_of(envelope).session, {}) if request.plan.is_masked else {}
+        nodes = self._nodes(request.plan, ahead)
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, known, started)
+            return self._masked_total(envelope, nodes, ahead, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
         messages = (self.message(envelope, node, request.round.value) for node in nodes)
@@ -128,9 +130,12 @@ class GridTransport:
         )
         return collector.total()
 
-    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
+    def _masked_total(
+        self, envelope: Envelope, nodes: Sequence[int], ahead: Advertisements, known: Labels, started: float
+    ) -> Total:
         """The same through a masking session. One that fails is reported, too."""
-        exchange = _GridExchange(self, envelope, nodes)
+        send = partial(self._send, envelope)
+        exchange = NodeExchange(send, envelope, nodes, ahead, observe=self.observe)
         included, users = 0, 0
         left_out: Mapping[str, tuple[int, ...]] = {}
         complaints: Mapping[int, tuple[int, ...]] = {}
@@ -149,6 +154,9 @@ class GridTransport:
             left_out, complaints = failure.left_out, failure.complaints
             raise
         finally:
+            following = next_session(envelope)
+            self.ahead = {} if following is None else {following: exchange.coming}
+            self.failed |= exchange.failed
             named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
             tell_left_out(self.observe, envelope, named, names_of(nodes))
             self._report(
@@ -170,26 +178,36 @@ class GridTransport:
             )
         return total
 
+    def _send(
+        self, envelope: Envelope, stage: str, payloads: Sequence[tuple[int, bytes | None]]
+    ) -> tuple[dict[str, int], Iterator[Reply]]:
+        return self.ask(self.message(envelope, node, stage, payload) for node, payload in payloads)
+
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
         log.info("%s", report.in_words())
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def _nodes(self, plan: Plan) -> Sequence[int]:
-        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
+    def _nodes(self, plan: Plan, ahead: Collection[int] = ()) -> Sequence[int]:
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
+
+        Those that have advertised keys for the round `ahead` come first: they need not be asked for any.
+        """
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
-            nodes = sorted(self.grid.get_node_ids())
+            nodes = sorted(set(self.grid.get_node_ids()) - self.failed)
             if len(nodes) >= due:
                 if plan.participants is None or len(nodes) <= plan.participants:
                     return nodes
-                order = np.argsort(SystemSource().words(len(nodes)))
-                return sorted(nodes[place] for place in order[: plan.participants].tolist())
+                drawn = [nodes[place] for place in np.argsort(SystemSource().words(len(nodes))).tolist()]
+                drawn.sort(key=lambda node: node not in ahead)
+                return sorted(drawn[: plan.participants])
             if monotonic() >= until:
+                others = f" beside {len(self.failed)} that failed before" if self.failed else ""
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
+                    f"{len(nodes)} nodes are connected{others} and {due} are needed; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
@@ -228,66 +246,6 @@ class GridTransport:
         # An answer that comes after the round is of no use, so the message need not live longer.
         group = envelope.request.round.value
         return Message(content, node, f"query.{kind}", ttl=self.timeout, group_id=group)
-
-
-@dataclass
-class _GridExchange:
-    """Carries a masked round's messages. Participants are nodes, or under signed masking the keys that nodes have."""
-
-    transport: GridTransport
-    envelope: Envelope
-    nodes: Sequence[int]
-    faults: Counter[Fault] = field(default_factory=Counter)
-    size: int = 0
-    node_of: dict[int, int] = field(default_factory=dict)
-    stages: dict[str, StageReport] = field(default_factory=dict)
-
-    def __call__(
-        self, stage: str, messages: Iterable[tuple[int, bytes]] | None
-    ) -> Iterator[tuple[int, bytes]]:
-        first = messages is None
-        if messages is None:
-            payloads: list[tuple[int, bytes | None]] = [(node, None) for node in self.nodes]
-        else:
-            payloads = [(self.node_of[participant], payload) for participant, payload in messages]
-        asked = (self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads)
-        watch = RoundWatch(
-            self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
-        )
-        watch.asked({node: len(payload or b"") for node, payload in payloads})
-        participant_of = {node: participant for participant, node in self.node_of.items()}
-        for node, reply in matched(*self.transport.ask(asked), watch.dropped):
-            fields, data = reply.fields, reply.data
-            fault = header_fault(self.envelope, fields)
-            if fault is None and (data is None or (first and not self._register(node, data))):
-                fault = Fault.MALFORMED
-            watch.answered(node, data, fault, refusal_in(fields))
-            if fault is not None:
-                continue
-            assert data is not None  # noqa: S101 - a fault otherwise
-            self.size += len(data)
-            if first:
-                number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-                yield number, data[PARTICIPANT_BYTES:]
-            else:
-                yield participant_of[node], data
-        self.stages[stage] = watch.end()
-
-    def refused(self, sender: int) -> None:
-        """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.faults[Fault.MALFORMED] += 1
-        if not self.stages:
-            self.node_of.pop(sender, None)
-
-    def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
-        """The nodes behind these participants."""
-        return tuple(self.node_of[participant] for participant in participants)
-
-    def _register(self, node: int, data: bytes) -> bool:
-        """Note which participant the node is; False if it takes another's number."""
-        number = int.from_bytes(data[:PARTICIPANT_BYTES], "little")
-        signed = self.envelope.request.plan.masks.signed
-        return (signed or number == node) and self.node_of.setdefault(number, node) == node
 
 
 def run_on_grid(

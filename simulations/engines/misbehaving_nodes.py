@@ -16,6 +16,7 @@ from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import ANSWER, RECORD, Envelope
 from fedhist.simulations.engines.fault_cast import Cast
 from fedhist.simulations.engines.faulty_answers import spoiled, taken_away
+from fedhist.simulations.engines.lost_nodes import silent_at
 from fedhist.simulations.faults import UNHEARD, FaultKind
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def misbehave(
     node, round_ = number_of(context), Round(message.metadata.group_id)
     stage = message.metadata.message_type.removeprefix("query.")
     if stage != round_.value:
-        if node in cast.silent[round_].get(stage, ()):
+        if node in silent_at(stage, cast.silent[round_]):
             raise _gone()
         reply = answer(message, context)
         lies = cast.faulty.get(node) is FaultKind.OUT_OF_BOUNDS and stage == MaskingStage.MASKING

@@ -22,7 +22,7 @@ from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import BadKey, DecodeError, FedhistError, InvalidInput, RoundFailed
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.masking import wire
-from fedhist.protocol.masking.device_session import advance, start
+from fedhist.protocol.masking.device_session import advance, prepare, start
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.masked_vector import to_total, vector_length
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
@@ -230,7 +230,15 @@ def _masking_targets() -> Iterator[Target]:
                 partial(_read_message, kind=kind, terms=terms),
                 (DecodeError, BadKey),
             )
-        saved = [save(state) for state in states]
+        identity = Identity(bytes([10]) * 32, {}) if signed else None
+        prepared, ahead = prepare(bytes(32), 10, source=SeededSource(6), identity=identity)
+        yield Target(
+            f"masking {mode}, opening after keys for the next session",
+            partial(mutated, [ahead + opening for opening in messages[Kind.OPENING]]),
+            partial(_read_last_answer, terms=terms),
+            (DecodeError, BadKey),
+        )
+        saved = [save(state) for state in (prepared, *states)]
         yield Target(f"masking {mode}, state", partial(_state, saved), restore, (DecodeError,))
         yield Target(
             f"masking {mode}, device",
@@ -260,6 +268,12 @@ def _read_message(data: bytes, *, kind: Kind, terms: MaskingTerms) -> object:
         Kind.OPENING: wire.decode_opening,
     }
     return readers[kind](data, terms)
+
+
+def _read_last_answer(data: bytes, *, terms: MaskingTerms) -> object:
+    ahead, opening = wire.split_answer(data, terms)
+    wire.decode_opening(opening, terms)
+    return _read_message(ahead, kind=Kind.ADVERTISEMENT, terms=terms)
 
 
 @lru_cache
