@@ -48,7 +48,7 @@ from fedhist.protocol.wire.envelope import (
 )
 
 if TYPE_CHECKING:
-    from fedhist.protocol.masking.device_states import DeviceState
+    from fedhist.protocol.masking.device_states import DeviceState, Prepared
     from fedhist.protocol.masking.keys import Identity
 
 log = logging.getLogger("fedhist")
