@@ -26,6 +26,6 @@ def spare_loaded_modules() -> None:
     """Let the garbage collector leave alone what is loaded by now, for good.
 
     Loading more modules, such as polars, makes it search all objects of the process. Those of Flower's modules are many
-    and live as long as the process: on a node that starts one for every message, this is a twelfth of its time.
+    and live as long as the process does. A node starts a process for every message, and would search them every time.
     """
     gc.freeze()
