@@ -37,6 +37,7 @@ from fedhist.protocol.errors import BudgetExceeded, InvalidInput
 from fedhist.protocol.privacy.calibration import gaussian_epsilon, is_number
 from fedhist.protocol.privacy.composition import delta_at, epsilon_at, loss_epsilon
 from fedhist.protocol.privacy.ledger import (
+    MAX_RELEASES,
     Charge,
     Cost,
     GaussianLoss,
@@ -111,8 +112,8 @@ def training_charge(
     """
     if users_per_client not in get_args(UsersPerClient):
         raise InvalidInput(f"users_per_client is {users_per_client!r}", allowed="'one' or 'many'")
-    if not _is_count(rounds):
-        raise InvalidInput(f"the number of rounds is {rounds!r}", allowed="a whole number, 1 or more")
+    if not _is_count(rounds) or rounds > MAX_RELEASES:
+        raise InvalidInput(f"the number of rounds is {rounds!r}", allowed=f"1 to {MAX_RELEASES}")
     _check_population(config, event)
     neighbours = NEIGHBOURS[config.neighboring_relation]
     replaced = users_per_client == "many" and neighbours == "add-remove"

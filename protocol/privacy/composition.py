@@ -266,7 +266,8 @@ class _Losses:
         variance += sum(count * epsilon**2 / 3 for epsilon, count in self.ranges)
         variance += sum(count * epsilon**2 for epsilon, count in self.pure)
         for loss, count in self.sampled:
-            variance += count * loss.probability**2 * math.expm1(min(loss.multiplier**-2, 50))
+            precision = loss.multiplier**-2
+            variance += count * min(loss.probability**2 * math.expm1(min(precision, 50)), precision)
         return math.sqrt(variance)
 
 

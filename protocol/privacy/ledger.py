@@ -14,6 +14,8 @@ from fedhist.protocol.privacy.calibration import is_number
 
 _NEIGHBOURS = ("add-remove", "replace")
 _T = TypeVar("_T")
+MAX_RELEASES = 10**6
+"""The most releases of one entry: more would take too long to compose."""
 # Relative tolerance for float sums that meet a limit exactly.
 _DUST = 1e-12
 
@@ -73,8 +75,9 @@ class SampledGaussianLoss:
                 f"the noise multiplier is {self.multiplier!r} and the sampling probability {self.probability!r}",
                 allowed="a finite number above 0, and one strictly between 0 and 1",
             )
-        if not isinstance(self.releases, int) or isinstance(self.releases, bool) or self.releases < 1:
-            raise InvalidPlan(f"the number of releases is {self.releases!r}", allowed="1 or more")
+        whole = isinstance(self.releases, int) and not isinstance(self.releases, bool)
+        if not (whole and 1 <= self.releases <= MAX_RELEASES):
+            raise InvalidPlan(f"the number of releases is {self.releases!r}", allowed=f"1 to {MAX_RELEASES}")
         if self.change not in _NEIGHBOURS:
             raise InvalidPlan(f"the change is {self.change!r}", allowed=" or ".join(_NEIGHBOURS))
 

@@ -103,7 +103,15 @@ class TestExtremes:
     @pytest.mark.parametrize("change", ["add-remove", "replace"])
     @pytest.mark.parametrize(
         ("multiplier", "share", "releases"),
-        [(0.05, 0.5, 3), (1e-3, 0.5, 3), (1.0, 1e-9, 1000), (30.0, 0.999999, 10), (1e9, 0.5, 1)],
+        [
+            (0.05, 0.5, 3),
+            (0.11, 0.5, 1),
+            (0.11, 0.01, 100),
+            (1e-3, 0.5, 3),
+            (1.0, 1e-9, 1000),
+            (30.0, 0.999999, 10),
+            (1e9, 0.5, 1),
+        ],
     )
     def test_they_have_an_epsilon_that_is_not_above_that_of_all(
         self, multiplier: float, share: float, releases: int, change: str
@@ -188,6 +196,7 @@ class TestRecords:
             {"multiplier": 0},
             {"releases": 0},
             {"releases": True},
+            {"releases": 10**400},
             {"releases": 1.5},
             {"change": "swap"},
             {"more": 1},
