@@ -47,7 +47,7 @@ def _counts(run: RunData, faults: dict[str, Any]) -> str:
 
 
 def _first(run: RunData, name: str) -> float:
-    """Of several trials the first one's: faults are told of that one."""
+    """Of several trials the first one's, which the faults are about."""
     trials = run.document.get("trials")
     return float(trials[0][name] if trials else run.document[name])
 

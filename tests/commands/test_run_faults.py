@@ -56,7 +56,7 @@ def test_the_report_has_a_sentence_for_each_kind_also_when_it_is_made_again(fedh
     assert "What faults did" not in page_in("clean").text
 
 
-def test_without_the_truth_only_who_answered_is_told(fedhist: Fedhist) -> None:
+def test_without_the_truth_it_says_only_who_answered(fedhist: Fedhist) -> None:
     done = fedhist(*RUN, *FAULTS, "--no-truth", "--out", "r")
     assert done.code == 0, done.err
     assert f"select {STRUCK}" in done.out

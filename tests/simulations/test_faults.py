@@ -219,7 +219,7 @@ class TestWhatItSaysOfTheEffect:
         held = sum(true_histogram(USERS.part(*place)).sum() for place in gone)
         assert result.faults.effect.missing == pytest.approx(held / true_histogram(USERS).sum(), rel=1e-12)
         assert result.faults.effect.lies == 0
-        # Clipping is told of all users, as if nobody were missing.
+        # Clipping is measured on all users, as if nobody were missing.
         assert result.diagnostics.clipping_error == without.diagnostics.clipping_error == 0
 
     def test_the_loss_against_those_who_answered(self) -> None:
