@@ -18,7 +18,7 @@ from typing import Any
 from fedhist.client.files.records import read_node_population
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import MAX_USER_TOTAL
 from fedhist.protocol.labels.item_list import read_items
 from fedhist.protocol.masking.identities import MAX_KEY_FILE_BYTES, parse_identity
@@ -150,6 +150,8 @@ def _key_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise MissingFile(f"there is no file {path}", allowed="a file of keys") from None
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 
@@ -16,7 +14,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.errors import MaskingFailed, RoundFailed
+from fedhist.display.log_lines import log_shown
+from fedhist.protocol.errors import MaskingFailed, RoundFailed, ids_in_words, names_by_reason
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.masking.masked_vector import terms_of, to_total
 from fedhist.protocol.plan import Plan
@@ -29,13 +28,13 @@ from fedhist.protocol.wire.envelope import (
     PARTICIPANT_BYTES,
     RECORD,
     Envelope,
+    Refusal,
     items_digest,
     new_run_name,
 )
 from fedhist.server.advice import plan_notes
 from fedhist.server.collection import (
     Collector,
-    Fault,
     LabelTable,
     Reply,
     RoundReport,
@@ -46,6 +45,7 @@ from fedhist.server.collection import (
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.drop_outs import Fault, Tally
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
@@ -76,6 +76,7 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
+        declined: the nodes that gave a lasting reason why they do not answer. They are not asked again in this run.
     """
 
     grid: Grid
@@ -90,11 +91,12 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
+    declined: dict[int, Refusal] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes = self._nodes(request.plan)
+        nodes, not_asked = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
@@ -103,31 +105,40 @@ class GridTransport:
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, known, started)
+            return self._masked_total(envelope, nodes, known, started, not_asked)
         collector = Collector(envelope, LabelTable(known))
-        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
+        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.tally)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
         for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
-            watch.answered(node, reply.data, fault, refusal_in(reply.fields))
+            watch.answered(node, reply.data, fault, self.refusal(node, reply))
         self._report(
             RoundReport(
                 round=request.round,
                 nodes=len(nodes),
                 answered=collector.answered,
                 users=collector.users,
-                faults=dict(collector.faults),
+                faults=dict(collector.tally.faults),
                 # How large the answers are can depend on users' data.
                 size=None
                 if length_tells(request.plan, request.round.value) and not self.simulated
                 else collector.size,
                 seconds=monotonic() - started,
+                dropped=collector.tally.dropped,
+                not_asked=not_asked,
             )
         )
         return collector.total()
 
-    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
+    def _masked_total(
+        self,
+        envelope: Envelope,
+        nodes: Sequence[int],
+        known: Labels,
+        started: float,
+        not_asked: Mapping[str, tuple[int, ...]],
+    ) -> Total:
         """The same through a masking session. One that fails is reported, too."""
         exchange = _GridExchange(self, envelope, nodes)
         included, users = 0, 0
@@ -156,7 +167,7 @@ class GridTransport:
                     nodes=len(nodes),
                     answered=included,
                     users=users,
-                    faults=dict(exchange.faults),
+                    faults=dict(exchange.tally.faults),
                     size=exchange.size,
                     seconds=monotonic() - started,
                     stages=exchange.stages,
@@ -165,6 +176,8 @@ class GridTransport:
                         exchange.node_of[accuser]: exchange.nodes_of(accused)
                         for accuser, accused in complaints.items()
                     },
+                    dropped=exchange.tally.dropped,
+                    not_asked=not_asked,
                 )
             )
         return total
@@ -172,23 +185,47 @@ class GridTransport:
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
         log.info("%s", report.in_words())
+        for reason, nodes in report.reasons.items():
+            log.warning(
+                "round %s: %s, nodes %s: %s",
+                report.round.value,
+                reason.value,
+                ids_in_words(nodes),
+                reason.in_words,
+            )
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def _nodes(self, plan: Plan) -> Sequence[int]:
-        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
+    def refusal(self, node: int, reply: Reply) -> Refusal | None:
+        """The reason why a node does not answer, if it gave one. Who has a lasting one is not asked again."""
+        refusal = refusal_in(reply.fields)
+        if refusal is not None and refusal.lasts:
+            self.declined[node] = refusal
+        return refusal
+
+    def _nodes(self, plan: Plan) -> tuple[Sequence[int], dict[str, tuple[int, ...]]]:
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
+
+        And those that are connected and not asked, by the reason that they gave in an earlier round.
+        """
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
-            nodes = sorted(self.grid.get_node_ids())
+            connected = sorted(self.grid.get_node_ids())
+            nodes = [node for node in connected if node not in self.declined]
+            not_asked: dict[str, tuple[int, ...]] = {}
+            for node in connected:
+                if (reason := self.declined.get(node)) is not None:
+                    not_asked[reason.value] = (*not_asked.get(reason.value, ()), node)
             if len(nodes) >= due:
                 if plan.participants is None or len(nodes) <= plan.participants:
-                    return nodes
+                    return nodes, not_asked
                 order = np.argsort(SystemSource().words(len(nodes)))
-                return sorted(nodes[place] for place in order[: plan.participants].tolist())
+                return sorted(nodes[place] for place in order[: plan.participants].tolist()), not_asked
             if monotonic() >= until:
+                earlier = f" (not asked again: {names_by_reason(not_asked)})" if not_asked else ""
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected and {due} are needed; nothing was released"
+                    f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
@@ -232,7 +269,7 @@ class _GridExchange:
     transport: GridTransport
     envelope: Envelope
     nodes: Sequence[int]
-    faults: Counter[Fault] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     size: int = 0
     node_of: dict[int, int] = field(default_factory=dict)
     stages: dict[str, StageReport] = field(default_factory=dict)
@@ -247,7 +284,7 @@ class _GridExchange:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
         asked = [self.transport.message(self.envelope, node, stage, payload) for node, payload in payloads]
         watch = RoundWatch(
-            self.transport.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage
+            self.transport.observe, self.envelope, names_of(self.nodes), self.tally, stage=stage
         )
         watch.asked({node: len(payload or b"") for node, payload in payloads})
         participant_of = {node: participant for participant, node in self.node_of.items()}
@@ -256,7 +293,7 @@ class _GridExchange:
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
-            watch.answered(node, data, fault, refusal_in(fields))
+            watch.answered(node, data, fault, self.transport.refusal(node, reply))
             if fault is not None:
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
@@ -270,7 +307,7 @@ class _GridExchange:
 
     def refused(self, sender: int) -> None:
         """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.faults[Fault.MALFORMED] += 1
+        self.tally.drop(Fault.MALFORMED, self.node_of.get(sender), None)
         if not self.stages:
             self.node_of.pop(sender, None)
 
@@ -301,7 +338,10 @@ def run_on_grid(
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
-    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent.
+    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent. The error
+    says who did not answer and why. Nodes that refuse, or say that they failed, are not asked again in the run.
+
+    Our lines go to the logger `fedhist`, and to stderr where the process has not set up logging for it.
 
     Args:
         grid: what Flower hands to a ServerApp's main function.
@@ -327,13 +367,19 @@ def run_on_grid(
         observe=observe,
         directory=directory,
     )
-    release = run_rounds(
-        plan,
-        transport,
-        ledger=Ledger() if ledger is None else ledger,
-        source=SystemSource() if source is None else source,
-        on_state=tell_states(observe, simulated=False),
-    )
+    with log_shown():
+        try:
+            release = run_rounds(
+                plan,
+                transport,
+                ledger=Ledger() if ledger is None else ledger,
+                source=SystemSource() if source is None else source,
+                on_state=tell_states(observe, simulated=False),
+            )
+        except RoundFailed as failure:
+            if transport.reports and (who := [*transport.reports.values()][-1].who_answered()):
+                failure.explain(who)
+            raise
     return release.named(labels)
 
 
@@ -401,22 +447,5 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the plan in the run-config. An error ends the Flower run as failed."""
     settings = read_settings(context.run_config)
-    with _log_on_stderr():
+    with log_shown():
         run_settings(grid, settings)
-
-
-@contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """Our log where Flower looks for a ServerApp's output, unless the process has set up logging itself."""
-    if log.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), log.level
-    handler.setFormatter(logging.Formatter("fedhist: %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
