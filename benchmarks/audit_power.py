@@ -222,7 +222,7 @@ BUGS = (
     ),
     bug(
         "a device clipping to a second threshold",
-        ("client.policy:_is_known", "!= envelope.fingerprint:", "== '':"),
+        ("client.policy:_is_known", "known != fingerprint:", "False:"),
     ),
     bug(
         "a masked sum read before its noise",

@@ -218,9 +218,10 @@ def _is_known(memory: Memory, envelope: Envelope) -> bool:
     digest = envelope.request.plan.digest.hex()
     if memory.plans.get(envelope.run, digest) != digest:
         raise Refused(Refusal.OTHER_PLAN)
-    if memory.requests.get(request_key(envelope), envelope.fingerprint) != envelope.fingerprint:
+    known, fingerprint = memory.requests.get(request_key(envelope)), envelope.fingerprint
+    if known is not None and known != fingerprint:
         raise Refused(Refusal.SECOND_REQUEST)
-    return request_key(envelope) in memory.requests
+    return known is not None
 
 
 def _noted(memory: Memory, envelope: Envelope) -> Memory:

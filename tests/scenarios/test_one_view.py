@@ -114,7 +114,7 @@ class TestAskedAgain:
         with closing(sqlite3.connect(file)) as database:
             (text,) = database.execute("SELECT text FROM memory").fetchone()
             document = json.loads(text)
-            del document["digest"], document["answers"]
+            del document["digest"], document["answers"], document["charged"]
             tagged = b"fedhist/1/memory\x00" + json.dumps(document, sort_keys=True).encode()
             old = json.dumps({**document, "digest": hashlib.sha256(tagged).hexdigest()})
             database.execute("UPDATE memory SET text = ?", (old,))
