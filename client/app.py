@@ -82,8 +82,8 @@ def mount(
         simulated: True for a virtual node, whose users are not real and which needs no memory file.
         plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
             or other code of the same name, is refused.
-        items: the public list of a closed domain's items, if it is known without the data: a request for another one
-            is then refused before `load` is called, and under masks before the session begins.
+        items: the public list of a closed domain's items, if it is known without the data: under masks, where data is
+            read late, a request for another one is then refused before the session begins.
     """
     node = _Node(load, policy, source, memory, identity, simulated, plugins, items)
     for round_ in Round:
@@ -267,7 +267,6 @@ class _Handler(_Answering):
         # Not computed anew: whether it comes out the same would tell whether the data has changed.
         answer = memory.given(policy, envelope)
         if answer is None:
-            self.node.check_items(envelope, context)
             population = self.node.population(envelope, context)
             # A node without users keeps that as its answer, too, and nothing is charged for it.
             answer = b""

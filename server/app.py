@@ -28,7 +28,6 @@ from fedhist.protocol.wire.envelope import (
     PARTICIPANT_BYTES,
     RECORD,
     Envelope,
-    Refusal,
     items_digest,
     new_run_name,
 )
@@ -45,7 +44,7 @@ from fedhist.server.collection import (
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
-from fedhist.server.drop_outs import Fault, Tally
+from fedhist.server.drop_outs import Declined, Fault, Tally
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_round import masked_sum
 from fedhist.server.observation import tell_charges, tell_states
@@ -76,7 +75,8 @@ class GridTransport:
         on_error: called with Flower's reason for each error in place of an answer. It may quote users' data.
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
-        declined: the nodes that gave a lasting reason why they do not answer. They are not asked again in this run.
+        declined: the nodes that are not asked again in this run.
+        not_asked: those of them that were connected when the last round began, by reason.
     """
 
     grid: Grid
@@ -91,12 +91,13 @@ class GridTransport:
     run: str = field(default_factory=lambda: new_run_name(source=SystemSource()))
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
-    declined: dict[int, Refusal] = field(default_factory=dict)
+    declined: Declined = field(default_factory=Declined)
+    not_asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
         started = monotonic()
-        nodes, not_asked = self._nodes(request.plan)
+        nodes = self._nodes(request.plan)
         envelope = Envelope(
             run=self.run,
             request=request,
@@ -105,14 +106,14 @@ class GridTransport:
         known: Labels = () if request.plan.items else self.labels or ()
         log.info("round %s: asking %d nodes", request.round.value, len(nodes))
         if request.plan.is_masked:
-            return self._masked_total(envelope, nodes, known, started, not_asked)
+            return self._masked_total(envelope, nodes, known, started)
         collector = Collector(envelope, LabelTable(known))
         watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.tally)
         messages = [self.message(envelope, node, request.round.value) for node in nodes]
         watch.asked(dict.fromkeys(nodes, 0))
         for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
-            watch.answered(node, reply.data, fault, self.refusal(node, reply))
+            watch.answered(node, reply.data, fault, self.declined.note(node, refusal_in(reply.fields)))
         self._report(
             RoundReport(
                 round=request.round,
@@ -126,19 +127,12 @@ class GridTransport:
                 else collector.size,
                 seconds=monotonic() - started,
                 dropped=collector.tally.dropped,
-                not_asked=not_asked,
+                not_asked=self.not_asked,
             )
         )
         return collector.total()
 
-    def _masked_total(
-        self,
-        envelope: Envelope,
-        nodes: Sequence[int],
-        known: Labels,
-        started: float,
-        not_asked: Mapping[str, tuple[int, ...]],
-    ) -> Total:
+    def _masked_total(self, envelope: Envelope, nodes: Sequence[int], known: Labels, started: float) -> Total:
         """The same through a masking session. One that fails is reported, too."""
         exchange = _GridExchange(self, envelope, nodes)
         included, users = 0, 0
@@ -177,7 +171,7 @@ class GridTransport:
                         for accuser, accused in complaints.items()
                     },
                     dropped=exchange.tally.dropped,
-                    not_asked=not_asked,
+                    not_asked=self.not_asked,
                 )
             )
         return total
@@ -186,44 +180,25 @@ class GridTransport:
         self.reports[report.round] = report
         log.info("%s", report.in_words())
         for reason, nodes in report.reasons.items():
-            log.warning(
-                "round %s: %s, nodes %s: %s",
-                report.round.value,
-                reason.value,
-                ids_in_words(nodes),
-                reason.in_words,
-            )
+            log.warning("%s, nodes %s: %s", reason.value, ids_in_words(nodes), reason.in_words)
         tell_round(self.observe, report)
         self.on_report(report)
 
-    def refusal(self, node: int, reply: Reply) -> Refusal | None:
-        """The reason why a node does not answer, if it gave one. Who has a lasting one is not asked again."""
-        refusal = refusal_in(reply.fields)
-        if refusal is not None and refusal.lasts:
-            self.declined[node] = refusal
-        return refusal
-
-    def _nodes(self, plan: Plan) -> tuple[Sequence[int], dict[str, tuple[int, ...]]]:
-        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants.
-
-        And those that are connected and not asked, by the reason that they gave in an earlier round.
-        """
+    def _nodes(self, plan: Plan) -> Sequence[int]:
+        """The nodes to ask, once enough are connected: at most as many as a masked plan has participants."""
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
             connected = sorted(self.grid.get_node_ids())
-            nodes = [node for node in connected if node not in self.declined]
-            not_asked: dict[str, tuple[int, ...]] = {}
-            for node in connected:
-                if (reason := self.declined.get(node)) is not None:
-                    not_asked[reason.value] = (*not_asked.get(reason.value, ()), node)
+            nodes = [node for node in connected if node not in self.declined.reasons]
+            self.not_asked = self.declined.among(connected)
             if len(nodes) >= due:
                 if plan.participants is None or len(nodes) <= plan.participants:
-                    return nodes, not_asked
+                    return nodes
                 order = np.argsort(SystemSource().words(len(nodes)))
-                return sorted(nodes[place] for place in order[: plan.participants].tolist()), not_asked
+                return sorted(nodes[place] for place in order[: plan.participants].tolist())
             if monotonic() >= until:
-                earlier = f" (not asked again: {names_by_reason(not_asked)})" if not_asked else ""
+                earlier = f" (not asked again: {names_by_reason(self.not_asked)})" if self.not_asked else ""
                 raise RoundFailed(
                     f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
                 )
@@ -293,7 +268,7 @@ class _GridExchange:
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
-            watch.answered(node, data, fault, self.transport.refusal(node, reply))
+            watch.answered(node, data, fault, self.transport.declined.note(node, refusal_in(fields)))
             if fault is not None:
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise

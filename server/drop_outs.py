@@ -52,6 +52,27 @@ class Tally:
         }
 
 
+@dataclass
+class Declined:
+    """The nodes that gave a lasting reason why they do not answer. They are not asked again in the run."""
+
+    reasons: dict[int, Refusal] = field(default_factory=dict)
+
+    def note(self, node: int, refusal: Refusal | None) -> Refusal | None:
+        """Remember the node if its reason lasts. The same reason."""
+        if refusal is not None and refusal.lasts:
+            self.reasons[node] = refusal
+        return refusal
+
+    def among(self, connected: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Those of the connected nodes that declined, by reason."""
+        found: dict[str, tuple[int, ...]] = {}
+        for node in connected:
+            if (reason := self.reasons.get(node)) is not None:
+                found[reason.value] = (*found.get(reason.value, ()), node)
+        return found
+
+
 def faults_in_words(faults: Mapping[Fault, int], dropped: Dropped) -> str:
     """Faults with their counts, and the reasons that nodes gave: `1 no-answer, 2 refused (over-budget)`."""
     return ", ".join(

@@ -121,5 +121,5 @@ class Device(RuleBasedStateMachine):
 
 
 TestDevice = Device.TestCase
-TestDevice.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestDevice.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
 assert MAX_SESSIONS >= 4

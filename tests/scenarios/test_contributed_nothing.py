@@ -285,7 +285,7 @@ class TestTheServersReport:
         assert first.endswith("dropped: 1 failed (missing-file), 1 no-answer, 1 refused (over-budget)")
         (second,) = [line for line in lines if line.startswith("round release: 3 of 4 nodes")]
         assert second.endswith("dropped: 1 no-answer; not asked again: missing-file 102; over-budget 101")
-        assert f"round select: over-budget, nodes 101: {Refusal.OVER_BUDGET.in_words}" in lines
+        assert f"over-budget, nodes 101: {Refusal.OVER_BUDGET.in_words}" in lines
         rounds = json.loads((tmp_path / "r" / "result.json").read_text())["rounds"]
         assert rounds["select"]["reasons"] == {"missing-file": 1, "over-budget": 1}
         assert rounds["select"]["dropped"] == {
