@@ -95,8 +95,8 @@ class RoundReport:
         for by_reason in self.dropped.values():
             for reason, nodes in by_reason.items():
                 if reason:
-                    given[Refusal(reason)] = (*given.get(Refusal(reason), ()), *nodes)
-        return given
+                    given[Refusal(reason)] = tuple(sorted((*given.get(Refusal(reason), ()), *nodes)))
+        return dict(sorted(given.items()))
 
     def in_words(self) -> str:
         """One line for a log."""
@@ -124,7 +124,7 @@ class RoundReport:
             "answered": self.answered,
             "users": self.users,
             "faults": {fault.value: count for fault, count in sorted(self.faults.items())},
-            "reasons": {reason.value: len(nodes) for reason, nodes in sorted(self.reasons.items())},
+            "reasons": {reason.value: len(nodes) for reason, nodes in self.reasons.items()},
             "bytes": self.size,
             "seconds": shared_time(self.seconds, truth=truth),
         }

@@ -45,9 +45,9 @@ class Tally:
 
     @property
     def dropped(self) -> Dropped:
-        """The nodes so far."""
+        """The nodes so far, in the order of their ids: that in which they came would tell how long each took."""
         return {
-            fault: {reason: tuple(nodes) for reason, nodes in by_reason.items()}
+            fault: {reason: tuple(sorted(nodes)) for reason, nodes in by_reason.items()}
             for fault, by_reason in self.nodes.items()
         }
 

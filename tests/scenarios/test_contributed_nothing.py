@@ -380,3 +380,21 @@ def test_a_reply_can_carry_no_reason_but_the_known_ones(lab: Any) -> None:
     report = reports[Round.SELECT]
     assert reports.faults(Round.SELECT) == {"refused": 1}
     assert "clinic" not in report.in_words() + json.dumps(report.to_json(truth=False))
+
+
+def test_the_documents_list_every_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
+    _, table = page.split("### Why a node did not answer")
+    rows = [line for line in table.split("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{reason.value}` | {reason.in_words} |" for reason in Refusal]
+
+
+def test_a_report_does_not_tell_in_which_order_nodes_declined(lab: Any) -> None:
+    grid, reports = lab.grid(lab.population(), policy=Policy(max_epsilon=0.01)), Reports()
+    grid.nodes = dict(reversed(grid.nodes.items()))
+    grid.nodes[100].app = lab.app(lab.part(lab.population(), 0, 6))
+    deliver = grid.deliver
+    grid.deliver = lambda messages: deliver(messages)[::-1]
+    run_on_grid(grid, Plan(users=60, items=6, max_threshold=60), on_report=reports)
+    document = reports[Round.SELECT].to_json(truth=False)
+    assert document["dropped"] == {"over-budget": [101, 102, 103, 104, 105]}
