@@ -39,7 +39,7 @@ _DECIDING_FILES = {
 def outcome_of(error: Exception) -> tuple[Status, Refusal]:
     """What the server is sent in place of an answer."""
     if isinstance(error, Refused):
-        return Status.REFUSED, Refusal(error.reason)
+        return Status.REFUSED, next((known for known in Refusal if known == error.reason), Refusal.FAILED)
     return Status.FAILED, next(
         (reason for kind, reason in _REASONS if isinstance(error, kind)), Refusal.FAILED
     )
@@ -64,7 +64,8 @@ def line_of(
     stage = "" if envelope is not None and asked == envelope.request.round.value else f", {asked}"
     words = [f"{run}{stage}: {status.value}, {reason.value}: {reason.in_words}"]
     if isinstance(error, Refused):
-        words += [str(said) for said in (error.local, error.__cause__) if said]
+        words += [error.local] if error.local else []
+        words += [str(error.__cause__)] if isinstance(error.__cause__, InvalidInput) else []
     else:
         words.append(
             str(error) if isinstance(error, InvalidInput) else f"the error is {type(error).__name__}"

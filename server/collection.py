@@ -115,7 +115,7 @@ class RoundReport:
         parts += [f"{reason.value}: {reason.in_words}" for reason in self.reasons]
         if self.not_asked:
             parts.append(f"not asked again: {names_by_reason(self.not_asked)}")
-        return "; ".join(parts)
+        return f"in round {self.round.value} {'; '.join(parts)}" if parts else ""
 
     def to_json(self, *, truth: bool) -> dict[str, object]:
         """The report by name; its times only beside the truth, see `fedhist.server.withholding`."""

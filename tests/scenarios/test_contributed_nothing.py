@@ -27,7 +27,7 @@ from local_grid import (
 from fedhist.client import app as client_app
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
+from fedhist.protocol.errors import Refused, RoundFailed, TooFewSurvivors
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope, Refusal, items_digest
@@ -181,6 +181,14 @@ class TestANode:
         assert outcome(app(deepcopy(message), context_of())) == ("answer", "")
         assert MemoryFile(tmp_path / "m.db").read().spent.epsilon == PLAN.epsilon_select
 
+    def test_a_loader_that_makes_up_a_reason_sends_none_of_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        def load(context: Context) -> Any:
+            raise Refused("ann-visited-the-clinic") from ValueError("ann-visited-the-clinic")
+
+        reply = client_app.mount(ClientApp(), load)(asked(), context_of())
+        assert outcome(reply) == ("refused", "failed")
+        assert "clinic" not in caplog.text
+
 
 def _out_of_memory(*arguments: Any, **named: Any) -> bytes:
     raise MemoryError
@@ -310,7 +318,7 @@ class TestTheServersReport:
         with pytest.raises(RoundFailed) as failure:
             run_on_grid(grid, Plan(users=60, items=6, max_threshold=60, minimum_cohort=40))
         words = str(failure.value)
-        assert "30 users answered" in words
+        assert "30 users answered" in words and "; in round select missing-file 102;" in words
         assert "missing-file 102" in words and "no-answer 104" in words and "over-budget 101" in words
         assert f"over-budget: {Refusal.OVER_BUDGET.in_words}" in words
 
