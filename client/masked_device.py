@@ -9,7 +9,7 @@ import numpy as np
 from fedhist.client.device import add_noise_share, answer_population
 from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
-from fedhist.protocol.masking.device_session import advance, agree, prepare, start
+from fedhist.protocol.masking.device_session import advance, agree, given_up, prepare, start
 from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_vector
@@ -108,10 +108,15 @@ def proceed(
         envelope: the request.
         session: what `resume` or `join` found; not to be used again.
         message: the server's.
-        vector: called when the vector is due, and not before: data is not looked at for a session that fails.
+        vector: called when the vector is due, and not before: data is not looked at for a session that the device
+            gives up.
         source: for what the step draws.
     """
-    values = vector() if isinstance(session, Checked) else None
+    values = None
+    if isinstance(session, Checked):
+        if (end := given_up(session, message)) is not None:
+            return save(end), b""
+        values = vector()
     after, answer = advance(session, message, source=source, vector=values)
     following = next_session(envelope)
     if isinstance(session, Masked) and isinstance(after, Finished) and following is not None:

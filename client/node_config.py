@@ -19,7 +19,7 @@ from fedhist.client.files.database import EXAMPLE, Database
 from fedhist.client.files.item_choice import NORMALISATIONS
 from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import InvalidFile, InvalidInput
+from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import Population
 from fedhist.protocol.labels.intervals import edges_of
 from fedhist.protocol.labels.item_list import read_items
@@ -229,6 +229,8 @@ def _key_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise MissingFile(f"there is no file {path}", allowed="a file of keys") from None
     except OSError:
         raise InvalidFile(f"{path} can't be read", allowed="a file of keys") from None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -17,7 +16,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.protocol.errors import MaskingFailed, RoundFailed
+from fedhist.display.log_lines import log_shown
+from fedhist.protocol.errors import MaskingFailed, RoundFailed, ids_in_words, names_by_reason
 from fedhist.protocol.events import Heard, Observer, ignore
 from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_total
 from fedhist.protocol.plan import Plan
@@ -43,6 +43,7 @@ from fedhist.server.collection import (
     refusal_in,
 )
 from fedhist.server.coordinator import run_rounds
+from fedhist.server.drop_outs import Declined
 from fedhist.server.grid_settings import GridSettings, listed_items, listed_keys, read_settings
 from fedhist.server.masked_exchange import Advertisements, NodeExchange
 from fedhist.server.masked_round import masked_sum
@@ -75,7 +76,8 @@ class GridTransport:
         run: the run's name, a new one for every run, even of a seeded simulation.
         reports: the reports so far.
         ahead: the advertisements for the next masked round, by its session, which came with the last one's unmasking.
-        failed: the nodes that refused, failed or sent nonsense in a masked round. They are not asked again.
+        declined: the nodes that are not asked again in this run.
+        not_asked: those of them that were connected when the last round began, by reason.
     """
 
     grid: Grid
@@ -91,7 +93,8 @@ class GridTransport:
     reports: dict[Round, RoundReport] = field(default_factory=dict)
     directory: Mapping[int, bytes] | None = field(default=None, repr=False)
     ahead: dict[bytes, Advertisements] = field(default_factory=dict, repr=False)
-    failed: set[int] = field(default_factory=set)
+    declined: Declined = field(default_factory=Declined)
+    not_asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def total(self, request: Request) -> Total:
         """Ask every node, drop and count what is wrong, and add up the rest."""
@@ -108,24 +111,26 @@ class GridTransport:
         if request.plan.is_masked:
             return self._masked_total(envelope, nodes, ahead, known, started)
         collector = Collector(envelope, LabelTable(known))
-        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.faults)
+        watch = RoundWatch(self.observe, envelope, names_of(nodes), collector.tally)
         messages = (self.message(envelope, node, request.round.value) for node in nodes)
         watch.asked(dict.fromkeys(nodes, 0))
         for node, reply in matched(*self.ask(messages), watch.dropped):
             fault = collector.add(reply.fields, reply.data)
-            watch.answered(node, reply.data, fault, refusal_in(reply.fields))
+            watch.answered(node, reply.data, fault, self.declined.note(node, refusal_in(reply.fields)))
         self._report(
             RoundReport(
                 round=request.round,
                 nodes=len(nodes),
                 answered=collector.answered,
                 users=collector.users,
-                faults=dict(collector.faults),
+                faults=dict(collector.tally.faults),
                 # How large the answers are can depend on users' data.
                 size=None
                 if length_tells(request.plan, request.round.value) and not self.simulated
                 else collector.size,
                 seconds=monotonic() - started,
+                dropped=collector.tally.dropped,
+                not_asked=self.not_asked,
             )
         )
         return collector.total()
@@ -135,7 +140,7 @@ class GridTransport:
     ) -> Total:
         """The same through a masking session. One that fails is reported, too."""
         send = partial(self._send, envelope)
-        exchange = NodeExchange(send, envelope, nodes, ahead, observe=self.observe)
+        exchange = NodeExchange(send, envelope, nodes, self.declined, ahead, observe=self.observe)
         included, users = 0, 0
         left_out: Mapping[str, tuple[int, ...]] = {}
         complaints: Mapping[int, tuple[int, ...]] = {}
@@ -156,7 +161,6 @@ class GridTransport:
         finally:
             following = next_session(envelope)
             self.ahead = {} if following is None else {following: exchange.coming}
-            self.failed |= exchange.failed
             named = {reason: exchange.nodes_of(ids) for reason, ids in left_out.items()}
             tell_left_out(self.observe, envelope, named, names_of(nodes))
             self._report(
@@ -165,7 +169,7 @@ class GridTransport:
                     nodes=len(nodes),
                     answered=included,
                     users=users,
-                    faults=dict(exchange.faults),
+                    faults=dict(exchange.tally.faults),
                     size=exchange.size,
                     seconds=monotonic() - started,
                     stages=exchange.stages,
@@ -174,6 +178,8 @@ class GridTransport:
                         exchange.node_of[accuser]: exchange.nodes_of(accused)
                         for accuser, accused in complaints.items()
                     },
+                    dropped=exchange.tally.dropped,
+                    not_asked=self.not_asked,
                 )
             )
         return total
@@ -186,6 +192,8 @@ class GridTransport:
     def _report(self, report: RoundReport) -> None:
         self.reports[report.round] = report
         log.info("%s", report.in_words())
+        for reason, nodes in report.reasons.items():
+            log.warning("%s, nodes %s: %s", reason.value, ids_in_words(nodes), reason.in_words)
         tell_round(self.observe, report)
         self.on_report(report)
 
@@ -197,7 +205,9 @@ class GridTransport:
         due = max(1 if self.reports else self.minimum_nodes, plan.minimum_survivors)
         until = monotonic() + self.node_timeout
         while True:
-            nodes = sorted(set(self.grid.get_node_ids()) - self.failed)
+            connected = sorted(self.grid.get_node_ids())
+            nodes = [node for node in connected if node not in self.declined.reasons]
+            self.not_asked = self.declined.among(connected)
             if len(nodes) >= due:
                 if plan.participants is None or len(nodes) <= plan.participants:
                     return nodes
@@ -205,9 +215,9 @@ class GridTransport:
                 drawn.sort(key=lambda node: node not in ahead)
                 return sorted(drawn[: plan.participants])
             if monotonic() >= until:
-                others = f" beside {len(self.failed)} that failed before" if self.failed else ""
+                earlier = f" (not asked again: {names_by_reason(self.not_asked)})" if self.not_asked else ""
                 raise RoundFailed(
-                    f"{len(nodes)} nodes are connected{others} and {due} are needed; nothing was released"
+                    f"{len(nodes)} nodes are connected and {due} are needed{earlier}; nothing was released"
                 )
             sleep(_POLL_SECONDS)
 
@@ -264,7 +274,10 @@ def run_on_grid(
 ) -> Release:
     """Both rounds over the nodes of a Grid whose ClientApp has our handlers, see `fedhist.client.app.mount`.
 
-    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent.
+    Raises RoundFailed when too few users answer: nothing is released, and the ledger says what was spent. The error
+    says who did not answer and why. Nodes that refuse, or say that they failed, are not asked again in the run.
+
+    Our lines go to the logger `fedhist`, and to stderr where the process has not set up logging for it.
 
     Args:
         grid: what Flower hands to a ServerApp's main function.
@@ -290,13 +303,19 @@ def run_on_grid(
         observe=observe,
         directory=directory,
     )
-    release = run_rounds(
-        plan,
-        transport,
-        ledger=Ledger() if ledger is None else ledger,
-        source=SystemSource() if source is None else source,
-        on_state=tell_states(observe, simulated=False),
-    )
+    with log_shown():
+        try:
+            release = run_rounds(
+                plan,
+                transport,
+                ledger=Ledger() if ledger is None else ledger,
+                source=SystemSource() if source is None else source,
+                on_state=tell_states(observe, simulated=False),
+            )
+        except RoundFailed as failure:
+            if transport.reports and (who := [*transport.reports.values()][-1].who_answered()):
+                failure.explain(who)
+            raise
     return release.named(labels)
 
 
@@ -364,22 +383,5 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the plan in the run-config. An error ends the Flower run as failed."""
     settings = read_settings(context.run_config)
-    with _log_on_stderr():
+    with log_shown():
         run_settings(grid, settings)
-
-
-@contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """Our log where Flower looks for a ServerApp's output, unless the process has set up logging itself."""
-    if log.hasHandlers():
-        yield
-        return
-    handler, level = logging.StreamHandler(), log.level
-    handler.setFormatter(logging.Formatter("fedhist: %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +9,9 @@ from fedhist.protocol.events import Observer, ignore
 from fedhist.protocol.masking.masked_vector import next_session, terms_of
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.wire import split_answer
-from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Envelope, Refusal
-from fedhist.server.collection import Fault, Reply, StageReport, header_fault, matched, refusal_in
+from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Envelope
+from fedhist.server.collection import Reply, StageReport, header_fault, matched, refusal_in
+from fedhist.server.drop_outs import Declined, Fault, Tally
 from fedhist.server.round_watch import RoundWatch, names_of
 
 Advertisements = dict[int, tuple[int, bytes]]
@@ -19,9 +19,6 @@ Advertisements = dict[int, tuple[int, bytes]]
 
 Send = Callable[[str, Sequence[tuple[int, bytes | None]]], tuple[dict[str, int], Iterator[Reply]]]
 """Sends a stage's payloads to nodes: the node of each message by its id, and the replies as they come."""
-
-_OF_ONE_SESSION = (Refusal.NO_SESSION, Refusal.UNSAFE)
-"""Refusals that say nothing about the next round: a message came twice, a node was killed, another one lied to it."""
 
 
 @dataclass
@@ -32,25 +29,26 @@ class NodeExchange:
         send: carries the messages of a stage.
         envelope: what is asked.
         nodes: who takes part.
+        declined: takes the nodes that refused, failed or sent nonsense; not those that only lost or gave up their
+            session.
         ahead: advertisements that came with the unmasking of the round before. Only the other nodes are asked for keys,
             and where there are no others, the round begins with sharing.
         observe: called with each event.
         coming: advertisements for the run's next round, which come with the answers that unmask this one.
-        failed: the nodes that refused, failed or sent nonsense; not those that only lost or gave up their session.
         first: whether keys are still being gathered.
-        faults, size, stages: for the round's report.
+        tally, size, stages: for the round's report.
         node_of: the node of each participant.
     """
 
     send: Send
     envelope: Envelope
     nodes: Sequence[int]
+    declined: Declined
     ahead: Advertisements = field(default_factory=dict, repr=False)
     observe: Observer = ignore
     coming: Advertisements = field(default_factory=dict, repr=False)
-    failed: set[int] = field(default_factory=set)
     first: bool = True
-    faults: Counter[Fault] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     size: int = 0
     node_of: dict[int, int] = field(default_factory=dict)
     stages: dict[str, StageReport] = field(default_factory=dict)
@@ -69,7 +67,7 @@ class NodeExchange:
                 return
         else:
             payloads = [(self.node_of[participant], payload) for participant, payload in messages]
-        watch = RoundWatch(self.observe, self.envelope, names_of(self.nodes), self.faults, stage=stage)
+        watch = RoundWatch(self.observe, self.envelope, names_of(self.nodes), self.tally, stage=stage)
         watch.asked({node: len(payload or b"") for node, payload in payloads})
         participant_of = {node: participant for participant, node in self.node_of.items()}
         keys_follow = stage == MaskingStage.UNMASKING and next_session(self.envelope) is not None
@@ -79,11 +77,11 @@ class NodeExchange:
             fault = header_fault(self.envelope, fields)
             if fault is None and (data is None or (first and not self._register(node, data))):
                 fault = Fault.MALFORMED
-            refusal = refusal_in(fields)
+            refusal = self.declined.note(node, refusal_in(fields))
             watch.answered(node, data, fault, refusal)
             if fault is not None:
-                if refusal not in _OF_ONE_SESSION:
-                    self.failed.add(node)
+                if refusal is None:
+                    self.declined.reasons[node] = fault
                 continue
             assert data is not None  # noqa: S101 - a fault otherwise
             self.size += len(data)
@@ -99,9 +97,9 @@ class NodeExchange:
 
     def refused(self, sender: int) -> None:
         """Count a refused message. A node that claimed another's number has not taken it: the other may yet answer."""
-        self.faults[Fault.MALFORMED] += 1
         node = self.node_of[sender]
-        self.failed.add(node)
+        self.tally.drop(Fault.MALFORMED, node, None)
+        self.declined.reasons[node] = Fault.MALFORMED
         self.coming.pop(node, None)
         if self.first:
             del self.node_of[sender]

@@ -180,13 +180,28 @@ def advance(
         )
     try:
         return _following(state, message, source, vector, derive_for)
-    except _Abort as abort:
-        reason = abort.reason
-    except DecodeError:
-        reason = AbortReason.MALFORMED
-    except BadKey:
-        reason = AbortReason.BAD_KEY
-    return Aborted(terms=state.terms, me=state.me, reason=reason), b""
+    except (_Abort, DecodeError, BadKey) as problem:
+        return _aborted(state, problem), b""
+
+
+def given_up(state: Checked, message: bytes) -> Aborted | None:
+    """The end of a session whose peers are not as they should be; None if the device goes on, and its vector is due."""
+    try:
+        _peers(state, message)
+    except (_Abort, DecodeError) as problem:
+        return _aborted(state, problem)
+    return None
+
+
+def _aborted(state: DeviceState, problem: _Abort | DecodeError | BadKey) -> Aborted:
+    match problem:
+        case _Abort(reason=reason):
+            pass
+        case DecodeError():
+            reason = AbortReason.MALFORMED
+        case _:
+            reason = AbortReason.BAD_KEY
+    return Aborted(terms=state.terms, me=state.me, reason=reason)
 
 
 def _following(
@@ -271,11 +286,7 @@ def _check(state: Shared, message: bytes) -> tuple[Checked, bytes]:
 def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) -> tuple[Masked, bytes]:
     """Mask the vector with exactly the peers that the server names, and keep shares of no others."""
     terms, me, context = state.terms, state.me, state.terms.digest
-    named = wire.decode_ids(message, Kind.PEERS, terms)
-    if not state.shares.keys() >= set(named):
-        raise _Abort(AbortReason.STRANGER)
-    _need(state, len(named))
-    shares = {peer: state.shares[peer] for peer in named}
+    shares = {peer: state.shares[peer] for peer in _peers(state, message)}
 
     residues = to_residues(vector, terms.width)
     adder = MaskAdder(residues)
@@ -289,6 +300,15 @@ def _mask(state: Checked, message: bytes, vector: Integers, derive_for: Derive) 
             adder.subtract(key)
     masked = _next(Masked, state, shares=shares)
     return masked, wire.message(Kind.MASKED, terms, residue_bytes(residues))
+
+
+def _peers(state: Checked, message: bytes) -> tuple[int, ...]:
+    """The peers that the server names."""
+    named = wire.decode_ids(message, Kind.PEERS, state.terms)
+    if not state.shares.keys() >= set(named):
+        raise _Abort(AbortReason.STRANGER)
+    _need(state, len(named))
+    return named
 
 
 def _confirm(state: Masked, message: bytes) -> tuple[Confirmed, bytes]:

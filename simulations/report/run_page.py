@@ -295,9 +295,10 @@ def _round_bytes(run: RunData, round_: str, size: int | None) -> str:
 
 
 def _left_out(report: dict[str, Any]) -> str:
-    """Counts of drop-outs by reason, and the names of those whom the server left out of a masked sum."""
+    """Counts of drop-outs, and who they are: by the reason that they gave, or for which the server left them out."""
     faults = ", ".join(f"{count} {fault}" for fault, count in report.get("faults", {}).items())
-    return "; ".join(filter(None, (faults, names_by_reason(report.get("left_out", {}))))) or "none"
+    named = [names_by_reason(report.get(name, {})) for name in ("dropped", "left_out")]
+    return "; ".join(filter(None, (faults, *named))) or "none"
 
 
 def _rounds(run: RunData) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import ssl
 import stat
@@ -224,8 +225,12 @@ def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Pat
         out, err = child.communicate(timeout=LIMIT_SECONDS)
     assert child.returncode == 4, err
     assert "finished:failed" in err
-    assert "1 refused" in err
+    assert "1 refused (over-budget)" in err
     assert out == ""
+    # The node's own log has the line, with the time, the run and the file that decided.
+    (log,) = keep.rglob("node-0.log")
+    refused = r"\d{4}-\d\d-\d\d \S+ fedhist: Flower run \d+, run \w+, round select: refused, over-budget: .*\.memory\."
+    assert len(re.findall(refused, log.read_text())) == 1, log.read_text()
     assert not (keep / "result").exists()
     assert processes_of(keep) == []
 
