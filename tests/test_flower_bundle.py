@@ -20,8 +20,10 @@ from tests.builders import ROOT, python, sources
 
 MAY_IMPORT_FLOWER = {
     "client/app.py",
+    "client/masked_messages.py",
     "fedhist/client_app.py",
     "server/app.py",
+    "server/masked_messages.py",
     "simulations/engines/flower_simulation.py",
 }
 PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}

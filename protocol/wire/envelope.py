@@ -66,6 +66,7 @@ class Refusal(StrEnum):
     | `few-participants` | wants to be one of more participants than the plan releases a sum of |
     | `small-corrupt-share` | wants protection from a larger share of corrupt participants |
     | `server-noise` | demands noise from devices and the plan leaves it to the server |
+    | `other-content` | got something else to work on than what the masked sum was begun with |
     | `no-identity` | has no key for signed masks |
     | `no-memory` | has no file in which a masking session would survive |
     | `no-session` | does not remember the beginning of this masking session |
@@ -85,6 +86,7 @@ class Refusal(StrEnum):
     FEW_PARTICIPANTS = "few-participants"
     SMALL_CORRUPT_SHARE = "small-corrupt-share"
     SERVER_NOISE = "server-noise"
+    OTHER_CONTENT = "other-content"
     NO_IDENTITY = "no-identity"
     NO_MEMORY = "no-memory"
     NO_SESSION = "no-session"
