@@ -32,7 +32,7 @@ from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.privacy.randomness import Source, SystemSource
-from fedhist.protocol.wire.envelope import ANSWER, PARTICIPANT_BYTES, RECORD, Refusal, Status
+from fedhist.protocol.wire.envelope import ANSWER, PARTICIPANT_BYTES, RECORD, Field, Refusal, Status
 from fedhist.protocol.wire.sum_request import (
     FEWEST_NODES,
     HANDLER,
@@ -96,10 +96,10 @@ def mod(
             in no others. The server must not have had a hand in either.
         simulated: True for a virtual node, which keeps the session in its Context. See `is_virtual`.
     """
-    fewest = Policy(minimum_participants=minimum_nodes, minimum_corrupt_share=minimum_corrupt_share)
+    policy = Policy(minimum_participants=minimum_nodes, minimum_corrupt_share=minimum_corrupt_share)
     if max_sums is not None and max_sums < 0:
         raise InvalidInput(f"max_sums is {max_sums}", allowed="0 or more, or None")
-    return _Mod(require, fewest, max_sums, memory, identity, simulated)
+    return _Mod(require, policy, max_sums, memory, identity, simulated)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ class _Mod:
                 raise Refused(Refusal.MALFORMED)
             sent = fields.get("message")
             del message.content[SUM_RECORD]
-            data = self._answer(request, stage, sent, message, context, handler)
+            vector = partial(_vector, request, message, context, handler)
+            data = self._answer(request, stage, sent, context, vector)
         except Refused as refusal:
             return _reply_to(message, request, Status.REFUSED, refusal.reason)
         except DecodeError:
@@ -181,9 +182,8 @@ class _Mod:
         request: SumRequest,
         stage: MaskingStage,
         sent: object,
-        message: Message,
         context: Context,
-        handler: Handler,
+        vector: Callable[[], Integers],
     ) -> bytes:
         memory, source = self._memory(context), SystemSource()
         # A name is new in its Flower run; a memory file outlives that.
@@ -195,7 +195,6 @@ class _Mod:
             session = memory.take(name, partial(_resume, request))
             if not isinstance(sent, bytes):
                 raise Refused(Refusal.MALFORMED)
-            vector = partial(_vector, request, message, context, handler)
             state, answer = proceed(session, sent, vector=vector, source=source)
         memory.keep(name, state)
         if not answer:
@@ -290,7 +289,7 @@ def _weight_in(reply: Message, name: str) -> int | None:
 def _reply_to(
     message: Message, request: SumRequest | None, status: Status, reason: str = "", data: bytes | None = None
 ) -> Message:
-    fields = {"version": SUM_VERSION, "status": status.value, "reason": str(reason)}
+    fields: dict[str, Field] = {"version": SUM_VERSION, "status": status.value, "reason": str(reason)}
     if request is not None:
         fields |= request.reply_fields(status, str(reason))
     content = RecordDict({RECORD: ConfigRecord({**fields})})

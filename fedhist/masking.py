@@ -1,10 +1,10 @@
 """Sums of your own Flower messages under masks: a mod for the ClientApp, and a function for the ServerApp.
 
-    @client_app.train(mods=[masking.mod()])                                 # the node: arrays leave it masked, or not at all
-    masking.sum_on_grid(grid, content, bound=8.0, weighted_by="num-examples", max_weight=10_000).mean()     # the server
+    @client_app.train(mods=[masking.mod()])             # the node: its arrays leave it masked, or not at all
+    masking.sum_on_grid(grid, content, bound=8.0)       # the server: the sum of what the nodes' handlers return
 
-The server sees the sum and who is in it. No differential privacy is claimed: `docs/masking-your-messages.md` says what is.
-Names load when they are first used.
+The server sees the sum and who is in it. No differential privacy is claimed: `docs/masking-your-messages.md` says what
+is. Names load when they are first used.
 """
 
 from __future__ import annotations

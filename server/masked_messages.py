@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -113,6 +113,7 @@ def sum_on_grid(
         dropout_share=float(dropout_share),
         signed=directory is not None,
     )
+    request.check_graph()
     return _summed(_Exchange(GridTransport(grid=grid, timeout=timeout), request, content, nodes), directory)
 
 
@@ -135,8 +136,8 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
                 left_out=left_out,
             ) from None
         raise MaskingFailed(
-            f"the masked sum stopped after {failure.stage}: {failure.alive} are left where {failure.needed} are needed, of "
-            f"{asked} nodes that were asked; nothing was unmasked. A larger dropout_share lets it go on with fewer",
+            f"the masked sum stopped after {failure.stage}: {failure.alive} are left where {failure.needed} are "
+            f"needed, of {asked} nodes that were asked; nothing was unmasked. A larger dropout_share lets it go on with fewer",
             left_out=left_out,
         ) from None
     included = exchange.nodes_of(outcome.included)

@@ -4,10 +4,10 @@ A value is a number of *steps*: whole numbers have steps of 1, floats steps of 2
 public bound: a node clamps what is, because a refusal would tell the server that there is such a value. So sums can't
 overflow, see `encoding`.
 
-Error of a float: rounding to the nearest step moves it by at most 2^-(bits+1), and scaling by a power of two moves it by
-nothing, since bound 2^bits is at most 2^52. A weight is a whole number that multiplies steps, so that a weighted sum is
-within (sum of weights) 2^-(bits+1) of the exact one, and the weighted mean within 2^-(bits+1), before the result is
-rounded to a 64-bit float. Sums of whole numbers are exact.
+Error of a float within the bound: rounding to the nearest step moves it by at most 2^-(bits+1), and scaling by a power
+of two moves it by nothing, since bound 2^bits is at most 2^52. A weight is a whole number that multiplies steps, so a
+weighted sum is within (sum of weights) 2^-(bits+1) of the exact one, and the weighted mean within 2^-(bits+1), before
+the result is rounded to a 64-bit float. Sums of whole numbers are exact.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ Arrays = Mapping[str, Mapping[str, AnyArray]]
 
 MAX_BITS = 40
 MAX_PARTS = 100_000
+MAX_WEIGHT = 1 << 32
 _MOST_STEPS = {"float": 1 << 52, "int": 1 << 62}
 _KIND_OF = {"i": "int", "u": "int", "f": "float"}
 _FLOAT_BYTES = 8
@@ -105,7 +106,7 @@ class Layout:
         return np.concatenate(pieces), clamped
 
     def from_vector(self, vector: Integers, *, nodes: int) -> tuple[dict[str, dict[str, AnyArray]], int]:
-        """The sums of so many nodes' arrays, and the sum of their weights: without weights, their number.
+        """The sums of the nodes' arrays, and the sum of their weights: without weights, the number of nodes.
 
         RoundFailed if honest nodes can't have such a sum. That one is not found does not mean that all were honest.
         """
@@ -175,8 +176,16 @@ def _check(layout: Layout) -> None:
             f"the bound is {bound!r}",
             "a finite number above 0",
         ),
-        (0 <= layout.bits <= MAX_BITS, f"bits is {layout.bits!r}", f"0 to {MAX_BITS}"),
-        (weight is None or 1 <= weight <= 1 << 32, f"max_weight is {weight!r}", "1 to 2^32"),
+        (
+            type(layout.bits) is int and 0 <= layout.bits <= MAX_BITS,
+            f"bits is {layout.bits!r}",
+            f"a whole number from 0 to {MAX_BITS}",
+        ),
+        (
+            weight is None or (type(weight) is int and 1 <= weight <= MAX_WEIGHT),
+            f"max_weight is {weight!r}",
+            f"a whole number from 1 to {MAX_WEIGHT:,}",
+        ),
     ):
         if not holds:
             raise InvalidInput(problem, allowed=allowed)

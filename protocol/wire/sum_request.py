@@ -79,6 +79,11 @@ class SumRequest:
             raise InvalidInput(
                 f"a masked sum over {self.participants} nodes", allowed=f"{FEWEST_NODES} nodes or more"
             )
+        # Made once, and refused if they can't be.
+        _ = self.terms
+
+    def check_graph(self) -> None:
+        """InvalidInput if these nodes have no safe graph. For the server: a node checks the one that it gets."""
         try:
             for nodes in {self.participants, self.minimum_nodes}:
                 parameters_for(nodes, self.terms)

@@ -1,4 +1,4 @@
-"""`fedhist.masking` on a grid in this process: what a server gets, and what a node gives to one that is up to no good."""
+"""`fedhist.masking` on a grid in this process: what a server gets, and what one that is up to no good gets."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TestASum:
         assert result.left_out == {"no-answer": (105,)}
 
     def test_no_message_shows_values_or_metrics(self) -> None:
-        """Neither the floats that a node holds nor the whole numbers that it masks are in what it sends; no metric is."""
+        """Neither the floats that a node holds nor the whole numbers that it masks, and no metric."""
         grid = grid_of(4)
         total(grid)
         values = values_of(101)[0]
@@ -556,5 +556,5 @@ class TestTheNodesConfiguration:
     def test_settings_of_the_mod_are_checked(self) -> None:
         with pytest.raises(InvalidInput, match="max_sums is -1"):
             masking.mod(max_sums=-1)
-        with pytest.raises(InvalidInput, match="corrupt share is 0.9"):
+        with pytest.raises(InvalidInput, match="smallest corrupt share"):
             masking.mod(minimum_corrupt_share=0.9)
