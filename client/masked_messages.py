@@ -74,7 +74,7 @@ def is_virtual(context: Context) -> bool:
 def mod(
     *,
     require: bool = True,
-    minimum_nodes: int | None = None,
+    minimum_participants: int | None = None,
     minimum_corrupt_share: float = 0.0,
     max_sums: int | None = None,
     memory: Callable[[Context], Path | None] = memory_path,
@@ -86,7 +86,7 @@ def mod(
     Args:
         require: whether messages that are not part of a masked sum are refused. With False the server may as well ask
             for the same arrays in the clear.
-        minimum_nodes: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half of its
+        minimum_participants: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half of its
             directory.
         minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server.
         max_sums: the most sums that the node takes part in, by its memory file. None is any number.
@@ -96,7 +96,7 @@ def mod(
             in no others. The server must not have had a hand in either.
         simulated: True for a virtual node, which keeps the session in its Context. See `is_virtual`.
     """
-    policy = Policy(minimum_participants=minimum_nodes, minimum_corrupt_share=minimum_corrupt_share)
+    policy = Policy(minimum_participants=minimum_participants, minimum_corrupt_share=minimum_corrupt_share)
     if max_sums is not None and max_sums < 0:
         raise InvalidInput(f"max_sums is {max_sums}", allowed="0 or more, or None")
     return _Mod(require, policy, max_sums, memory, identity, simulated)
@@ -227,7 +227,7 @@ class _Mod:
         for holds, refusal in (
             (request.signed or identity is None, Refusal.NOT_SIGNED),
             (identity is not None or not request.signed, Refusal.NO_IDENTITY),
-            (request.minimum_nodes >= fewest, Refusal.FEW_PARTICIPANTS),
+            (request.minimum_survivors >= fewest, Refusal.FEW_PARTICIPANTS),
             (request.corrupt_share >= policy.minimum_corrupt_share, Refusal.SMALL_CORRUPT_SHARE),
         ):
             if not holds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, sleep
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -16,12 +16,20 @@ from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.summed_arrays import AnyArray, Layout, layout_parts
 from fedhist.protocol.privacy.randomness import SystemSource
 from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Status, new_run_name
-from fedhist.protocol.wire.sum_request import HANDLER, SUM_RECORD, SUM_VERSION, SumRequest, content_digest
+from fedhist.protocol.wire.sum_request import (
+    FEWEST_NODES,
+    HANDLER,
+    SUM_RECORD,
+    SUM_VERSION,
+    SumRequest,
+    content_digest,
+)
 from fedhist.server.app import GridTransport
 from fedhist.server.collection import Fault, matched, refusal_in
 from fedhist.server.masked_round import masked_sum
 
 log = logging.getLogger("fedhist")
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,8 @@ def sum_on_grid(
     dropout_share: float = 0.2,
     corrupt_share: float = 0.05,
     timeout: float = 600.0,
+    minimum_nodes: int = FEWEST_NODES,
+    node_timeout: float = 60.0,
     directory: Mapping[int, bytes] | None = None,
 ) -> NodeSum:
     """Send the content to every node's handler, and add up the arrays that it answers, under masks.
@@ -80,7 +90,7 @@ def sum_on_grid(
     Args:
         grid: what Flower hands to a ServerApp's main function.
         content: what each node's handler gets, the same for all.
-        node_ids: the nodes to ask; None for all that are connected.
+        node_ids: the nodes to ask; None for all that are connected, once these are enough.
         bound: the largest absolute value of an answer's number. Nodes clamp others to it. Public.
         bits: floats are rounded to multiples of 2^-bits. Public.
         weighted_by: the name of a metric in the nodes' answers by which their arrays are weighted, such as
@@ -93,13 +103,15 @@ def sum_on_grid(
         corrupt_share: the share of nodes that may collude with the server.
         timeout: seconds that each of the five exchanges, six if signed, waits for answers. One of them includes the
             handler's own work.
+        minimum_nodes: without node_ids, the number of nodes to wait for.
+        node_timeout: seconds to wait for those nodes; after that the sum fails.
         directory: for signed masks, the nodes' public keys, see `fedhist.protocol.masking.identities`.
     """
-    nodes = sorted(set(grid.get_node_ids() if node_ids is None else node_ids))
     if SUM_RECORD in content:
         raise InvalidInput(
             f"the content has a record {SUM_RECORD!r}", allowed="another name: this one is ours"
         )
+    nodes = _connected(grid, minimum_nodes, node_timeout) if node_ids is None else sorted(set(node_ids))
     template = content if like is None else like
     parts = layout_parts({record: _arrays(arrays) for record, arrays in template.array_records.items()})
     request = SumRequest(
@@ -115,6 +127,16 @@ def sum_on_grid(
     )
     request.check_graph()
     return _summed(_Exchange(GridTransport(grid=grid, timeout=timeout), request, content, nodes), directory)
+
+
+def _connected(grid: Grid, due: int, timeout: float) -> list[int]:
+    """The nodes that are connected, once they are enough."""
+    until = monotonic() + timeout
+    while len(nodes := sorted(set(grid.get_node_ids()))) < due:
+        if monotonic() >= until:
+            raise RoundFailed(f"{len(nodes)} nodes are connected and {due} are needed; nobody was asked")
+        sleep(_POLL_SECONDS)
+    return nodes
 
 
 def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeSum:
@@ -137,7 +159,8 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
             ) from None
         raise MaskingFailed(
             f"the masked sum stopped after {failure.stage}: {failure.alive} are left where {failure.needed} are "
-            f"needed, of {asked} nodes that were asked; nothing was unmasked. A larger dropout_share lets it go on with fewer",
+            f"needed, of {asked} nodes that were asked; nothing was unmasked. A larger dropout_share lets it go on "
+            "with fewer",
             left_out=left_out,
         ) from None
     included = exchange.nodes_of(outcome.included)

@@ -85,7 +85,7 @@ class SumRequest:
     def check_graph(self) -> None:
         """InvalidInput if these nodes have no safe graph. For the server: a node checks the one that it gets."""
         try:
-            for nodes in {self.participants, self.minimum_nodes}:
+            for nodes in {self.participants, self.minimum_survivors}:
                 parameters_for(nodes, self.terms)
         except InvalidInput as problem:
             raise InvalidInput(
@@ -95,7 +95,7 @@ class SumRequest:
             ) from None
 
     @property
-    def minimum_nodes(self) -> int:
+    def minimum_survivors(self) -> int:
         """A sum of fewer nodes is never unmasked."""
         return max(self.participants - share_of(self.participants, self.dropout_share), FEWEST_NODES)
 
@@ -108,7 +108,7 @@ class SumRequest:
             width=width_for(self.layout.largest, self.participants),
             corrupt_share=self.corrupt_share,
             dropout_share=self.dropout_share,
-            minimum_survivors=self.minimum_nodes,
+            minimum_survivors=self.minimum_survivors,
             signed=self.signed,
             participants=self.participants,
         )

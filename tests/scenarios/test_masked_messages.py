@@ -129,6 +129,14 @@ class TestASum:
         assert_sum_of(total(grid, node_ids=[101, 103, 105, 107]), [101, 103, 105, 107])
         assert {message.metadata.dst_node_id for message in grid.asked} == {101, 103, 105, 107}
 
+    def test_it_waits_for_nodes_and_not_for_ever(self) -> None:
+        grid = grid_of(4)
+        looks = iter([[], [100], [100, 101, 102, 103]])
+        grid.get_node_ids = lambda: next(looks)
+        assert_sum_of(total(grid, minimum_nodes=4), range(100, 104))
+        with pytest.raises(RoundFailed, match="4 nodes are connected and 5 are needed"):
+            total(grid_of(4), minimum_nodes=5, node_timeout=0.0)
+
     def test_with_signatures(self) -> None:
         grid = LocalGrid.of(
             app_of(identity=lambda context: IDENTITIES[context.node_id - 100]) for _ in IDENTITIES
@@ -447,9 +455,9 @@ class TestAServerThatIsUpToNoGood:
 
     def test_a_small_cohort(self) -> None:
         with pytest.raises(MaskingFailed) as failure:
-            total(grid_of(5, minimum_nodes=5))
+            total(grid_of(5, minimum_participants=5))
         assert failure.value.left_out == {"few-participants": tuple(range(100, 105))}
-        assert len(total(grid_of(5, minimum_nodes=5), dropout_share=0.0).nodes) == 5
+        assert len(total(grid_of(5, minimum_participants=5), dropout_share=0.0).nodes) == 5
 
     def test_fewer_colluding_nodes_than_the_node_fears(self) -> None:
         with pytest.raises(MaskingFailed, match="small-corrupt-share"):

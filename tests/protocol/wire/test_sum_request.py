@@ -65,7 +65,7 @@ def test_terms_follow_from_the_question() -> None:
 
 @pytest.mark.parametrize("nodes", [3, 4, 5])
 def test_never_fewer_than_three(nodes: int) -> None:
-    assert replace(REQUEST, participants=nodes, dropout_share=0.4).minimum_nodes == 3
+    assert replace(REQUEST, participants=nodes, dropout_share=0.4).minimum_survivors == 3
 
 
 def document(**changes: Any) -> str:
