@@ -86,8 +86,8 @@ def mod(
     Args:
         require: whether messages that are not part of a masked sum are refused. With False the server may as well ask
             for the same arrays in the clear.
-        minimum_participants: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half of its
-            directory.
+        minimum_participants: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half
+            of its directory.
         minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server.
         max_sums: the most sums that the node takes part in, by its memory file. None is any number.
         memory: a file of the node's own, in which the session's state and the names of sums survive a crash. A node

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from local_grid import LocalGrid, context_of, silent
 
+from fedhist.simulations.deployment.federation import open_federation
 from fedhist.simulations.engines.quiet import ENVIRONMENT
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "masking-your-messages.md"
@@ -97,12 +98,9 @@ def test_the_server_app_trains(
 
 
 def assert_trained(printed: str) -> None:
-    rounds = [PRINTED.fullmatch(line) for line in printed.splitlines()]
-    assert len(rounds) == 3 and all(rounds)
-    assert [(found[1], found[2], found[3]) for found in rounds if found] == [
-        (number, "8", "450") for number in "123"
-    ]
-    losses = [float(found[4]) for found in rounds if found]
+    rounds = PRINTED.findall(printed)
+    assert [found[:3] for found in rounds] == [(number, "8", "450") for number in "123"]
+    losses = [float(found[3]) for found in rounds]
     assert np.log(2) > losses[0] > losses[1] > losses[2]
 
 
@@ -148,4 +146,41 @@ def test_it_trains_on_flowers_simulation_engine(tmp_path: Path) -> None:
         env=environment | ENVIRONMENT | {"FLWR_HOME": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    assert_trained("\n".join(line for line in done.stdout.splitlines() if line.startswith("round ")))
+    assert_trained(done.stdout)
+
+
+PROJECT = """
+[project]
+name = "averaging"
+version = "1.0.0"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "somebody"
+
+[tool.flwr.app.components]
+serverapp = "averaging.app:server_app"
+clientapp = "averaging.app:client_app"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_an_app_of_somebodys_trains_on_a_deployment(tmp_path: Path) -> None:
+    """The page's code in an app of its own, on three SuperNodes and for one round: every message is a new process."""
+    package = tmp_path / "app" / "averaging"
+    package.mkdir(parents=True)
+    (package.parent / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (package / "__init__.py").touch()
+    code = code_of_page().replace("minimum_nodes=8", "minimum_nodes=3").replace("range(3)", "range(1)")
+    (package / "app.py").write_text(code, encoding="utf-8")
+    configs: list[dict[str, Any]] = [
+        {"partition-id": number, "num-partitions": 3, "memory-path": str(tmp_path / f"{number}.memory")}
+        for number in range(3)
+    ]
+    with open_federation(tmp_path, configs) as federation:
+        run = federation.submit(package.parent)
+        federation.wait(run, seconds=300)
+        printed = PRINTED.findall(federation.log(run))
+    assert [found[:3] for found in printed] == [("1", "3", str(40 + 50 + 60))]
+    assert float(printed[0][3]) < np.log(2)
