@@ -52,7 +52,7 @@ def test_only_public_modules_of_flower_are_imported() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import fedhist.client, fedhist.server, fedhist.commands.run",
+        "import fedhist.client, fedhist.server, fedhist.commands.run, fedhist.masking",
         "from fedhist.simulations.engines import contract, in_process, node_files, quiet, flower_simulation",
     ],
 )
