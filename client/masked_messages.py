@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 
 from fedhist.client.masked_device import proceed
 from fedhist.client.memory_file import MemoryFile
-from fedhist.client.node_config import FLOWERS_KEYS
+from fedhist.client.node_config import FLOWERS_KEYS, NodeSettings, read_node_config
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers
@@ -47,8 +47,14 @@ log = logging.getLogger("fedhist")
 Handler = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, Handler], Message]
 
-MEMORY_PATH = "memory-path"
-"""The key of a node's configuration that names its memory file."""
+KEYS_OF_A_NODE = (
+    "memory-path",
+    "identity-path",
+    "directory-path",
+    "minimum-participants",
+    "minimum-corrupt-share",
+)
+"""The keys of a node's configuration that its operator may set for any app with the mod; others are the app's."""
 _FAILED_PRECONDITION = 6
 """Flower's code for a mod that does not let a message pass."""
 
@@ -57,10 +63,10 @@ class _HandlerFailed(Exception):
     """The app's handler gave nothing that can be masked. The node's log has said why."""
 
 
-def memory_path(context: Context) -> Path | None:
-    """The file that the node's own configuration names as `memory-path`; None if it names none."""
-    path = context.node_config.get(MEMORY_PATH)
-    return Path(path) if isinstance(path, str) and path else None
+def node_settings(context: Context) -> NodeSettings:
+    """What the node's own configuration says about masks. The server has no say in it."""
+    config = context.node_config
+    return read_node_config({name: config[name] for name in KEYS_OF_A_NODE if name in config})
 
 
 def is_virtual(context: Context) -> bool:
@@ -68,7 +74,8 @@ def is_virtual(context: Context) -> bool:
 
     Not for deployed nodes whose configurations have the same two keys: they would be taken for virtual ones.
     """
-    return MEMORY_PATH not in context.node_config and all(key in context.node_config for key in FLOWERS_KEYS)
+    config = context.node_config
+    return "memory-path" not in config and all(key in config for key in FLOWERS_KEYS)
 
 
 def mod(
@@ -77,8 +84,8 @@ def mod(
     minimum_participants: int | None = None,
     minimum_corrupt_share: float = 0.0,
     max_sums: int | None = None,
-    memory: Callable[[Context], Path | None] = memory_path,
-    identity: Callable[[Context], Identity | None] = lambda context: None,
+    memory: Callable[[Context], Path | None] = lambda context: node_settings(context).memory_path,
+    identity: Callable[[Context], Identity | None] = lambda context: node_settings(context).identity(),
     simulated: Callable[[Context], bool] = lambda context: False,
 ) -> Mod:
     """A mod for handlers whose arrays are summed under masks by `sum_on_grid`. Put it before other mods.
@@ -87,13 +94,15 @@ def mod(
         require: whether messages that are not part of a masked sum are refused. With False the server may as well ask
             for the same arrays in the clear.
         minimum_participants: the fewest nodes in a sum; 3 is the least. None is 3, and with an identity more than half
-            of its directory.
-        minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server.
+            of its directory. A node's configuration may ask for more.
+        minimum_corrupt_share: the least share of nodes that the sum must allow for as colluding with the server. A
+            node's configuration may ask for more.
         max_sums: the most sums that the node takes part in, by its memory file. None is any number.
-        memory: a file of the node's own, in which the session's state and the names of sums survive a crash. A node
-            without one refuses, unless it is simulated.
-        identity: the node's own key and the directory of all keys, for signed masks. A node with an identity takes part
-            in no others. The server must not have had a hand in either.
+        memory: a file of the node's own, in which the session's state and the names of sums survive a crash; by default
+            the `memory-path` of its configuration. A node without one refuses, unless it is simulated.
+        identity: for signed masks, the node's own key and the directory of all keys; by default those at the
+            `identity-path` and `directory-path` of its configuration. A node with an identity takes part in no other
+            sums. The server must not have had a hand in either.
         simulated: True for a virtual node, which keeps the session in its Context. See `is_virtual`.
     """
     policy = Policy(minimum_participants=minimum_participants, minimum_corrupt_share=minimum_corrupt_share)
@@ -222,7 +231,8 @@ class _Mod:
         source: Source,
     ) -> tuple[bytes, bytes]:
         identity = self.identity(context)
-        policy = self.policy.for_device(directory=0 if identity is None else len(identity.directory))
+        policy = _stricter(self.policy, node_settings(context).policy)
+        policy = policy.for_device(directory=0 if identity is None else len(identity.directory))
         fewest = max(policy.fewest, FEWEST_NODES)
         for holds, refusal in (
             (request.signed or identity is None, Refusal.NOT_SIGNED),
@@ -236,6 +246,15 @@ class _Mod:
         me = context.node_id if identity is None else participant_number(identity.public)
         state, advertisement = start(request.terms, me, source=source, identity=identity, fewest=fewest)
         return save(state), me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+
+
+def _stricter(app: Policy, node: Policy) -> Policy:
+    """The floors of both; None where neither has one."""
+    floors = [one.minimum_participants for one in (app, node) if one.minimum_participants is not None]
+    return Policy(
+        minimum_participants=max(floors, default=None),
+        minimum_corrupt_share=max(app.minimum_corrupt_share, node.minimum_corrupt_share),
+    )
 
 
 def _resume(request: SumRequest, state: bytes) -> DeviceState:

@@ -13,15 +13,14 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fedhist.client.masked_messages import is_virtual, memory_path, mod
+    from fedhist.client.masked_messages import is_virtual, mod
     from fedhist.server.masked_messages import NodeSum, sum_on_grid
 
-__all__ = ["NodeSum", "is_virtual", "memory_path", "mod", "sum_on_grid"]
+__all__ = ["NodeSum", "is_virtual", "mod", "sum_on_grid"]
 
 _HOME_OF = {
     "NodeSum": "server.masked_messages",
     "is_virtual": "client.masked_messages",
-    "memory_path": "client.masked_messages",
     "mod": "client.masked_messages",
     "sum_on_grid": "server.masked_messages",
 }

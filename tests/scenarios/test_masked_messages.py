@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from local_grid import LocalGrid, context_of, dead, error_reply, outcome, silent
 
 from fedhist import masking
 from fedhist.protocol.errors import InvalidInput, MaskingFailed, RoundFailed
+from fedhist.protocol.masking.identities import parse_directory
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.wire.sum_request import SUM_RECORD
@@ -560,6 +563,31 @@ class TestTheNodesConfiguration:
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             f"{number}.db" for number in range(100, 104)
         ]
+
+    def test_it_may_ask_for_more_than_the_app(self) -> None:
+        grid = grid_of(5, minimum_participants=4)
+        grid.nodes[101].context = context_of(node=101, minimum_participants=5, the_apps_own="x")
+        grid.nodes[102].context = context_of(node=102, minimum_participants=3, minimum_corrupt_share=0.01)
+        with pytest.raises(MaskingFailed) as failure:
+            total(grid, dropout_share=0.2, corrupt_share=0.0)
+        assert failure.value.left_out == {"few-participants": (101,), "small-corrupt-share": (102,)}
+
+    def test_keys_for_signed_masks_are_the_configurations(self, tmp_path: Path) -> None:
+        keys = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in range(4)]
+        directory = b"\n".join(
+            key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) for key in keys
+        )
+        (tmp_path / "all.pub").write_bytes(directory)
+        grid = grid_of(4)
+        for number, (node, key) in enumerate(zip(grid.nodes.values(), keys, strict=True)):
+            secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+            (tmp_path / str(number)).write_bytes(secret)
+            paths = {"identity_path": tmp_path / str(number), "directory_path": tmp_path / "all.pub"}
+            node.context = context_of(node=100 + number, **{name: str(path) for name, path in paths.items()})
+        result = total(grid, directory=parse_directory(directory, name="all.pub"))
+        assert_sum_of(result, range(100, 104))
+        with pytest.raises(MaskingFailed, match="not-signed"):
+            total(grid)
 
     def test_settings_of_the_mod_are_checked(self) -> None:
         with pytest.raises(InvalidInput, match="max_sums is -1"):
