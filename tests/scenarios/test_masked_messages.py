@@ -20,7 +20,7 @@ from fedhist.protocol.errors import InvalidInput, MaskingFailed, RoundFailed
 from fedhist.protocol.masking.identities import parse_directory
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.wire.sum_request import SUM_RECORD
+from fedhist.protocol.wire.sum_request import SUM_RECORD, content_digest
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
 STAGES = [stage.value for stage in MaskingStage if stage is not MaskingStage.CONFIRMING]
@@ -428,6 +428,22 @@ class TestAServerThatIsUpToNoGood:
         grid.nodes[103].fault = lie
         assert_sum_of(total(grid), [node for node in range(100, 108) if node != 103])
         assert all(outcome(reply)[0] != "answer" for reply in grid.nodes[103].replies[1:])
+
+    def test_another_content_all_the_way(self) -> None:
+        """The digest of the content is part of the question, so the node ends up alone with it."""
+        other = RecordDict({"model": ArrayRecord([np.ones((2, 2)), np.zeros(3, dtype=np.float32)])})
+
+        def lie(message: Message, node: Any) -> list[Message]:
+            fields = record_of(message)
+            fields["asks"] = fields["asks"].replace(content_digest(QUESTION), content_digest(other))
+            message.content["model"] = other["model"]
+            message.content.config_records[SUM_RECORD] = ConfigRecord(fields)
+            return [node.answer(message)]
+
+        grid = grid_of()
+        grid.nodes[103].fault = lie
+        assert_sum_of(total(grid), [node for node in range(100, 108) if node != 103])
+        assert [outcome(reply)[0] for reply in grid.nodes[103].replies] == ["answer"]
 
     def test_a_question_for_another_handler(self) -> None:
         grid = grid_of()
