@@ -42,6 +42,7 @@ class NodeSum:
         weight: the sum of the nodes' weights; without weights the number of nodes.
         nodes: the nodes in the sum.
         left_out: the other nodes that were asked, by the reason why they are not in it.
+        complaints: the nodes whose boxes did not open, by the node that says so, see docs/masking.md.
         step: floats are in multiples of this. A float of the sum is within `weight * step / 2` of the exact one.
     """
 
@@ -49,6 +50,7 @@ class NodeSum:
     weight: int
     nodes: tuple[int, ...]
     left_out: Mapping[str, tuple[int, ...]]
+    complaints: Mapping[int, tuple[int, ...]]
     step: float
 
     def mean(self) -> RecordDict:
@@ -151,18 +153,7 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
             on_ignored=exchange.ignored,
         )
     except MaskingFailed as failure:
-        left_out = exchange.left_out(failure.left_out)
-        if not isinstance(failure, TooFewSurvivors):
-            raise MaskingFailed(
-                "mask secrets can't be rebuilt: the received shares are corrupt; nothing was unmasked",
-                left_out=left_out,
-            ) from None
-        raise MaskingFailed(
-            f"the masked sum stopped after {failure.stage}: {failure.alive} are left where {failure.needed} are "
-            f"needed, of {asked} nodes that were asked; nothing was unmasked. A larger dropout_share lets it go on "
-            "with fewer",
-            left_out=left_out,
-        ) from None
+        raise _failed(failure, exchange) from None
     included = exchange.nodes_of(outcome.included)
     left_out = exchange.left_out(outcome.left_out, included)
     sums, weight = request.layout.from_vector(outcome.values, nodes=len(included))
@@ -174,7 +165,22 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
         monotonic() - started,
         f"; left out: {names_by_reason(left_out)}" if left_out else "",
     )
-    return NodeSum(_records(sums), weight, included, left_out, step=2.0**-request.layout.bits)
+    complaints = exchange.complaints(outcome.complaints)
+    return NodeSum(_records(sums), weight, included, left_out, complaints, step=2.0**-request.layout.bits)
+
+
+def _failed(failure: MaskingFailed, exchange: _Exchange) -> MaskingFailed:
+    """The failure in terms of nodes: also those that never answered, and why."""
+    problem = "mask secrets can't be rebuilt: the received shares are corrupt; nothing was unmasked"
+    if isinstance(failure, TooFewSurvivors):
+        problem = (
+            f"the masked sum stopped after {failure.stage}: {failure.alive} {failure.of} are left where "
+            f"{failure.needed} are needed, of {len(exchange.nodes)} nodes that were asked; nothing was unmasked. A "
+            "larger dropout_share lets it go on with fewer"
+        )
+    told = MaskingFailed(problem, left_out=exchange.left_out(failure.left_out))
+    told.complaints = exchange.complaints(failure.complaints)
+    return told
 
 
 @dataclass
@@ -222,6 +228,10 @@ class _Exchange:
     def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
         """The nodes behind these participants."""
         return tuple(sorted(self.node_of[participant] for participant in participants))
+
+    def complaints(self, by_session: Mapping[int, Iterable[int]]) -> dict[int, tuple[int, ...]]:
+        """The nodes that are accused, by the node that complains."""
+        return {self.node_of[accuser]: self.nodes_of(accused) for accuser, accused in by_session.items()}
 
     def left_out(
         self, by_session: Mapping[str, Iterable[int]], included: Sequence[int] = ()

@@ -17,9 +17,12 @@ from local_grid import LocalGrid, context_of, dead, error_reply, outcome, silent
 
 from fedhist import masking
 from fedhist.protocol.errors import InvalidInput, MaskingFailed, RoundFailed
+from fedhist.protocol.masking.boxes import BOX_BYTES
 from fedhist.protocol.masking.identities import parse_directory
 from fedhist.protocol.masking.keys import Identity
+from fedhist.protocol.masking.shamir import SHARE_BYTES
 from fedhist.protocol.masking.stages import MaskingStage
+from fedhist.protocol.masking.wire import HEADER_BYTES
 from fedhist.protocol.wire.sum_request import SUM_RECORD, content_digest
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
@@ -183,10 +186,52 @@ class TestNodesThatFail:
         grid = grid_of()
         for node in (103, 106):
             grid.nodes[node].fault = at(stage, silent)
-        with pytest.raises(MaskingFailed, match="6 are left where 7 are needed, of 8") as failure:
+        with pytest.raises(MaskingFailed, match="6 devices are left where 7 are needed, of 8") as failure:
             total(grid)
         assert failure.value.left_out == {"no-answer": (103, 106)}
         assert "unmasking" not in set(map(stage_of, grid.asked))
+
+    def test_too_many_lost_at_the_end_leave_the_sum_masked(self) -> None:
+        grid = grid_of()
+        for node in range(100, 104):
+            grid.nodes[node].fault = at("unmasking", silent)
+        with pytest.raises(
+            MaskingFailed, match="3 shares of a secret are left where 4 are needed"
+        ) as failure:
+            total(grid)
+        assert failure.value.left_out == {"no-answer": (100, 101, 102, 103)}
+
+    def test_too_many_wrong_shares_leave_the_sum_masked(self) -> None:
+        def wrong(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            array = reply.content.array_records["fedhist-answer"]["answer"]
+            size, head = 8 + 1 + SHARE_BYTES, HEADER_BYTES
+            entries = [array.data[place : place + size] for place in range(head, len(array.data), size)]
+            flipped = [entry[:-9] + bytes([entry[-9] ^ 1]) + entry[-8:] for entry in entries]
+            array.data = array.data[:head] + b"".join(flipped)
+            return [reply]
+
+        grid = grid_of()
+        for node in range(100, 105):
+            grid.nodes[node].fault = at("unmasking", wrong)
+        with pytest.raises(MaskingFailed, match="shares are corrupt; nothing was unmasked") as failure:
+            total(grid)
+        assert "corrupt-shares" in failure.value.left_out
+
+    def test_a_node_whose_boxes_do_not_open_is_named_with_those_who_say_so(self) -> None:
+        def garbage(message: Message, node: Any) -> list[Message]:
+            reply = node.answer(message)
+            array = reply.content.array_records["fedhist-answer"]["answer"]
+            size, head = 8 + BOX_BYTES, HEADER_BYTES
+            entries = [array.data[place : place + size] for place in range(head, len(array.data), size)]
+            array.data = array.data[:head] + b"".join(entry[:8] + bytes(BOX_BYTES) for entry in entries)
+            return [reply]
+
+        grid = grid_of()
+        grid.nodes[102].fault = at("sharing", garbage)
+        result = total(grid)
+        assert result.left_out == {"bad-boxes": (102,)}
+        assert result.complaints == {node: (102,) for node in range(100, 108) if node != 102}
 
     def test_a_message_that_is_no_answer(self) -> None:
         grid = grid_of()
