@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
 from local_grid import LocalGrid, context_of, dead, error_reply, outcome, silent
 
 from fedhist import masking
@@ -129,6 +130,20 @@ class TestASum:
         )
         total(grid_of(4, answer), content)
         assert seen == [content] * 4
+
+    def test_a_mod_of_flowers_own_may_stand_behind_it(self) -> None:
+        """Noise on each node, and masks over it: the sum has the noise of all four."""
+        app = ClientApp()
+        noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=5.0, delta=1e-5)
+
+        @app.train(mods=[masking.mod(simulated=lambda context: True), noise])
+        def train(message: Message, context: Context) -> Message:
+            return Message(RecordDict({"model": ArrayRecord([np.full(1_000, 1e-3)])}), reply_to=message)
+
+        content = RecordDict({"model": ArrayRecord([np.zeros(1_000)])})
+        found = total(LocalGrid.of([app] * 4), content, bound=100.0).sums["model"].to_numpy_ndarrays()[0]
+        expected = np.sqrt(4 * 2 * np.log(1.25 / 1e-5)) / 5.0
+        assert 0.9 * expected < found.std() < 1.1 * expected
 
     def test_only_nodes_that_are_named_are_asked(self) -> None:
         grid = grid_of()
