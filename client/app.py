@@ -319,6 +319,7 @@ class _MaskedHandler(_Answering):
         from fedhist.client.masked_device import begin as begin_session
         from fedhist.client.masked_device import join, proceed, resume
         from fedhist.protocol.masking.device_states import Prepared
+        from fedhist.protocol.masking.masked_vector import next_session, terms_of
 
         if not envelope.request.plan.is_masked:
             raise Refused(Refusal.MALFORMED)
@@ -339,12 +340,13 @@ class _MaskedHandler(_Answering):
                 raise Refused(Refusal.MALFORMED)
             # Gone before it is used, so that a step that fails half way is not repeated. A message of another round,
             # late or sent again, does not end the session of this one.
-            session = memory.take(envelope.run, partial(resume, envelope))
+            session = memory.take(envelope.run, partial(resume, terms_of(envelope)))
             if isinstance(session, Prepared):
                 me, identity, fewest = self._admitted(envelope, context, memory)
                 session = join(envelope, session, me=me, identity=identity, fewest=fewest)
             vector = partial(self._vector, envelope, context, memory)
-            state, answer = proceed(envelope, session, sent, vector=vector, source=source)
+            following = next_session(envelope)
+            state, answer = proceed(session, sent, vector=vector, source=source, following=following)
         memory.keep(envelope.run, state)
         if not answer:
             raise Refused(Refusal.UNSAFE)

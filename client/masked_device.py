@@ -12,8 +12,9 @@ from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masking.device_session import advance, agree, given_up, prepare, start
 from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.masked_vector import next_session, terms_of, to_vector
+from fedhist.protocol.masking.masked_vector import terms_of, to_vector
 from fedhist.protocol.masking.state_codec import restore, save
+from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
 from fedhist.protocol.wire.envelope import Envelope, Refusal
@@ -62,17 +63,16 @@ def begin(
     return save(state), message
 
 
-def resume(envelope: Envelope, state: bytes) -> DeviceState | Prepared:
-    """The session that this request continues; Refused if the state is of another one, or damaged.
+def resume(terms: MaskingTerms, state: bytes) -> DeviceState | Prepared:
+    """The session under these terms; Refused if the state is of another one, or damaged.
 
-    Keys that were advertised for the session of this request are a `Prepared`. The request must be admitted before it
-    goes on, as it would be before keys are made.
+    Keys that were advertised for this session ahead are a `Prepared`. The request must be admitted before it goes on, as
+    it would be before keys are made.
     """
     try:
         session = restore(state)
     except DecodeError:
         raise Refused(Refusal.NO_SESSION) from None
-    terms = terms_of(envelope)
     same = session.session == terms.session if isinstance(session, Prepared) else session.terms == terms
     if not same:
         raise Refused(Refusal.NO_SESSION)
@@ -92,12 +92,12 @@ def join(
 
 
 def proceed(
-    envelope: Envelope,
     session: DeviceState,
     message: bytes,
     *,
     vector: Callable[[], Integers],
     source: Source,
+    following: bytes | None = None,
 ) -> tuple[bytes, bytes]:
     """The next state and the answer. An empty answer means that the device gave up, for good.
 
@@ -105,12 +105,12 @@ def proceed(
     state is then that of the next round's session.
 
     Args:
-        envelope: the request.
         session: what `resume` or `join` found; not to be used again.
         message: the server's.
         vector: called when the vector is due, and not before: data is not looked at for a session that the device
             gives up.
         source: for what the step draws.
+        following: the session of the run's next round, `next_session`; None if there is none.
     """
     values = None
     if isinstance(session, Checked):
@@ -118,7 +118,6 @@ def proceed(
             return save(end), b""
         values = vector()
     after, answer = advance(session, message, source=source, vector=values)
-    following = next_session(envelope)
     if isinstance(session, Masked) and isinstance(after, Finished) and following is not None:
         prepared, advertisement = prepare(following, session.me, source=source, identity=session.identity)
         return save(prepared), advertisement + answer

@@ -32,6 +32,7 @@ _TABLES = {
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
     "answer": "CREATE TABLE answer (request TEXT NOT NULL UNIQUE, bytes BLOB NOT NULL, "
     "kept REAL NOT NULL DEFAULT (julianday('now')))",
+    "sums": "CREATE TABLE sums (name TEXT NOT NULL UNIQUE)",
 }
 _FORGET = (
     "DELETE FROM session WHERE kept < julianday('now') - 1",
@@ -92,6 +93,16 @@ class MemoryFile:
         """Charge a masked round, before data is used for its vector; raises Refused like `policy.charge`."""
         with _transaction(self.path) as database:
             _write(database, charge(policy, _read(database, self.path), envelope))
+
+    def begin_sum(self, name: str, *, most: int | None) -> None:
+        """Note a masked sum of an app's messages; Refused if it was noted before, or if `most` sums were already."""
+        with _transaction(self.path) as database:
+            if database.execute("SELECT 1 FROM sums WHERE name = ?", (name,)).fetchone():
+                raise Refused(Refusal.SECOND_REQUEST)
+            (count,) = database.execute("SELECT count(*) FROM sums").fetchone()
+            if most is not None and count >= most:
+                raise Refused(Refusal.OVER_BUDGET)
+            database.execute("INSERT INTO sums (name) VALUES (?)", (name,))
 
     def keep(self, run: str, state: bytes) -> None:
         """Keep a masking session's state, in place of any other of the same run."""

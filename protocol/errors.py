@@ -117,6 +117,7 @@ class TooFewSurvivors(MaskingFailed):
         self.stage = stage
         self.alive = alive
         self.needed = needed
+        self.of = of
         super().__init__(
             f"the masked sum stopped after {stage}: {alive} {of} are left where {needed} are needed; "
             "nothing was unmasked or released. A larger --dropout-share, up to 0.3, lets a round go on with fewer",

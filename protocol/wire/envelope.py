@@ -75,6 +75,7 @@ class Refusal(StrEnum):
     FEW_PARTICIPANTS = "few-participants", "the node wants to be one of more participants"
     SMALL_CORRUPT_SHARE = "small-corrupt-share", "the node wants the plan to expect more corrupt participants"
     SERVER_NOISE = "server-noise", "the node demands noise from devices"
+    OTHER_CONTENT = "other-content", "the node got something else to work on than what the sum was begun with"
     NO_IDENTITY = "no-identity", "the node has no key for signed masks"
     NO_MEMORY = "no-memory", "the node has no memory-path, which masked rounds need"
     NO_SESSION = "no-session", "the node does not remember the beginning of this masking session"
