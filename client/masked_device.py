@@ -66,8 +66,8 @@ def begin(
 def resume(terms: MaskingTerms, state: bytes) -> DeviceState | Prepared:
     """The session under these terms; Refused if the state is of another one, or damaged.
 
-    Keys that were advertised for this session ahead are a `Prepared`. The request must be admitted before it goes on, as
-    it would be before keys are made.
+    Keys that were advertised for this session ahead are a `Prepared`. The request must be admitted before it goes on,
+    as it would be before keys are made.
     """
     try:
         session = restore(state)

@@ -18,7 +18,8 @@ from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Contribution, Request, Total
 from fedhist.protocol.wire.codec import encode
 from fedhist.protocol.wire.envelope import Envelope, Status
-from fedhist.server.collection import Collector, Fault, LabelTable, RoundReport
+from fedhist.server.collection import Collector, LabelTable, RoundReport
+from fedhist.server.drop_outs import Fault
 from fedhist.server.round_watch import RoundWatch, names_of, tell_round
 from fedhist.simulations.engines.fault_cast import Cast, first_number, others
 from fedhist.simulations.engines.faulty_answers import Among, among, spoiled, told
@@ -62,7 +63,7 @@ class FaultyRound:
         envelope = Envelope(_RUN_NAME, request)
         known = () if request.plan.items else labels_of(population) or range(population.domain_size)
         self._collector = Collector(envelope, LabelTable(known))
-        self._watch = RoundWatch(observe, envelope, names_of(range(cast.nodes)), self._collector.faults)
+        self._watch = RoundWatch(observe, envelope, names_of(range(cast.nodes)), self._collector.tally)
         self._watch.asked(dict.fromkeys(range(cast.nodes), 0))
 
     @property
@@ -85,7 +86,7 @@ class FaultyRound:
             nodes=self._nodes,
             answered=self._nodes - len(self._faulty) + collector.answered,
             users=honest.users + collector.users,
-            faults=dict(collector.faults),
+            faults=dict(collector.tally.faults),
             size=None,
             seconds=perf_counter() - self._began,
         )

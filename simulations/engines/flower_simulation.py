@@ -31,7 +31,8 @@ from fedhist.protocol.plugins.loading import Parcel, parcels, receive
 from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Total
-from fedhist.server.collection import Fault, RoundReport
+from fedhist.server.collection import RoundReport
+from fedhist.server.drop_outs import Fault
 from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport

@@ -11,7 +11,7 @@ from fedhist.client.masked_device import begin, proceed, resume
 from fedhist.protocol.errors import RoundFailed
 from fedhist.protocol.histograms import Integers
 from fedhist.protocol.masking.device_states import Prepared
-from fedhist.protocol.masking.masked_vector import terms_of
+from fedhist.protocol.masking.masked_vector import next_session, terms_of
 from fedhist.protocol.masking.recovery import MaskedSum
 from fedhist.protocol.masking.server_session import CollectingAdvertisements
 from fedhist.protocol.masking.wire import split_answer
@@ -39,10 +39,12 @@ def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str,
                 due.append((stage, me))
                 return np.ones(terms_of(envelope).length, dtype=np.int64)
 
-            session = resume(envelope, states[me])
+            session = resume(terms_of(envelope), states[me])
             assert not isinstance(session, Prepared)
             draws = source.fork(me, server.name)
-            states[me], answer = proceed(envelope, session, message, vector=vector, source=draws)
+            states[me], answer = proceed(
+                session, message, vector=vector, source=draws, following=next_session(envelope)
+            )
             if answer and server.name == "unmasking":
                 _, answer = split_answer(answer, session.terms)
             if answer:
