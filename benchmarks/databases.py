@@ -5,9 +5,8 @@
     python benchmarks/databases.py --url postgresql://reader@127.0.0.1/shop    # makes the table fedhist_benchmark there
 
 Each way is a process of its own, so that peak memory is its own. fedhist makes a node's population; the others only
-read the rows, batch by batch: with the driver alone, and, where they are installed, with ADBC and ConnectorX. Then the
-last row of a SQLite file, whose columns take values of any kind, gets a count that is no number: who still reads the
-others?
+read the rows, batch by batch: with the driver alone, and, where they are installed, with ADBC and ConnectorX. Then a
+SQLite file, whose columns take values of any kind, gets a row with a count that is no number: who reads the others?
 """
 
 from __future__ import annotations

@@ -260,6 +260,13 @@ def _converted(key: Key, value: object) -> object:
     }
     if as_it_is.get(key.kind):
         return value
+    if key.kind is Kind.PATH and "://" in str(value):
+        # Not shown: there may be a password in it.
+        raise InvalidInput(
+            f"{key.name} in the node's configuration is an address",
+            allowed=_EXAMPLES[Kind.PATH],
+            advice="the address of a database is a db-url",
+        )
     match key.kind, value:
         case Kind.PATH, str() if is_text:
             return Path(value)

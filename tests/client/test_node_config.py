@@ -95,6 +95,13 @@ def test_what_is_wrong_is_said(config: dict[str, Any], said: str) -> None:
         _ = read_node_config(config).columns
 
 
+def test_no_error_shows_an_address() -> None:
+    for name in ("data-path", "memory-path", "db-ulr"):
+        with pytest.raises(InvalidInput) as error:
+            read_node_config({name: "postgresql://me:hunter2@127.0.0.1/x"})
+        assert "hunter2" not in str(error.value)
+
+
 def test_an_app_of_ones_own_may_have_keys_for_itself() -> None:
     config = {"model-path": "m.bin", "max-epsilon": 2.0}
     assert read_node_config(config, besides=["model-path"]).policy.max_epsilon == 2.0
