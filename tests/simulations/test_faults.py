@@ -17,8 +17,8 @@ from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Request, Round
-from fedhist.server.drop_outs import Fault
 from fedhist.server.coordinator import Asking, run_rounds
+from fedhist.server.drop_outs import Fault
 from fedhist.simulations.datasets.synthetic import HeavyTailedPopulation, materialise
 from fedhist.simulations.engines.contract import engine_named
 from fedhist.simulations.engines.fault_cast import Cast, others
