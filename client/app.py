@@ -21,6 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
+from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.policy import Memory, Policy, admit, answered, request_key
@@ -78,6 +79,7 @@ def mount(
         plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
             or other code of the same name, is refused.
     """
+    spare_loaded_modules()
     node = _Node(load, policy, source, memory, identity, simulated, plugins)
     for round_ in Round:
         app.query(round_.value)(_Handler(node, round_))

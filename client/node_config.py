@@ -15,7 +15,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL
@@ -116,7 +115,6 @@ class NodeSettings:
             raise InvalidInput("the node has no data", allowed="a data-path in its --node-config")
         from fedhist.client.files.records import read_node_population
 
-        spare_loaded_modules()
         items = None if self.items_path is None else read_items(self.items_path)
         population, left_out = read_node_population(self.data_path, items=items)
         if left_out:
