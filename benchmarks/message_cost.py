@@ -7,8 +7,8 @@
 A deployed node starts a process for every message: it loads Flower, loads the app, answers and ends. Without a network
 the process imports what Flower's own `flwr-clientapp` imports, loads the app from the unpacked bundle and answers; what
 the server asks comes from real runs. In a deployment the processes are Flower's own, and each leaves its processor time
-in a file when it ends; messages have numbers there, in the order in which they came. The empty app and ours take turns,
-and the least of each counts: other work on the machine only adds.
+in a file before it ends, so without what Python then clears away; messages have numbers there, in the order in which
+they came. The empty app and ours take turns, and the least of each counts: other work on the machine only adds.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from flwr.clientapp import ClientApp
 
 from fedhist.client.device import clear_answer
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
+from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.memory_file import MAX_ANSWERS, MemoryFile
 from fedhist.client.node_config import read_node_config
 from fedhist.client.node_log import line_of, outcome_of
@@ -95,6 +96,7 @@ def mount(
         plugins: loads the methods from outside that the node has, before each request is read. A plan that uses others,
             or other code of the same name, is refused.
     """
+    spare_loaded_modules()
     listed = items if callable(items) else None if items is None else tuple(items)
 
     def users(context: Context) -> Population:

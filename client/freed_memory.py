@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
 def spare_loaded_modules() -> None:
     """Let the garbage collector leave alone what is loaded by now, for good.
 
-    Loading more modules, such as polars, makes it search all objects of the process. Those of Flower's modules are many
-    and live as long as the process does. A node starts a process for every message, and would search them every time.
+    It searches all objects of a process that loads more modules, such as polars, and of one that ends. The objects of
+    Flower's modules are many and live as long as the process does. A node starts a process for every message.
     """
     gc.freeze()

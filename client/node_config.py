@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from fedhist.client.files.columns import USUAL_COLUMNS, Columns
 from fedhist.client.files.database import EXAMPLE, Database
 from fedhist.client.files.item_choice import NORMALISATIONS
-from fedhist.client.freed_memory import spare_loaded_modules
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import InvalidFile, InvalidInput, MissingFile
 from fedhist.protocol.histograms import Population
@@ -185,7 +184,6 @@ class NodeSettings:
             )
         from fedhist.client.files.node_data import node_users
 
-        spare_loaded_modules()
         return node_users(
             data,
             columns=self.columns,
