@@ -195,7 +195,7 @@ BUGS = (
     bug(
         "self-mask reused over rounds",
         (
-            "protocol.masking.device_session:start",
+            "protocol.masking.device_session:prepare",
             "seed=draw_bytes(KEY_BYTES, source=source)",
             "seed=derive(bytes(KEY_BYTES), b'seed', me.to_bytes(8, 'little'))",
         ),
