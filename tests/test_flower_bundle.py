@@ -31,8 +31,12 @@ MAY_IMPORT_FLOWER = {
     "client/masked_messages.py",
     "server/masked_messages.py",
     "simulations/engines/flower_simulation.py",
+    "simulations/engines/misbehaving_nodes.py",
 }
-PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.simulation"}
+PUBLIC = {
+    *("flwr.app", "flwr.clientapp", "flwr.clientapp.mod", "flwr.serverapp", "flwr.serverapp.strategy"),
+    "flwr.simulation",
+}
 APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
 
 
@@ -119,7 +123,7 @@ def test_the_bundle_holds_what_both_apps_need_and_nothing_else(bundle: Path) -> 
     left_out = ("simulations/", "fedhist/commands/", "fedhist/template/", "fedhist/testing/")
     ours = {name for name in sources() if not name.startswith(left_out)}
     assert names == ours | {"LICENSE", "README.md", "pyproject.toml", ".info/CONTENT"}
-    assert bundle.stat().st_size < 1_300_000
+    assert bundle.stat().st_size < 1_450_000
 
 
 @pytest.fixture

@@ -35,7 +35,10 @@ def read_items(path: OpenFile) -> list[str]:
         with path.open("rb") as file:
             return parse_items(read_list(file), name=str(path))
     except FileNotFoundError:
-        raise MissingFile(f"there is no file {path}", allowed="a UTF-8 text file, one item a line") from None
+        raise MissingFile(
+            f"can't read the items in {path}: there is no such file",
+            allowed="a UTF-8 text file, one item a line",
+        ) from None
     except OSError:
         raise unreadable(str(path)) from None
 
