@@ -44,6 +44,7 @@ APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool
 PRIVATE_IN_TESTS = {
     "tests/scenarios/local_grid.py": "a ServerApp's task, which Flower's own process sets",
     "benchmarks/masking.py": "Flower's SecAgg+, which is measured beside ours",
+    "benchmarks/message_cost.py": "the modules that Flower's own process of a message loads",
 }
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
