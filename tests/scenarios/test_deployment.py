@@ -16,13 +16,13 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from leftovers import ends_soon, processes_of
 
 from fedhist.protocol.errors import RoundFailed
 from fedhist.simulations.deployment.certificates import make_certificates, make_node_key
@@ -37,33 +37,11 @@ from fedhist.simulations.deployment.processes import (
 from fedhist.simulations.report.run_data import read_run
 
 LIMIT_SECONDS = 180.0
-ORPHAN_SECONDS = 30
 # Longer than a round takes on a busy machine with two processors.
 ROUND_SECONDS = 60.0
 
 # Real processes on a busy machine: longer than the limit of other tests, and still a limit.
 pytestmark = pytest.mark.timeout(400)
-
-
-def ends_soon(still_there: Callable[[], object]) -> bool:
-    """Whether it ends within seconds: a killed process is gone a moment later."""
-    until = time.monotonic() + ORPHAN_SECONDS
-    while still_there() and time.monotonic() < until:
-        time.sleep(0.1)
-    return not still_there()
-
-
-def processes_of(folder: Path) -> list[str]:
-    """What runs with a Flower home in this folder, by its environment and not by what we noted ourselves."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"FLWR_HOME={folder}".encode() in environment:
-            found.append((process / "cmdline").read_text().replace("\0", " "))
-    return found
 
 
 needs_proc = pytest.mark.skipif(

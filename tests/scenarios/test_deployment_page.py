@@ -13,12 +13,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from leftovers import ends_soon, processes_of
 
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.simulations.deployment.processes import free_ports
@@ -52,14 +52,6 @@ def free_tens() -> int:
     return next(port // 10 for port in free_ports(100) if port // 10 not in used and port < 65_530)
 
 
-def processes_with(folder: Path) -> Iterator[int]:
-    """Whatever runs with a Flower home in this folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"FLWR_HOME={folder}".encode() in (process / "environ").read_bytes():
-                yield int(process.name)
-
-
 def pasted(script: str, home: Path) -> str:
     """What bash prints for the script. Whatever it has started is gone afterwards, however it ends."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -79,10 +71,10 @@ def pasted(script: str, home: Path) -> str:
             )
         text = printed.read_text(encoding="utf-8")
         assert done.returncode == 0, text[-3000:]
-        assert list(processes_with(home)) == [], "the page leaves processes behind"
+        assert ends_soon(lambda: processes_of(home)), "the page leaves processes behind"
         return text
     finally:
-        for pid in processes_with(home):
+        for pid in processes_of(home):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
