@@ -210,7 +210,7 @@ def test_a_run_that_the_nodes_refuse_fails_although_flower_took_it(tmp_path: Pat
     refused = r"\d{4}-\d\d-\d\d \S+ fedhist: Flower run \d+, run \w+, round select: refused, over-budget: .*\.memory\."
     assert len(re.findall(refused, log.read_text())) == 1, log.read_text()
     assert not (keep / "result").exists()
-    assert processes_of(keep) == []
+    assert processes_of(keep) == {}
 
 
 @needs_proc
@@ -228,4 +228,4 @@ def test_an_interrupted_demonstration_leaves_no_processes(tmp_path: Path, number
     assert child.returncode == 130, err
     assert "interrupted" in err
     assert out == ""
-    assert processes_of(keep) == []
+    assert processes_of(keep) == {}
