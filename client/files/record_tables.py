@@ -171,11 +171,10 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
         )
     matches = [name.lower() for name in found if name.lower() in ROLES]
     known = ", ".join(matches) or "none of user, item and count"
+    columns_named = "name them with --user-column, --item-column and --count-column"
+    separated = "name the character between the fields with --separator"
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice=f"name the character between the fields with --separator, or add a first line with the names; {_ON_NODES}"
-        if len(found) == 1
-        else "name them with --user-column, --item-column and --count-column, or add a first line with their names; "
-        f"{_ON_NODES}",
+        advice=f"{separated if len(found) == 1 else columns_named}, or add a first line with their names; {_ON_NODES}",
     )

@@ -195,7 +195,9 @@ def _cohort_rows(result: Result) -> Iterator[tuple[str, str]]:
 
 def _without_text(result: Result, effect: FaultEffect) -> str:
     other = effect.threshold_without_faults
-    threshold = "" if other == result.threshold else f", threshold {other:,.4g} (with {result.threshold:,.4g})"
+    threshold = (
+        "" if other == result.threshold else f", threshold {other:,.4g} (with {result.threshold:,.4g})"
+    )
     noise = "" if result.seed is not None else "; both drew noise of their own, since there is no --seed"
     loss = f"relative loss {effect.loss_without_faults:,.4f} (with {result.relative_loss:,.4f})"
     return f"{loss}{threshold}{noise}"

@@ -247,7 +247,9 @@ class FlowerSimulation(SimulatedTransport):
     def _note(self, report: RoundReport) -> None:
         """Keep a round's report. A virtual node can't be silent: it fails, and is counted as what it stands for."""
         if not report.stages:
-            report = replace(report, faults=self._as_modelled(report))
+            # Which of the nodes that failed stand for silent ones is not known here, so their ids are left out.
+            named = {fault: nodes for fault, nodes in report.dropped.items() if fault is not Fault.ERROR}
+            report = replace(report, faults=self._as_modelled(report), dropped=named)
         self.reports[report.round] = report
 
     def _as_modelled(self, report: RoundReport) -> dict[Fault, int]:
