@@ -238,7 +238,10 @@ class _Node:
 
 
 def _other_items(envelope: Envelope, number: int, *, from_data: bool = False) -> Refused:
-    what = f"the node has {number} items and the plan {envelope.request.plan.items}"
+    asked = envelope.request.plan.items
+    what = f"the node's list has {number} items and the server's {asked}"
+    if number == asked:
+        what = f"both lists have {number} items, and not the same ones in the same order"
     if from_data:
         what = "the node has no public list and took the items from its data"
     return Refused(Refusal.OTHER_ITEMS, local=what)

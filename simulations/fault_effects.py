@@ -80,6 +80,11 @@ class FaultReport:
         return any(one.lying for one in self.rounds.values())
 
     @property
+    def struck(self) -> bool:
+        """Whether any node was faulty: a small share of few nodes is none."""
+        return any(one.missing or one.lying for one in self.rounds.values())
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """For the reader of a release that has lies in it."""
         nodes = max((sum(one.lying.values()) for one in self.rounds.values()), default=0)
@@ -261,12 +266,15 @@ def _loss(population: Population, release: Release, truth: Integers) -> float:
     return float(error / max(int(truth.sum()), 1))
 
 
-def effect_words(effect: Mapping[str, Any], *, loss: float, threshold: float) -> list[str]:
+def effect_words(
+    effect: Mapping[str, Any], *, loss: float, threshold: float, seeded: bool = True
+) -> list[str]:
     """The effect in sentences, from the numbers of a document."""
     without = effect["loss_without_faults"]
+    noise = "" if seeded else " Each drew noise of its own, since the run has no seed."
     words = [
-        f"The relative loss is {loss:.4f}, and the same run without faults would have had {without:.4f}.",
-        f"Against the users in the sum alone it is {effect['loss_of_answered']:.4f}.",
+        f"The relative loss is {loss:,.4f}, and the same run without faults would have had {without:,.4f}.{noise}",
+        f"Against the users in the sum alone it is {effect['loss_of_answered']:,.4f}.",
     ]
     if effect["threshold_without_faults"] != threshold:
         words.append(
@@ -275,7 +283,7 @@ def effect_words(effect: Mapping[str, Any], *, loss: float, threshold: float) ->
     if effect.get("missing"):
         words.append(f"Missing users would have added {effect['missing']:.2%} of all counts, before noise.")
     if effect.get("lies"):
-        words.append(f"Lies moved the sum by {effect['lies']:.2%} of all counts, before noise.")
+        words.append(f"Lies moved the sum by {effect['lies']:,.2%} of all counts, before noise.")
     return words
 
 

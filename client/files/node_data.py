@@ -34,6 +34,7 @@ from fedhist.client.files.tabulation import Tabulation
 from fedhist.client.populations import Label, SparsePopulation
 from fedhist.protocol.errors import InvalidInput
 from fedhist.protocol.histograms import MAX_USER_TOTAL, Population, labels_of
+from fedhist.protocol.labels.item_origin import origin_of
 
 log = logging.getLogger("fedhist")
 
@@ -98,15 +99,20 @@ def node_users(data: Any, **how: Any) -> Population:
 
 
 def _of_items(population: Population, choice: ItemChoice) -> Population:
-    """A population over a public list, if there is one and it is not of that list already."""
+    """A population over a public list, if there is one and it is not of that list already.
+
+    A population with a public list of its own, from `items-path` or bins, is not counted over another: what stands in
+    one list alone would be left out without a word.
+    """
     labels = labels_of(population)
     if choice.listed is None or (labels is not None and list(labels) == list(choice.listed)):
         return population
-    if not isinstance(population, SparsePopulation):
+    is_public = labels is not None and not origin_of(population).tells("closed")
+    if is_public or not isinstance(population, SparsePopulation):
         raise InvalidInput(
-            "a list of items for a population that has another",
-            allowed="a list for tables, matrices and a SparsePopulation",
-            advice="leave it out",
+            "the node's users come with a list of items, and the app has another or another order",
+            allowed="one list, the same in both",
+            advice="leave items-path or bins out of the node's configuration, or items= out of mount",
         )
     return over_items(population, choice)
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # How the system's refusal of memory, or of a thread for want of it, reads in errors of polars.
 _NO_MEMORY = ("os error 12", "os error 11", "code: 12", "code: 11")
 
+# The same words reach people at a command line and the operator of a node, in its log.
+_ON_NODES = "a node's configuration has the same keys without --"
+
 
 def text_batches(
     path: Path, columns: Columns, *, separator: str, tell: bool, memory: Memory
@@ -164,14 +167,14 @@ def named_columns(path: Path, found: list[str], columns: Columns) -> dict[str, s
         raise InvalidFile(
             f"{path} has {len(found)} columns, {problem}",
             allowed="the names of columns as the first line has them, each once",
-            advice="check --user-column, --item-column and --count-column, and the --separator",
+            advice=f"check --user-column, --item-column and --count-column, and the --separator; {_ON_NODES}",
         )
     matches = [name.lower() for name in found if name.lower() in ROLES]
     known = ", ".join(matches) or "none of user, item and count"
+    columns_named = "name them with --user-column, --item-column and --count-column"
+    separated = "name the character between the fields with --separator"
     raise InvalidFile(
         f"{path} has {len(found)} columns, and {known} among their names",
         allowed="one column user, one column item and at most one column count, in any case, among others",
-        advice="name the character between the fields with --separator, or add a first line with the names"
-        if len(found) == 1
-        else "name them with --user-column, --item-column and --count-column, or add a first line with their names",
+        advice=f"{separated if len(found) == 1 else columns_named}, or add a first line with their names; {_ON_NODES}",
     )

@@ -35,6 +35,7 @@ COMMANDS = {
         "demo:demo_deployment",
         "Start a SuperLink and SuperNodes on this machine, run both rounds, print the release, stop everything.",
     ),
+    "new": ("new:new", "Write a Flower app that releases a private histogram, to start from."),
     "data": ("data:data", "Import published files, describe populations, list synthetic ones."),
     "compare": (
         "compare_options:compare",
@@ -48,7 +49,6 @@ COMMANDS = {
     "figure": ("figure:figure", "Draw one chart of a run as SVG or PNG, for a paper."),
     "trace": ("trace:trace", "Show what happened in a run: states, messages, drop-outs, charges."),
     "audit": ("audit:audit", "Run the installed mechanisms end to end against worst-case neighbours."),
-    "new": ("new:new", "Write a Flower app that releases a private histogram, to start from."),
     "ledger": ("ledger:ledger", "Persistent privacy ledgers: show, limit, close."),
 }
 """Each command's module and function, and the line that the list of commands shows for it."""

@@ -60,7 +60,7 @@ def new(folder: Path) -> None:
             f"the folder {folder.parent} does not exist", allowed="an existing folder"
         ) from problem
     echo(f"written: {folder}")
-    echo(f"next: flwr run {folder} local")
+    echo(f"next: flwr run {folder} local --stream")
 
 
 def _write(source: Traversable, target: Path, name: str) -> None:

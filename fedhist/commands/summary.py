@@ -182,23 +182,25 @@ def _cohort_rows(result: Result) -> Iterator[tuple[str, str]]:
         struck.append(f"{name} {kinds or 'none'}")
     yield "faults", f"{' · '.join(struck)} of {faults.nodes:,} nodes"
     effect, loss = faults.effect, result.relative_loss
-    if effect is not None and loss is not None:
+    if effect is not None and loss is not None and faults.struck:
         yield "without faults", f"{_without_text(result, effect)}  (*)"
         parts = []
         if effect.missing:
             parts.append(f"missing users would have added {effect.missing:.2%} of all counts")
         if effect.lies:
-            parts.append(f"lies moved the sum by {effect.lies:.2%} of all counts")
-        parts.append(f"loss against those in the sum {effect.loss_of_answered:.4f}")
+            parts.append(f"lies moved the sum by {effect.lies:,.2%} of all counts")
+        parts.append(f"relative loss against those in the sum {effect.loss_of_answered:,.4f}")
         yield "what they did", f"{', '.join(parts)}  (*)"
 
 
 def _without_text(result: Result, effect: FaultEffect) -> str:
     other = effect.threshold_without_faults
     threshold = (
-        "" if other == result.threshold else f", threshold {other:,.4g} in place of {result.threshold:,.4g}"
+        "" if other == result.threshold else f", threshold {other:,.4g} (with {result.threshold:,.4g})"
     )
-    return f"relative loss {effect.loss_without_faults:.4f} in place of {result.relative_loss:.4f}{threshold}"
+    noise = "" if result.seed is not None else "; both drew noise of their own, since there is no --seed"
+    loss = f"relative loss {effect.loss_without_faults:,.4f} (with {result.relative_loss:,.4f})"
+    return f"{loss}{threshold}{noise}"
 
 
 def _sent_text(result: Result) -> str:

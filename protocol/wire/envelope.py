@@ -81,7 +81,10 @@ class Refusal(StrEnum):
     NO_SESSION = "no-session", "the node does not remember the beginning of this masking session"
     UNSAFE = "unsafe", "the node gave up the masking session: something in it was not as it should be"
     MISSING_FILE = "missing-file", "a file that the node's configuration names is not there"
-    BAD_FILE = "bad-file", "a file of the node can't be read, or is not what its name says"
+    BAD_FILE = (
+        "bad-file",
+        "a file or database of the node can't be read, or is not what its configuration says",
+    )
     BAD_MEMORY = "bad-memory", "the node's memory file can't be read or written"
     BAD_CONFIGURATION = "bad-configuration", "the node's configuration is incomplete or wrong"
     FAILED = "failed", "something else went wrong on the node; its log has more"

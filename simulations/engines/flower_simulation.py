@@ -32,7 +32,7 @@ from fedhist.protocol.plugins.registry import registered
 from fedhist.protocol.privacy.randomness import SeededSource, Source, SystemSource
 from fedhist.protocol.rounds import Request, Total
 from fedhist.server.collection import RoundReport
-from fedhist.server.drop_outs import Fault
+from fedhist.server.drop_outs import Dropped, Fault
 from fedhist.server.steps import measurements_of
 from fedhist.simulations.datasets.mapped_files import write_mapped
 from fedhist.simulations.engines.contract import DEFAULT_NODES, SimulatedTransport
@@ -247,7 +247,9 @@ class FlowerSimulation(SimulatedTransport):
     def _note(self, report: RoundReport) -> None:
         """Keep a round's report. A virtual node can't be silent: it fails, and is counted as what it stands for."""
         if not report.stages:
-            report = replace(report, faults=self._as_modelled(report))
+            # Which of the nodes that failed stand for silent ones is not known here, so their ids are left out.
+            dropped: Dropped = {fault: who for fault, who in report.dropped.items() if fault != Fault.ERROR}
+            report = replace(report, faults=self._as_modelled(report), dropped=dropped)
         self.reports[report.round] = report
 
     def _as_modelled(self, report: RoundReport) -> dict[Fault, int]:

@@ -20,8 +20,13 @@ def faults_section(run: RunData) -> str:
     threshold = None if run.found_nothing else run.threshold
     kinds = kind_words(faults, masked=run.plan.is_masked, threshold=threshold)
     effect, told = faults.get("effect"), ""
-    if effect is not None and run.document.get("relative_loss") is not None:
-        words = effect_words(effect, loss=_first(run, "relative_loss"), threshold=run.threshold)
+    if not any(one["missing"] or one["lying"] for one in faults["rounds"].values()):
+        kinds = [f"No node was faulty: the shares that were asked for are none of {faults['nodes']:,} nodes."]
+    elif effect is not None and run.document.get("relative_loss") is not None:
+        seeded = run.document.get("seed") is not None
+        words = effect_words(
+            effect, loss=_first(run, "relative_loss"), threshold=run.threshold, seeded=seeded
+        )
         told = f"<h3>Their effect {BADGE}</h3>{_paragraphs(words)}"
     panels = (f"{_paragraphs(kinds)}{told}", _counts(run, faults))
     content = "".join(f'<div class="panel">{panel}</div>' for panel in panels if panel)

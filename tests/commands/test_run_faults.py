@@ -25,11 +25,29 @@ def test_the_summary_says_whom_faults_struck_and_what_they_did(fedhist: Fedhist)
     effect = known["faults"]["effect"]
     assert f"select {STRUCK} · release {STRUCK} of 20 nodes" in done.out
     loss, without = known["relative_loss"], effect["loss_without_faults"]
-    assert f"relative loss {without:.4f} in place of {loss:.4f}" in done.out
+    assert f"relative loss {without:.4f} (with {loss:.4f})" in done.out
     assert f"lies moved the sum by {effect['lies']:.2%} of all counts" in done.out
     assert f"missing users would have added {effect['missing']:.2%} of all counts" in done.out
     assert "simulation only: 2 of 20 nodes made their answers up (--faulty)" in done.out
     assert "faults" in known["not_private"]
+
+
+def test_without_a_seed_it_says_that_the_noise_is_another(fedhist: Fedhist) -> None:
+    unseeded = [*RUN[:5], *RUN[7:], *FAULTS]
+    done = fedhist(*unseeded, "--out", "r")
+    assert done.code == 0, done.err
+    assert "both drew noise of their own" in " ".join(done.out.split())
+    assert "Each drew noise of its own, since the run has no seed." in page_in("r").text
+    assert "noise of their own" not in fedhist(*RUN, *FAULTS).out
+
+
+def test_shares_that_are_no_node_have_no_effect_to_speak_of(fedhist: Fedhist) -> None:
+    done = fedhist(*RUN, "--dropout", 0.01, "--out", "r")
+    assert done.code == 0, done.err
+    assert "select none · release none of 20 nodes" in done.out
+    assert "without faults" not in done.out and "what they did" not in done.out
+    page = page_in("r").text
+    assert "No node was faulty" in page and "would have had" not in page
 
 
 def test_the_loss_without_faults_is_that_of_the_run_without_them(fedhist: Fedhist) -> None:
@@ -60,7 +78,7 @@ def test_without_the_truth_it_says_only_who_answered(fedhist: Fedhist) -> None:
     done = fedhist(*RUN, *FAULTS, "--no-truth", "--out", "r")
     assert done.code == 0, done.err
     assert f"select {STRUCK}" in done.out
-    assert "in place of" not in done.out and "lies moved" not in done.out
+    assert "without faults" not in done.out and "lies moved" not in done.out
     page = page_in("r").text
     assert "What faults did" in page and "would have had" not in page
     known = json.loads(Path("r/result.json").read_text())

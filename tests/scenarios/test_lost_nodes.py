@@ -124,6 +124,15 @@ class TestASimulation:
         assert np.array_equal(there.histogram, here.histogram)
         assert (there.threshold, there.labels, there.charges) == (here.threshold, here.labels, here.charges)
 
+    def test_nodes_that_stand_for_silent_ones_are_named_as_nothing_else(self, tmp_path: Path) -> None:
+        with simulation(tmp_path, nobody, dropout=0.1, faulty={"malformed": 0.05}) as engine:
+            release_of(engine, PLAIN)
+        assert engine.reports
+        for report in engine.reports.values():
+            document = report.to_json(truth=True)
+            assert document["faults"] == {"no-answer": 2, "malformed": 1}
+            assert [*document["dropped"]] == ["malformed"]
+
     def test_lost_nodes_fail_the_round_and_nothing_is_spent(self, tmp_path: Path) -> None:
         ledger = Ledger()
         with simulation(tmp_path, after_the_first) as engine, pytest.raises(RoundFailed) as told:

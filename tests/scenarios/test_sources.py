@@ -146,6 +146,34 @@ class TestTheNodesOwnSource:
         config = {"data_path": path, "separator": ";", "items_path": items} | COLUMNS
         assert answer_of(client_app.app, **config) == expected
 
+    @pytest.mark.parametrize("listed", [PAGES[:2], PAGES[::-1], [*PAGES, "help"]])
+    def test_a_list_of_the_node_is_that_of_the_app_or_nothing_is_sent(
+        self, tmp_path: Path, items: str, expected: bytes, listed: list[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = {"data_path": str(csv_file(tmp_path / "d.csv"))} | COLUMNS
+        app = mount(ClientApp(), client_app.node_population, items=PAGES)
+        assert answer_of(app, items_path=items, **config) == answer_of(app, **config) == expected
+        (tmp_path / "other.txt").write_text("\n".join(listed))
+        reply = app(message_of(release()), context_of(items_path=str(tmp_path / "other.txt"), **config))
+        assert data_of(reply) is None
+        assert "the app has another or another order" in caplog.text
+        assert "leave items-path or bins out" in caplog.text
+
+    def test_lists_of_one_length_are_not_said_to_differ_in_it(
+        self, tmp_path: Path, items: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = {"data_path": str(csv_file(tmp_path / "d.csv")), "items_path": items} | COLUMNS
+        reply = client_app.app(message_of(release(PAGES[::-1])), context_of(**config))
+        assert outcome(reply) == ("refused", "other-items")
+        assert "both lists have 3 items, and not the same ones in the same order" in caplog.text
+
+    def test_a_wrong_column_names_the_keys_of_the_configuration(
+        self, tmp_path: Path, items: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = {"data_path": str(csv_file(tmp_path / "d.csv")), "items_path": items, "user_column": "usr"}
+        assert outcome(client_app.app(message_of(release()), context_of(**config))) == ("failed", "bad-file")
+        assert "a node's configuration has the same keys without --" in caplog.text
+
     def test_a_folder(self, tmp_path: Path, items: str, expected: bytes) -> None:
         (tmp_path / "days").mkdir()
         frame()[:50].write_parquet(tmp_path / "days" / "1.parquet")

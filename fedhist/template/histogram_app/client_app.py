@@ -9,8 +9,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from scipy.sparse import csr_array
 
-from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
-from fedhist.client.virtual_nodes import is_virtual
+from fedhist.client import is_virtual, mount, node_identity, node_memory, node_policy, node_population
 
 from .items import ITEMS
 

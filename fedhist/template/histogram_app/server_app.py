@@ -8,7 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import fedhist
-from fedhist.server.app import run_on_grid
+from fedhist.server import run_on_grid
 from fedhist.server.ledger.charged_run import charged
 
 from .items import ITEMS
