@@ -24,6 +24,8 @@ MAY_IMPORT_FLOWER = {
     "client/virtual_nodes.py",
     "fedhist/client_app.py",
     "server/app.py",
+    "server/grid_messages.py",
+    "server/grid_transport.py",
     "server/flower_accounting.py",
     "server/flower_events.py",
     "fedhist/template/histogram_app/client_app.py",

@@ -27,7 +27,8 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
-from fedhist.server.app import GridTransport, run_on_grid
+from fedhist.server.app import run_on_grid
+from fedhist.server.grid_transport import GridTransport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from tests.asking import select_request
 

@@ -614,7 +614,7 @@ class TestCrashes:
         file.write_text("dear diary " * 1000)
         grid = grid_of()
         grid.nodes[103].app = app_of(memory=lambda context: file)
-        assert total(grid).left_out == {"error": (103,)}
+        assert total(grid).left_out == {"bad-memory": (103,)}
         assert "can't be used" in caplog.text and file.read_text() == "dear diary " * 1000
 
 
