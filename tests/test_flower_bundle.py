@@ -21,6 +21,10 @@ from tests.builders import ROOT, python, sources
 
 MAY_IMPORT_FLOWER = {
     "client/app.py",
+    "client/context_memory.py",
+    "client/node_replies.py",
+    "client/node_setup.py",
+    "client/round_handlers.py",
     "client/virtual_nodes.py",
     "fedhist/client_app.py",
     "server/app.py",

@@ -17,7 +17,8 @@ from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, changed, data_of, dead, outcome, silent, with_data
 
 import fedhist
-from fedhist.client.app import mount, recall
+from fedhist.client.app import mount
+from fedhist.client.context_memory import recall
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.protocol.events import DroppedOut, Event
@@ -171,8 +172,7 @@ class TestTheNumberOfExchanges:
     def test_the_last_round_makes_no_keys(self, lab: Any) -> None:
         grid = grid_of(lab)
         run(grid)
-        states = [node.context.state.config_records[MASKING]["state"] for node in grid.nodes.values()]
-        assert not any(isinstance(restore(state), Prepared) for state in states)
+        assert not any(isinstance(kept(node), Prepared) for node in grid.nodes.values())
 
     def test_of_more_nodes_than_participants_the_same_are_asked_again(self, lab: Any) -> None:
         grid = grid_of(lab)
@@ -263,7 +263,8 @@ class TestNodesThatComeAndGo:
 
 def kept(node: Any) -> Any:
     """What the node keeps of its masking session."""
-    return restore(node.context.state.config_records[MASKING]["state"])
+    (state,) = node.context.state.config_records[MASKING].values()
+    return restore(state)
 
 
 class TestAMaliciousServer:
