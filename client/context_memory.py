@@ -1,6 +1,6 @@
-"""A node's memory in its Flower Context, for one Flower run: for virtual nodes, and for real ones without limits or masks.
+"""A node's memory in its Flower Context, for one Flower run: of virtual nodes, or of real ones without limits and masks.
 
-Flower stores a Context after the answer has left. `memory_file` is for what must not be lost.
+Flower stores a Context after the answer has left. What must not be lost is in a `MemoryFile`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import cast
 
 from flwr.app import ConfigRecord, Context
 
-from fedhist.client.memory_file import MAX_ANSWERS, MAX_SESSIONS, Session, check_sum
+from fedhist.client.memory_file import MAX_ANSWERS, Session, check_sum
 from fedhist.client.policy import Memory, Policy, admit, answered, begin, charge, check, request_key
 from fedhist.protocol.errors import DecodeError, Refused, UnusableMemory
 from fedhist.protocol.privacy.randomness import SECRET_BYTES, new_secret
@@ -49,7 +49,9 @@ class ContextMemory:
         """Remember the answer, which is the one to send."""
         self._remember(answered(recall(self.context), envelope, answer))
         if not self.virtual:
-            self._put(ANSWER, request_key(envelope), answer, most=MAX_ANSWERS)
+            kept = {**self._record(ANSWER), request_key(envelope): answer}
+            newest = dict(list(kept.items())[-MAX_ANSWERS:])
+            self.context.state.config_records[ANSWER] = ConfigRecord(newest)
         return answer
 
     def begin(self, policy: Policy, envelope: Envelope) -> None:
@@ -67,27 +69,20 @@ class ContextMemory:
         self.context.state.config_records[_SUMS] = ConfigRecord({"asked": [*asked, name]})
 
     def keep(self, run: str, state: bytes) -> None:
-        """Keep a masking session's state, in place of any other of the same run."""
-        self._put(MASKING, run, state, most=MAX_SESSIONS)
+        """Keep a masking session's state, in place of any other: there is one at a time."""
+        self.context.state.config_records[MASKING] = ConfigRecord({run: state})
 
     def take(self, run: str, resume: Callable[[bytes], Session]) -> Session:
         """The session of this run, which the Context has forgotten on return."""
-        kept = dict(self._record(MASKING))
-        state = kept.pop(run, None)
+        state = self._record(MASKING).get(run)
         if not isinstance(state, bytes):
             raise Refused(Refusal.NO_SESSION)
         session = resume(state)
-        self.context.state.config_records[MASKING] = ConfigRecord(kept)
+        self.context.state.config_records.pop(MASKING)
         return session
 
     def _record(self, name: str) -> ConfigRecord:
         return self.context.state.config_records.get(name, ConfigRecord())
-
-    def _put(self, record: str, name: str, value: bytes, *, most: int) -> None:
-        """In place of any other of this name, and at the cost of the least recent one when there are too many."""
-        others = [(other, kept) for other, kept in self._record(record).items() if other != name]
-        newest = [*others, (name, value)][-most:]
-        self.context.state.config_records[record] = ConfigRecord(dict(newest))
 
     def _remember(self, memory: Memory) -> bytes:
         """Keep the memory; the node's secret, made when it is first needed."""

@@ -163,7 +163,9 @@ def step(
         sessions: where the state lies, and no longer than until the next step.
         node: the participant's number, unless it has an identity, which has its own.
         admitted: its identity in a signed session, and its floor. Refuses the session, or notes that it begins.
-        vector, source, following: as in `proceed`.
+        vector: as in `proceed`.
+        source: for what the step draws.
+        following: as in `proceed`.
     """
 
     def standing() -> tuple[int, Identity | None, int]:

@@ -135,6 +135,7 @@ class PlainHandler(_Answering):
     round: Round
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        """The answer, once and the same for each request."""
         request = envelope.request
         if request.round is not self.round:
             raise Refused(Refusal.MALFORMED)
@@ -172,6 +173,7 @@ class MaskedHandler(_Answering):
     stage: str
 
     def answer(self, envelope: Envelope, message: Message, context: Context) -> bytes:
+        """The answer of the session's next step."""
         from fedhist.client.masked_device import step
         from fedhist.protocol.masking.masked_vector import next_session, terms_of
 

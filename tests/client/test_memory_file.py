@@ -226,14 +226,14 @@ class TestSumsOfMessages:
         ]:
             if reason:
                 with pytest.raises(Refused, match=reason):
-                    MemoryFile(tmp_path / "m.db").begin(name, most=most)
+                    MemoryFile(tmp_path / "m.db").begin_sum(name, most=most)
             else:
-                MemoryFile(tmp_path / "m.db").begin(name, most=most)
-        MemoryFile(tmp_path / "m.db").begin("three", most=None)
+                MemoryFile(tmp_path / "m.db").begin_sum(name, most=most)
+        MemoryFile(tmp_path / "m.db").begin_sum("three", most=None)
 
     def test_a_memory_from_before_there_were_any_learns_of_them(self, tmp_path: Path) -> None:
         ask(tmp_path / "m.db", "one")
         altered(tmp_path / "m.db", "DROP TABLE sums")
-        MemoryFile(tmp_path / "m.db").begin("one", most=1)
+        MemoryFile(tmp_path / "m.db").begin_sum("one", most=1)
         with pytest.raises(Refused, match="second-request"):
-            MemoryFile(tmp_path / "m.db").begin("one", most=1)
+            MemoryFile(tmp_path / "m.db").begin_sum("one", most=1)

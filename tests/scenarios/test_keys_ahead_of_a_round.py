@@ -29,7 +29,7 @@ from fedhist.protocol.masking.wire import HEADER_BYTES
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
-from fedhist.protocol.wire.envelope import MASKING, RECORD
+from fedhist.protocol.wire.envelope import MASKING, RECORD, Envelope
 from fedhist.server.app import run_on_grid
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from fedhist.simulations.simulation import simulate
@@ -310,7 +310,7 @@ class TestAMaliciousServer:
         grid = self.first_of_release(lab, ask)
         report = grid.reports[Round.RELEASE]
         assert report.answered == 5 and report.left_out == {"bad-boxes": (103,)}
-        assert recall(grid.nodes[103].context).spent.epsilon == pytest.approx(1.1)
+        assert recall(grid.nodes[103].context).spent.epsilon == pytest.approx(0.1)
 
     @pytest.mark.parametrize("change", ["run", "round", "plan"])
     def test_keys_are_for_one_round_of_one_run_of_one_plan(self, lab: Any, change: str) -> None:
@@ -395,18 +395,20 @@ class TestTheNodesOwnLimits:
         self, lab: Any, tmp_path: Path
     ) -> None:
         """With its reason, before anything is shared."""
-        grid = grid_of(lab, tmp_path, policy=Policy(minimum_masking="none", max_epsilon=1.5))
+        policy, file = Policy(minimum_masking="none", max_epsilon=1.5), MemoryFile(tmp_path / "3.db")
+        grid = grid_of(lab, tmp_path, policy=policy)
         events = list[Event]()
 
         def spend(message: Message, node: Any) -> None:
             other = with_request(as_stage(message, "advertising"), run="another")
             assert outcome(node.answer(other))[0] == "answer"
+            file.charge(policy, Envelope.from_fields(other.content.config_records[RECORD]))
 
         grid.nodes[103].fault = when("release", "sharing", before(spend))
         reports = run(grid, observe=events.append)
         assert [report.answered for report in reports.values()] == [6, 5]
         assert DroppedOut("release", "sharing", "node 4", "refused", "over-budget") in events
-        memory = MemoryFile(tmp_path / "3.db").read()
+        memory = file.read()
         assert memory.spent.epsilon == pytest.approx(1.1) and len(memory.requests) == 2
 
     def test_a_floor_that_was_raised_between_the_rounds_holds(self, lab: Any) -> None:
