@@ -1,4 +1,4 @@
-"""A node's memory in its Flower Context, for one Flower run: of virtual nodes, or of real ones without limits and masks.
+"""A node's memory in its Flower Context, for one Flower run: of virtual nodes, or real ones without limits and masks.
 
 Flower stores a Context after the answer has left. What must not be lost is in a `MemoryFile`.
 """

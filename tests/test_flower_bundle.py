@@ -37,14 +37,19 @@ MAY_IMPORT_FLOWER = {
     "client/masked_messages.py",
     "server/masked_messages.py",
     "simulations/engines/flower_simulation.py",
+    "simulations/engines/misbehaving_nodes.py",
 }
-PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.simulation"}
+PUBLIC = {
+    *("flwr.app", "flwr.clientapp", "flwr.clientapp.mod", "flwr.simulation"),
+    *("flwr.serverapp", "flwr.serverapp.strategy"),
+}
 APP = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
 
 
 # What Flower offers to apps, and for a stand-in of its server and a rival in a benchmark what it does not.
 PRIVATE_IN_TESTS = {
     "tests/scenarios/local_grid.py": "a ServerApp's task, which Flower's own process sets",
+    "benchmarks/message_cost.py": "the same",
     "benchmarks/masking.py": "Flower's SecAgg+, which is measured beside ours",
 }
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -125,7 +130,7 @@ def test_the_bundle_holds_what_both_apps_need_and_nothing_else(bundle: Path) -> 
     left_out = ("simulations/", "fedhist/commands/", "fedhist/template/", "fedhist/testing/")
     ours = {name for name in sources() if not name.startswith(left_out)}
     assert names == ours | {"LICENSE", "README.md", "pyproject.toml", ".info/CONTENT"}
-    assert bundle.stat().st_size < 1_300_000
+    assert bundle.stat().st_size < 1_500_000
 
 
 @pytest.fixture
