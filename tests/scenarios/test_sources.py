@@ -121,7 +121,7 @@ def test_one_users_odd_row_of_a_frame_is_left_out(caplog: pytest.LogCaptureFixtu
 
 def test_what_is_no_data_is_said_in_the_nodes_log(caplog: pytest.LogCaptureFixture) -> None:
     app = mount(ClientApp(), lambda context: [("alice", "clinic")])
-    assert outcome(app(message_of(release()), context_of())) == ("failed", "InvalidInput")
+    assert outcome(app(message_of(release()), context_of())) == ("failed", "bad-configuration")
     assert "the data is a builtins.list" in caplog.text
     assert "alice" not in caplog.text
 
