@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.client.app import mount, node_identity, node_memory, node_policy, node_population
+    from fedhist.client.app import mount
+    from fedhist.client.node_setup import node_identity, node_memory, node_policy, node_population
     from fedhist.client.policy import Policy
     from fedhist.client.virtual_nodes import is_virtual, partition_loader
 
@@ -26,10 +27,10 @@ __all__ = [
 
 _HOME_OF = {
     "mount": "app",
-    "node_identity": "app",
-    "node_memory": "app",
-    "node_policy": "app",
-    "node_population": "app",
+    "node_identity": "node_setup",
+    "node_memory": "node_setup",
+    "node_policy": "node_setup",
+    "node_population": "node_setup",
     "Policy": "policy",
     "is_virtual": "virtual_nodes",
     "partition_loader": "virtual_nodes",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -11,13 +13,24 @@ from fedhist.protocol.errors import DecodeError, Refused, UnexpectedMessage
 from fedhist.protocol.histograms import Integers, Population, labels_of
 from fedhist.protocol.masking.device_session import advance, agree, given_up, prepare, start
 from fedhist.protocol.masking.device_states import Aborted, Checked, DeviceState, Finished, Masked, Prepared
+from fedhist.protocol.masking.identities import participant_number
 from fedhist.protocol.masking.keys import Identity
-from fedhist.protocol.masking.masked_vector import terms_of, to_vector
+from fedhist.protocol.masking.masked_vector import to_vector
 from fedhist.protocol.masking.state_codec import restore, save
 from fedhist.protocol.masking.terms import MaskingTerms
 from fedhist.protocol.privacy.randomness import Source
 from fedhist.protocol.rounds import Request
-from fedhist.protocol.wire.envelope import Envelope, Refusal
+from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Refusal
+
+
+class Sessions(Protocol):
+    """Where a participant's sessions lie between messages, by name."""
+
+    def keep(self, run: str, state: bytes) -> None:
+        """Keep a session's state."""
+
+    def take(self, run: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
+        """The session, which is forgotten on return: each state is used once or never."""
 
 
 def participant_vector(request: Request, population: Population, *, source: Source, own: Source) -> Integers:
@@ -48,18 +61,18 @@ def with_noise(vector: Integers, request: Request, *, own: Source) -> Integers:
 
 
 def begin(
-    envelope: Envelope, *, me: int, source: Source, identity: Identity | None = None, fewest: int = 0
+    terms: MaskingTerms, *, me: int, source: Source, identity: Identity | None = None, fewest: int = 0
 ) -> tuple[bytes, bytes]:
     """The session's first state and the advertisement of its keys.
 
     Args:
-        envelope: the request.
+        terms: what both sides agree on.
         me: the participant's number.
         source: for the keys.
         identity: for signed masking, the participant's key and the directory of all keys.
         fewest: the participant's own floor: it gives up when it sees fewer participants than that.
     """
-    state, message = start(terms_of(envelope), me, source=source, identity=identity, fewest=fewest)
+    state, message = start(terms, me, source=source, identity=identity, fewest=fewest)
     return save(state), message
 
 
@@ -80,7 +93,7 @@ def resume(terms: MaskingTerms, state: bytes) -> DeviceState | Prepared:
 
 
 def join(
-    envelope: Envelope, prepared: Prepared, *, me: int, identity: Identity | None = None, fewest: int = 0
+    terms: MaskingTerms, prepared: Prepared, *, me: int, identity: Identity | None = None, fewest: int = 0
 ) -> DeviceState:
     """The session of keys that were advertised before its request came; the rest is as in `begin`.
 
@@ -88,7 +101,7 @@ def join(
     """
     if prepared.me != me:
         raise Refused(Refusal.NO_SESSION)
-    return agree(prepared, terms_of(envelope), identity=identity, fewest=fewest)
+    return agree(prepared, terms, identity=identity, fewest=fewest)
 
 
 def proceed(
@@ -122,3 +135,58 @@ def proceed(
         prepared, advertisement = prepare(following, session.me, source=source, identity=session.identity)
         return save(prepared), advertisement + answer
     return save(after), b"" if isinstance(after, Aborted) else answer
+
+
+def step(
+    name: str,
+    terms: MaskingTerms,
+    message: object,
+    *,
+    begins: bool,
+    sessions: Sessions,
+    node: int,
+    admitted: Callable[[], tuple[Identity | None, int]],
+    vector: Callable[[], Integers],
+    source: Source,
+    following: bytes | None = None,
+) -> bytes:
+    """The answer to one message of a session, whose next state is kept. Raises Refused.
+
+    A session is admitted in its first step: when keys are asked for or, where the participant advertised them with its
+    last answer in the round before, when it is shown the others' keys.
+
+    Args:
+        name: of the session.
+        terms: what both sides agree on.
+        message: the server's.
+        begins: whether keys are asked for.
+        sessions: where the state lies, and no longer than until the next step.
+        node: the participant's number, unless it has an identity, which has its own.
+        admitted: its identity in a signed session, and its floor. Refuses the session, or notes that it begins.
+        vector: as in `proceed`.
+        source: for what the step draws.
+        following: as in `proceed`.
+    """
+
+    def standing() -> tuple[int, Identity | None, int]:
+        identity, fewest = admitted()
+        return node if identity is None else participant_number(identity.public), identity, fewest
+
+    if begins:
+        me, identity, fewest = standing()
+        state, answer = begin(terms, me=me, source=source, identity=identity, fewest=fewest)
+        answer = me.to_bytes(PARTICIPANT_BYTES, "little") + answer
+    else:
+        if not isinstance(message, bytes):
+            raise Refused(Refusal.MALFORMED)
+        # Gone before it is used, so that a step that fails half way is not repeated. A message of another session,
+        # late or sent again, does not end this one.
+        session = sessions.take(name, partial(resume, terms))
+        if isinstance(session, Prepared):
+            me, identity, fewest = standing()
+            session = join(terms, session, me=me, identity=identity, fewest=fewest)
+        state, answer = proceed(session, message, vector=vector, source=source, following=following)
+    sessions.keep(name, state)
+    if not answer:
+        raise Refused(Refusal.UNSAFE)
+    return answer

@@ -15,34 +15,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message
 
-from fedhist.client.masked_device import proceed, resume
+from fedhist.client.context_memory import ContextMemory
 from fedhist.client.memory_file import MemoryFile
-from fedhist.client.node_config import FLOWERS_KEYS, NodeSettings, read_node_config
-from fedhist.client.node_log import outcome_of
+from fedhist.client.node_config import NodeSettings, read_node_config
+from fedhist.client.node_replies import answered, log_refusal, not_answered
 from fedhist.client.policy import Policy
-from fedhist.protocol.errors import DecodeError, InvalidInput, Refused
+from fedhist.display.log_lines import TIMED, log_shown
+from fedhist.protocol.errors import DecodeError, HandlerFailed, InvalidInput, Refused
 from fedhist.protocol.histograms import Integers
-from fedhist.protocol.masking.device_session import start
-from fedhist.protocol.masking.device_states import DeviceState, Prepared
-from fedhist.protocol.masking.identities import participant_number
-from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.stages import MaskingStage
-from fedhist.protocol.masking.state_codec import save
-from fedhist.protocol.privacy.randomness import Source, SystemSource
-from fedhist.protocol.wire.envelope import ANSWER, PARTICIPANT_BYTES, RECORD, Field, Refusal, Status
+from fedhist.protocol.privacy.randomness import SystemSource
+from fedhist.protocol.wire.envelope import Refusal
 from fedhist.protocol.wire.sum_request import (
     FEWEST_NODES,
-    HANDLER,
     SUM_RECORD,
     SUM_VERSION,
     SumRequest,
     content_digest,
     read_sum_request,
 )
+
+if TYPE_CHECKING:
+    from fedhist.protocol.masking.keys import Identity
 
 log = logging.getLogger("fedhist")
 Handler = Callable[[Message, Context], Message]
@@ -60,23 +58,10 @@ _FAILED_PRECONDITION = 6
 """Flower's code for a mod that does not let a message pass."""
 
 
-class _HandlerFailed(Exception):
-    """The app's handler gave nothing that can be masked. The node's log has said why."""
-
-
 def node_settings(context: Context) -> NodeSettings:
     """What the node's own configuration says about masks. The server has no say in it."""
     config = context.node_config
     return read_node_config({name: config[name] for name in KEYS_OF_A_NODE if name in config})
-
-
-def is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node: it has its two keys, and no memory file.
-
-    Not for deployed nodes whose configurations have the same two keys: they would be taken for virtual ones.
-    """
-    config = context.node_config
-    return "memory-path" not in config and all(key in config for key in FLOWERS_KEYS)
 
 
 def mod(
@@ -104,7 +89,8 @@ def mod(
         identity: for signed masks, the node's own key and the directory of all keys; by default those at the
             `identity-path` and `directory-path` of its configuration. A node with an identity takes part in no other
             sums. The server must not have had a hand in either.
-        simulated: True for a virtual node, which keeps the session in its Context. See `is_virtual`.
+        simulated: True for a virtual node, which keeps the session in its Context. See
+            `fedhist.client.virtual_nodes.is_virtual`.
     """
     policy = Policy(minimum_participants=minimum_participants, minimum_corrupt_share=minimum_corrupt_share)
     if max_sums is not None and max_sums < 0:
@@ -113,40 +99,11 @@ def mod(
 
 
 @dataclass(frozen=True)
-class _InContext:
-    """What a MemoryFile does, in a virtual node's Context: the names of one run's sums, and its newest session."""
-
-    context: Context
-
-    def begin_sum(self, name: str, *, most: int | None) -> None:
-        asked = self._asked()
-        if name in asked:
-            raise Refused(Refusal.SECOND_REQUEST)
-        if most is not None and len(asked) >= most:
-            raise Refused(Refusal.OVER_BUDGET)
-        self.context.state.config_records[SUM_RECORD] = ConfigRecord({"asked": [*asked, name]})
-
-    def keep(self, name: str, state: bytes) -> None:
-        record = ConfigRecord({"asked": self._asked(), "name": name, "state": state})
-        self.context.state.config_records[SUM_RECORD] = record
-
-    def take(self, name: str, resume: Callable[[bytes], DeviceState | Prepared]) -> DeviceState | Prepared:
-        record = self.context.state.config_records.get(SUM_RECORD, ConfigRecord())
-        state = record.get("state")
-        if record.get("name") != name or not isinstance(state, bytes):
-            raise Refused(Refusal.NO_SESSION)
-        session = resume(state)
-        self.context.state.config_records[SUM_RECORD] = ConfigRecord({"asked": self._asked()})
-        return session
-
-    def _asked(self) -> list[str]:
-        record = self.context.state.config_records.get(SUM_RECORD, ConfigRecord())
-        return cast(list[str], record.get("asked", []))
-
-
-@dataclass(frozen=True)
 class _Mod:
-    """What `mod` was given. It never raises: what a mod raises is sent to the server with its text."""
+    """What `mod` was given. It never raises: what a mod raises is sent to the server with its text.
+
+    What masks is loaded in a step of a masked sum alone: a node starts a process for every message.
+    """
 
     require: bool
     policy: Policy
@@ -159,29 +116,24 @@ class _Mod:
         fields = message.content.config_records.get(SUM_RECORD) if message.has_content() else None
         if fields is None:
             return self._unmasked(message, context, handler)
-        request = None
-        try:
-            request, stage = read_sum_request(fields)
-            if request.message_type != message.metadata.message_type:
-                raise Refused(Refusal.MALFORMED)
-            sent = fields.get("message")
-            del message.content[SUM_RECORD]
-            vector = partial(_vector, request, message, context, handler)
-            data = self._answer(request, stage, sent, context, vector)
-        except DecodeError:
-            return _reply_to(message, request, Status.REFUSED, Refusal.MALFORMED)
-        except _HandlerFailed:
-            return _reply_to(message, request, Status.FAILED, HANDLER)
-        except Exception as error:
-            if isinstance(error, InvalidInput):
-                # The node's own files: its operator must know, and the server learns no more than the kind.
-                log.error("%s", error)
-            return _reply_to(message, request, *outcome_of(error))
-        return _reply_to(message, request, Status.ANSWER, data=data)
+        request, about = None, [message.metadata.message_type]
+        with log_shown(TIMED):
+            try:
+                request, stage = _request_in(message)
+                about = [f"sum {request.name}", stage.value]
+                sent = fields.get("message")
+                del message.content[SUM_RECORD]
+                vector = partial(_vector, request, message, context, handler)
+                data = self._answer(request, stage, sent, context, vector)
+            except Exception as error:
+                return not_answered(error, message, context, request, about=about, version=SUM_VERSION)
+        return answered(message, request, data)
 
     def _unmasked(self, message: Message, context: Context, handler: Handler) -> Message:
         if not self.require:
             return handler(message, context)
+        with log_shown(TIMED):
+            log_refusal(Refused(Refusal.NOT_MASKED), context, [message.metadata.message_type])
         reason = "this node answers such messages as part of a masked sum only: fedhist.masking.sum_on_grid"
         return Message(Error(code=_FAILED_PRECONDITION, reason=reason), reply_to=message)
 
@@ -193,42 +145,36 @@ class _Mod:
         context: Context,
         vector: Callable[[], Integers],
     ) -> bytes:
-        memory, source = self._memory(context), SystemSource()
+        from fedhist.client.masked_device import step
+
+        memory = self._memory(context)
         # A name is new in its Flower run; a memory file outlives that.
         name = f"sum/{context.run_id}/{request.name}"
-        if stage is MaskingStage.ADVERTISING:
-            state, answer = self._begin(request, name, context, memory, source)
-        else:
-            # Gone before it is used: a step that fails half way, or a handler that does, is not repeated.
-            session = memory.take(name, partial(resume, request.terms))
-            if not isinstance(sent, bytes) or isinstance(session, Prepared):
-                raise Refused(Refusal.MALFORMED)
-            state, answer = proceed(session, sent, vector=vector, source=source)
-        memory.keep(name, state)
-        if not answer:
-            raise Refused(Refusal.UNSAFE)
-        return answer
+        return step(
+            name,
+            request.terms,
+            sent,
+            begins=stage is MaskingStage.ADVERTISING,
+            sessions=memory,
+            node=context.node_id,
+            admitted=partial(self._admitted, request, name, context, memory),
+            vector=vector,
+            source=SystemSource(),
+        )
 
-    def _memory(self, context: Context) -> MemoryFile | _InContext:
+    def _memory(self, context: Context) -> MemoryFile | ContextMemory:
         file = self.memory(context)
         if file is not None:
             return MemoryFile(file)
         if not self.simulated(context):
-            log.error(
-                "a masked sum was refused: the node has no file in which a masking session would survive; add a "
-                "memory-path to its configuration, or memory= to fedhist.masking.mod."
-            )
-            raise Refused(Refusal.NO_MEMORY)
-        return _InContext(context)
+            advice = "add a memory-path to the node's configuration, or memory= to fedhist.masking.mod"
+            raise Refused(Refusal.NO_MEMORY, local=advice)
+        return ContextMemory(context, virtual=True)
 
-    def _begin(
-        self,
-        request: SumRequest,
-        name: str,
-        context: Context,
-        memory: MemoryFile | _InContext,
-        source: Source,
-    ) -> tuple[bytes, bytes]:
+    def _admitted(
+        self, request: SumRequest, name: str, context: Context, memory: MemoryFile | ContextMemory
+    ) -> tuple[Identity | None, int]:
+        """The node's identity in a signed sum, and its floor. Raises Refused, or notes that the sum begins."""
         identity = self.identity(context)
         policy = _stricter(self.policy, node_settings(context).policy)
         policy = policy.for_device(directory=0 if identity is None else len(identity.directory))
@@ -242,9 +188,17 @@ class _Mod:
             if not holds:
                 raise Refused(refusal)
         memory.begin_sum(name, most=self.max_sums)
-        me = context.node_id if identity is None else participant_number(identity.public)
-        state, advertisement = start(request.terms, me, source=source, identity=identity, fewest=fewest)
-        return save(state), me.to_bytes(PARTICIPANT_BYTES, "little") + advertisement
+        return identity, fewest
+
+
+def _request_in(message: Message) -> tuple[SumRequest, MaskingStage]:
+    try:
+        request, stage = read_sum_request(message.content.config_records[SUM_RECORD])
+    except DecodeError:
+        raise Refused(Refusal.MALFORMED) from None
+    if request.message_type != message.metadata.message_type:
+        raise Refused(Refusal.MALFORMED)
+    return request, stage
 
 
 def _stricter(app: Policy, node: Policy) -> Policy:
@@ -270,14 +224,12 @@ def _vector(request: SumRequest, message: Message, context: Context, handler: Ha
         }
         vector, clamped = request.layout.to_vector(arrays, _weight_in(reply, request.weighted_by))
     except InvalidInput as problem:
-        log.error("the handler's answer can't be masked, and the node is no part of the sum: %s", problem)
-        raise _HandlerFailed from None
+        raise HandlerFailed(f"its answer can't be masked: {problem}") from None
     except Exception as error:
         # Where it was, and not what it says: that may quote users' data.
         frames = traceback.extract_tb(error.__traceback__)
         where = "".join(f"\n  {frame.filename}, line {frame.lineno}, in {frame.name}" for frame in frames)
-        log.error("the handler raised %s, and the node is no part of the sum:%s", type(error).__name__, where)
-        raise _HandlerFailed from None
+        raise HandlerFailed(f"it raised {type(error).__name__} in{where}") from None
     if clamped:
         log.warning(
             "%d of %d values were beyond the public bound of the masked sum and were clamped to it",
@@ -291,16 +243,3 @@ def _weight_in(reply: Message, name: str) -> int | None:
     records: Sequence[object] = [metrics.get(name) for metrics in reply.content.metric_records.values()]
     found = [value for value in records if value is not None]
     return cast(int, found[0]) if len(found) == 1 else None
-
-
-def _reply_to(
-    message: Message, request: SumRequest | None, status: Status, reason: str = "", data: bytes | None = None
-) -> Message:
-    fields: dict[str, Field] = {"version": SUM_VERSION, "status": status.value, "reason": str(reason)}
-    if request is not None:
-        fields |= request.reply_fields(status, str(reason))
-    content = RecordDict({RECORD: ConfigRecord({**fields})})
-    if data is not None:
-        array = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
-        content.array_records[ANSWER] = ArrayRecord({"answer": array})
-    return Message(content, reply_to=message)

@@ -97,11 +97,9 @@ class MemoryFile:
     def begin_sum(self, name: str, *, most: int | None) -> None:
         """Note a masked sum of an app's messages; Refused if it was noted before, or if `most` sums were already."""
         with _transaction(self.path) as database:
-            if database.execute("SELECT 1 FROM sums WHERE name = ?", (name,)).fetchone():
-                raise Refused(Refusal.SECOND_REQUEST)
+            known = database.execute("SELECT 1 FROM sums WHERE name = ?", (name,)).fetchone()
             (count,) = database.execute("SELECT count(*) FROM sums").fetchone()
-            if most is not None and count >= most:
-                raise Refused(Refusal.OVER_BUDGET)
+            check_sum(known=known is not None, count=count, most=most)
             database.execute("INSERT INTO sums (name) VALUES (?)", (name,))
 
     def keep(self, run: str, state: bytes) -> None:
@@ -136,6 +134,14 @@ class MemoryFile:
                 f"the device's memory {self.path} can't be read: {problem}",
                 allowed="a memory that fedhist wrote",
             ) from problem
+
+
+def check_sum(*, known: bool, count: int, most: int | None) -> None:
+    """Refused if this masked sum was noted before, or if `most` sums were already."""
+    if known:
+        raise Refused(Refusal.SECOND_REQUEST)
+    if most is not None and count >= most:
+        raise Refused(Refusal.OVER_BUDGET, local=f"it takes part in {most} masked sums at the most")
 
 
 @contextmanager

@@ -6,9 +6,10 @@ what is wrong with them and in which line, and never what somebody wrote there. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedhist.protocol.errors import (
+    HandlerFailed,
     InvalidFile,
     InvalidInput,
     InvalidPopulation,
@@ -16,7 +17,7 @@ from fedhist.protocol.errors import (
     Refused,
     UnusableMemory,
 )
-from fedhist.protocol.wire.envelope import Envelope, Refusal, Status
+from fedhist.protocol.wire.envelope import Refusal, Status
 
 # The first that fits.
 _REASONS: tuple[tuple[type[Exception], Refusal], ...] = (
@@ -25,6 +26,7 @@ _REASONS: tuple[tuple[type[Exception], Refusal], ...] = (
     (InvalidFile, Refusal.BAD_FILE),
     (InvalidPopulation, Refusal.BAD_FILE),
     (InvalidInput, Refusal.BAD_CONFIGURATION),
+    (HandlerFailed, Refusal.HANDLER),
 )
 # The key of the node's configuration that names the file which decided.
 _DECIDING_FILES = {
@@ -45,30 +47,24 @@ def outcome_of(error: Exception) -> tuple[Status, Refusal]:
     )
 
 
-def line_of(
-    error: Exception, envelope: Envelope | None, *, asked: str, flower_run: int, config: Mapping[str, object]
-) -> str:
+def line_of(error: Exception, *, about: Sequence[str], config: Mapping[str, object]) -> str:
     """The line for the node's log.
 
     Args:
         error: why there is no answer.
-        envelope: the request; None if it could not be read.
-        asked: the round, or the stage of a masked one.
-        flower_run: the run's number in Flower.
+        about: what was asked: the run, the round and the stage, in words.
         config: the node's configuration.
     """
     status, reason = outcome_of(error)
-    run = f"Flower run {flower_run}"
-    if envelope is not None:
-        run += f", run {envelope.run}, round {envelope.request.round.value}"
-    stage = "" if envelope is not None and asked == envelope.request.round.value else f", {asked}"
-    words = [f"{run}{stage}: {status.value}, {reason.value}: {reason.in_words}"]
+    words = [f"{', '.join(about)}: {status.value}, {reason.value}: {reason.in_words}"]
     if isinstance(error, Refused):
         words += [error.local] if error.local else []
         words += [str(error.__cause__)] if isinstance(error.__cause__, InvalidInput) else []
     else:
         words.append(
-            str(error) if isinstance(error, InvalidInput) else f"the error is {type(error).__name__}"
+            str(error)
+            if isinstance(error, InvalidInput | HandlerFailed)
+            else f"the error is {type(error).__name__}"
         )
     file = config.get(_DECIDING_FILES.get(reason, ""))
     if file is not None:

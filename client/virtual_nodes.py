@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from flwr.app import Context
 
-from fedhist.client.app import Load, node_population
 from fedhist.client.node_config import FLOWERS_KEYS, SOURCE_KEYS
+from fedhist.client.node_setup import Load, node_population
 from fedhist.protocol.errors import InvalidInput
 
 
@@ -26,12 +26,13 @@ class Partitioned(Protocol):
 
 
 def is_virtual(context: Context) -> bool:
-    """Whether Flower's Simulation Engine made the node. One with data of its own is never taken for virtual.
+    """Whether Flower's Simulation Engine made the node: it has its two keys, and no data or memory of its own.
 
-    The node's own configuration decides, which no server has a say in.
+    The node's own configuration decides, which no server has a say in. Not for deployed nodes whose configurations have
+    the same two keys and nothing else of ours: they would be taken for virtual ones.
     """
-    config = context.node_config
-    return not any(name in config for name in SOURCE_KEYS) and all(name in config for name in FLOWERS_KEYS)
+    config, own = context.node_config, (*SOURCE_KEYS, "memory-path")
+    return all(name in config for name in FLOWERS_KEYS) and not any(name in config for name in own)
 
 
 def partition_loader(

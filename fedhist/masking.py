@@ -13,14 +13,15 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fedhist.client.masked_messages import is_virtual, mod
+    from fedhist.client.masked_messages import mod
+    from fedhist.client.virtual_nodes import is_virtual
     from fedhist.server.masked_messages import NodeSum, sum_on_grid
 
 __all__ = ["NodeSum", "is_virtual", "mod", "sum_on_grid"]
 
 _HOME_OF = {
     "NodeSum": "server.masked_messages",
-    "is_virtual": "client.masked_messages",
+    "is_virtual": "client.virtual_nodes",
     "mod": "client.masked_messages",
     "sum_on_grid": "server.masked_messages",
 }

@@ -14,7 +14,7 @@ from fedhist.protocol.labels.name_bytes import item_bytes
 from fedhist.protocol.labels.renumbering import numbers_in
 from fedhist.protocol.rounds import Labels, Round, Total
 from fedhist.protocol.wire.codec import decode
-from fedhist.protocol.wire.envelope import ENVELOPE_VERSION, Envelope, Refusal, Status
+from fedhist.protocol.wire.envelope import Envelope, Refusal, Status
 from fedhist.server.drop_outs import Dropped, Fault, Tally, dropped_document, dropped_words, faults_in_words
 from fedhist.server.withholding import shared_time
 
@@ -192,13 +192,14 @@ class Collector:
     size: int = 0
 
     def __post_init__(self) -> None:
+        self._header = self.envelope.reply_fields(Status.ANSWER)
         shape = self.envelope.request.measurement.shape
         self._values = np.zeros(shape.length, dtype=np.int64)
         self._keyed = KeyedSum(shape.columns) if shape.columns else None
 
     def add(self, fields: Mapping[str, object], data: bytes | None) -> Fault | None:
         """Add an answer, or drop it; why it was dropped."""
-        fault = header_fault(self.envelope, fields)
+        fault = header_fault(self._header, fields)
         if fault is None:
             try:
                 self._add(data)
@@ -297,15 +298,28 @@ def matched(
         drop(Fault.NO_ANSWER, asked[message])
 
 
-def header_fault(envelope: Envelope, fields: Mapping[str, object]) -> Fault | None:
-    """What is wrong with the header of a reply to this request; None if nothing is."""
-    due, status = envelope.reply_fields(Status.ANSWER), fields.get("status")
+_OTHERS = {
+    "run": Fault.OTHER_RUN,
+    "round": Fault.OTHER_RUN,
+    "plan-digest": Fault.OTHER_PLAN,
+    "session": Fault.MALFORMED,
+}
+"""What is wrong with a reply in which one of these fields is not as it is due."""
+
+
+def header_fault(due: Mapping[str, object], fields: Mapping[str, object]) -> Fault | None:
+    """What is wrong with the header of a reply; None if nothing is.
+
+    Args:
+        due: the header of an answer: `reply_fields` of what was asked.
+        fields: the header that came.
+    """
+    status = fields.get("status")
     checks = (
-        (fields.get("version") != ENVELOPE_VERSION, Fault.MALFORMED),
+        (fields.get("version") != due["version"], Fault.MALFORMED),
         (status == Status.REFUSED, Fault.REFUSED),
         (status == Status.FAILED, Fault.FAILED),
-        (fields.get("run") != due["run"] or fields.get("round") != due["round"], Fault.OTHER_RUN),
-        (fields.get("plan-digest") != due["plan-digest"], Fault.OTHER_PLAN),
+        *((name in due and fields.get(name) != due[name], fault) for name, fault in _OTHERS.items()),
         (status != Status.ANSWER, Fault.MALFORMED),
     )
     return next((fault for wrong, fault in checks if wrong), None)

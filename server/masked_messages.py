@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from time import monotonic, sleep
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -15,22 +16,15 @@ from fedhist.protocol.errors import InvalidInput, MaskingFailed, RoundFailed, To
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.summed_arrays import AnyArray, Layout, layout_parts
 from fedhist.protocol.privacy.randomness import SystemSource
-from fedhist.protocol.wire.envelope import PARTICIPANT_BYTES, Status, new_run_name
-from fedhist.protocol.wire.sum_request import (
-    FEWEST_NODES,
-    HANDLER,
-    SUM_RECORD,
-    SUM_VERSION,
-    SumRequest,
-    content_digest,
-)
-from fedhist.server.app import GridTransport
-from fedhist.server.collection import matched, refusal_in
-from fedhist.server.drop_outs import Fault
+from fedhist.protocol.wire.envelope import Status, new_run_name
+from fedhist.protocol.wire.sum_request import FEWEST_NODES, SUM_RECORD, SumRequest, content_digest
+from fedhist.server.collection import Reply
+from fedhist.server.drop_outs import Declined, by_reason
+from fedhist.server.grid_messages import ask, enough_nodes
+from fedhist.server.masked_exchange import NodeExchange
 from fedhist.server.masked_round import masked_sum
 
 log = logging.getLogger("fedhist")
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,16 @@ def sum_on_grid(
         raise InvalidInput(
             f"the content has a record {SUM_RECORD!r}", allowed="another name: this one is ours"
         )
-    nodes = _connected(grid, minimum_nodes, node_timeout) if node_ids is None else sorted(set(node_ids))
+    if node_ids is None:
+        nodes, _ = enough_nodes(
+            grid,
+            minimum_nodes,
+            timeout=node_timeout,
+            declined=Declined(),
+            otherwise="nobody was asked",
+        )
+    else:
+        nodes = sorted(set(node_ids))
     template = content if like is None else like
     parts = layout_parts({record: _arrays(arrays) for record, arrays in template.array_records.items()})
     request = SumRequest(
@@ -129,25 +132,41 @@ def sum_on_grid(
         signed=directory is not None,
     )
     request.check_graph()
-    return _summed(_Exchange(GridTransport(grid=grid, timeout=timeout), request, content, nodes), directory)
+    exchange = NodeExchange(
+        send=partial(_send, grid=grid, request=request, content=content, timeout=timeout),
+        terms=request.terms,
+        header=request.reply_fields(Status.ANSWER),
+        nodes=nodes,
+    )
+    return _summed(request, exchange, directory)
 
 
-def _connected(grid: Grid, due: int, timeout: float) -> list[int]:
-    """The nodes that are connected, once they are enough."""
-    until = monotonic() + timeout
-    while len(nodes := sorted(set(grid.get_node_ids()))) < due:
-        if monotonic() >= until:
-            raise RoundFailed(f"{len(nodes)} nodes are connected and {due} are needed; nobody was asked")
-        sleep(_POLL_SECONDS)
-    return nodes
+def _send(
+    stage: str,
+    payloads: Sequence[tuple[int, bytes | None]],
+    *,
+    grid: Grid,
+    request: SumRequest,
+    content: RecordDict,
+    timeout: float,
+) -> tuple[dict[str, int], Iterator[Reply]]:
+    """Send nodes their messages of a stage. The content travels when it is due, once."""
+
+    def message(node: int, payload: bytes | None) -> Message:
+        records = RecordDict(dict(content) if stage == MaskingStage.MASKING else {})
+        records[SUM_RECORD] = ConfigRecord({**request.to_fields(MaskingStage(stage), payload)})
+        # An answer that comes after the stage is of no use, so the message need not live longer.
+        return Message(records, node, request.message_type, ttl=timeout, group_id=request.name)
+
+    return ask(grid, (message(node, payload) for node, payload in payloads), timeout=timeout)
 
 
-def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeSum:
-    request, started, asked = exchange.request, monotonic(), len(exchange.nodes)
+def _summed(request: SumRequest, exchange: NodeExchange, directory: Mapping[int, bytes] | None) -> NodeSum:
+    started, asked = monotonic(), len(exchange.nodes)
     log.info("masked sum of %s: asking %d nodes", request.message_type, asked)
     try:
         outcome = masked_sum(
-            request.terms,
+            exchange.terms,
             exchange,
             source=SystemSource(),
             directory=directory,
@@ -156,7 +175,7 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
     except MaskingFailed as failure:
         raise _failed(failure, exchange) from None
     included = exchange.nodes_of(outcome.included)
-    left_out = exchange.left_out(outcome.left_out, included)
+    left_out = _left_out(exchange, outcome.left_out, included)
     sums, weight = request.layout.from_vector(outcome.values, nodes=len(included))
     log.info(
         "masked sum of %s: %d of %d nodes, %.2f s%s",
@@ -170,7 +189,7 @@ def _summed(exchange: _Exchange, directory: Mapping[int, bytes] | None) -> NodeS
     return NodeSum(_records(sums), weight, included, left_out, complaints, step=2.0**-request.layout.bits)
 
 
-def _failed(failure: MaskingFailed, exchange: _Exchange) -> MaskingFailed:
+def _failed(failure: MaskingFailed, exchange: NodeExchange) -> MaskingFailed:
     """The failure in terms of nodes: also those that never answered, and why."""
     problem = "mask secrets can't be rebuilt: the received shares are corrupt; nothing was unmasked"
     if isinstance(failure, TooFewSurvivors):
@@ -179,97 +198,23 @@ def _failed(failure: MaskingFailed, exchange: _Exchange) -> MaskingFailed:
             f"{failure.needed} are needed, of {len(exchange.nodes)} nodes that were asked; nothing was unmasked. A "
             "larger dropout_share lets it go on with fewer"
         )
-    told = MaskingFailed(problem, left_out=exchange.left_out(failure.left_out))
+    told = MaskingFailed(problem, left_out=_left_out(exchange, failure.left_out))
     told.complaints = exchange.complaints(failure.complaints)
     return told
 
 
-@dataclass
-class _Exchange:
-    """Carries the messages of one masked sum. Participants are nodes, or with signatures the keys that nodes have."""
-
-    transport: GridTransport
-    request: SumRequest
-    content: RecordDict = field(repr=False)
-    nodes: Sequence[int]
-    reasons: dict[int, str] = field(default_factory=dict)
-    node_of: dict[int, int] = field(default_factory=dict)
-    closed: bool = False
-    """Whether the first stage is over."""
-
-    def __call__(
-        self, stage: MaskingStage, messages: Iterable[tuple[int, bytes]] | None
-    ) -> Iterator[tuple[int, bytes]]:
-        if messages is None:
-            asked = [self._message(stage, node, None) for node in self.nodes]
-        else:
-            asked = [self._message(stage, self.node_of[number], sent) for number, sent in messages]
-        number_of = {node: number for number, node in self.node_of.items()}
-        for node, reply in matched(*self.transport.ask(asked), self._dropped):
-            reason, data = _problem(self.request, reply.fields), reply.data
-            if reason is None and data is not None and messages is None:
-                number, data = int.from_bytes(data[:PARTICIPANT_BYTES], "little"), data[PARTICIPANT_BYTES:]
-                taken = self.node_of.setdefault(number, node) != node
-                reason = "malformed" if taken or not (self.request.signed or number == node) else None
-                number_of[node] = number
-            if reason is not None or data is None:
-                self.reasons.setdefault(node, reason or "malformed")
-                continue
-            yield number_of[node], data
-        self.closed = True
-
-    def ignored(self, participant: int) -> None:
-        """Note a node whose message the session does not take, for which the session itself has the reason.
-
-        One that claimed another's number has not taken it: the other may yet answer.
-        """
-        node = self.node_of[participant] if self.closed else self.node_of.pop(participant)
-        self.reasons.setdefault(node, "malformed")
-
-    def nodes_of(self, participants: Iterable[int]) -> tuple[int, ...]:
-        """The nodes behind these participants."""
-        return tuple(sorted(self.node_of[participant] for participant in participants))
-
-    def complaints(self, by_session: Mapping[int, Iterable[int]]) -> dict[int, tuple[int, ...]]:
-        """The nodes that are accused, by the node that complains."""
-        return {self.node_of[accuser]: self.nodes_of(accused) for accuser, accused in by_session.items()}
-
-    def left_out(
-        self, by_session: Mapping[str, Iterable[int]], included: Sequence[int] = ()
-    ) -> dict[str, tuple[int, ...]]:
-        """The nodes that are not in the sum, by reason. The session's own reasons come first: they say more."""
-        reasons = dict(self.reasons)
-        for reason, participants in by_session.items():
-            reasons.update(dict.fromkeys(self.nodes_of(participants), reason))
-        gone = [node for node in self.nodes if node in reasons and node not in set(included)]
-        return {
-            reason: tuple(node for node in gone if reasons[node] == reason)
-            for reason in sorted({reasons[node] for node in gone})
-        }
-
-    def _dropped(self, fault: Fault, node: int | None) -> None:
-        if node is not None:
-            self.reasons.setdefault(node, fault.value)
-
-    def _message(self, stage: MaskingStage, node: int, sent: bytes | None) -> Message:
-        """A node's message of a stage. The content travels when it is due, once."""
-        records = RecordDict(dict(self.content) if stage is MaskingStage.MASKING else {})
-        records[SUM_RECORD] = ConfigRecord({**self.request.to_fields(stage, sent)})
-        # An answer that comes after the stage is of no use, so the message need not live longer.
-        ttl = self.transport.timeout
-        return Message(records, node, self.request.message_type, ttl=ttl, group_id=self.request.name)
-
-
-def _problem(request: SumRequest, fields: Mapping[str, object]) -> str | None:
-    """Why a reply adds nothing to the sum, in words of ours; None if it does."""
-    status = fields.get("status")
-    if fields.get("version") != SUM_VERSION:
-        return "malformed"
-    if status == Status.REFUSED:
-        return refusal_in(fields) or "refused"
-    if status == Status.FAILED:
-        return HANDLER if fields.get("reason") == HANDLER else refusal_in(fields) or "error"
-    return None if status == Status.ANSWER and fields.get("session") == request.name else "malformed"
+def _left_out(
+    exchange: NodeExchange, by_session: Mapping[str, Iterable[int]], included: Sequence[int] = ()
+) -> dict[str, tuple[int, ...]]:
+    """The nodes that are not in the sum, by reason. The session's own reasons come first: they say more."""
+    reasons = {node: reason for reason, nodes in by_reason(exchange.tally.dropped).items() for node in nodes}
+    for reason, participants in by_session.items():
+        reasons.update(dict.fromkeys(exchange.nodes_of(participants), reason))
+    gone = sorted(reasons.keys() - set(included))
+    return {
+        reason: tuple(node for node in gone if reasons[node] == reason)
+        for reason in sorted({reasons[node] for node in gone})
+    }
 
 
 def _arrays(record: ArrayRecord) -> dict[str, AnyArray]:

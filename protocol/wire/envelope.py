@@ -87,6 +87,7 @@ class Refusal(StrEnum):
     )
     BAD_MEMORY = "bad-memory", "the node's memory file can't be read or written"
     BAD_CONFIGURATION = "bad-configuration", "the node's configuration is incomplete or wrong"
+    HANDLER = "handler", "the app's own handler failed, or its answer was not what the sum asks for"
     FAILED = "failed", "something else went wrong on the node; its log has more"
 
     @property

@@ -34,8 +34,6 @@ SUM_RECORD = "fedhist-sum"
 SUM_VERSION = 1
 FEWEST_NODES = 3
 """With two, each knows the other's values once it sees the sum."""
-HANDLER = "handler"
-"""Why a node failed when its app's handler did, or returned something else than what was asked for."""
 MAX_NAME = 64
 _SESSION_TAG = b"fedhist/1/sum/session\x00"
 _CONTENT_TAG = b"fedhist/1/sum/content\x00"

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
-    from fedhist.server.app import GridTransport
+    from fedhist.server.grid_transport import GridTransport
 
 MAX_NODES = 10_000
 # Virtual nodes do not vanish, so a round takes as long as it takes.
@@ -261,7 +261,7 @@ class FlowerSimulation(SimulatedTransport):
         return {fault: count for fault, count in faults.items() if count}
 
     def _transport(self, grid: Grid, plan: Plan) -> GridTransport:
-        from fedhist.server.app import GridTransport
+        from fedhist.server.grid_transport import GridTransport
 
         # Numbers that are known beforehand, so that the totals are the very ones of the other engines.
         labels = labels_of(self.population)

@@ -68,11 +68,6 @@ class ClippedSums:
         """All counts of all users."""
         return float(self.truth.sum()) + self.missed
 
-    @cached_property
-    def absent_items(self) -> int:
-        """The number of items without any count."""
-        return len(self.truth) - int(np.count_nonzero(self.truth))
-
     def pieces(self) -> Iterator[Piece]:
         """The items with a count, in pieces."""
         if np.count_nonzero(self.truth) * len(self.thresholds) > _KEPT_CELLS:

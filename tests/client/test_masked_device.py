@@ -29,7 +29,7 @@ def run(*, fewest: int = 0, silent: int = 0) -> tuple[MaskedSum, list[tuple[str,
     server: Any = CollectingAdvertisements(terms_of(envelope), source=source)
     states, due = {}, list[tuple[str, int]]()
     for me in range(5 - silent):
-        states[me], message = begin(envelope, me=me, source=source.fork(me), fewest=fewest)
+        states[me], message = begin(terms_of(envelope), me=me, source=source.fork(me), fewest=fewest)
         server.add(me, message)
     while isinstance(closed := server.close(), tuple):
         server, messages = closed

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-import fedhist.server.app
+import fedhist.server.grid_messages
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import Envelope
 from fedhist.server.app import app as server_app
@@ -168,7 +168,7 @@ class Clock:
 
 
 CLOCK = Clock()
-fedhist.server.app.monotonic = CLOCK
+fedhist.server.grid_messages.monotonic = CLOCK
 
 
 class LocalGrid(Grid):

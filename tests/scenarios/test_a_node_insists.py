@@ -17,7 +17,8 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.envelope import Envelope
-from fedhist.server.app import GridTransport, run_on_grid
+from fedhist.server.app import run_on_grid
+from fedhist.server.grid_transport import GridTransport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from tests.asking import release_at
 from tests.builders import population_of

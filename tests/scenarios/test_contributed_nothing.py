@@ -25,6 +25,7 @@ from local_grid import (
 )
 
 from fedhist.client import app as client_app
+from fedhist.client import round_handlers
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import Refused, RoundFailed, TooFewSurvivors
@@ -175,7 +176,7 @@ class TestANode:
         )
         message = message_of(Envelope(run="one", request=select_request(PLAN)))
         with monkeypatch.context() as patched:
-            patched.setattr(client_app, "clear_answer", _out_of_memory)
+            patched.setattr(round_handlers, "clear_answer", _out_of_memory)
             assert outcome(app(deepcopy(message), context_of())) == ("failed", "failed")
         assert MemoryFile(tmp_path / "m.db").read().spent.epsilon == PLAN.epsilon_select
         assert outcome(app(deepcopy(message), context_of())) == ("answer", "")
@@ -198,7 +199,7 @@ class Killed(BaseException):
     """Not an Exception, so that nothing on the way up stops it."""
 
 
-STEPS = [(MemoryFile, "given"), (MemoryFile, "admit"), (client_app, "clear_answer"), (MemoryFile, "note")]
+STEPS = [(MemoryFile, "given"), (MemoryFile, "admit"), (round_handlers, "clear_answer"), (MemoryFile, "note")]
 
 
 class TestKilled:

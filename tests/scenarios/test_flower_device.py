@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from local_grid import context_of, data_of, message_of, outcome
 
 from fedhist.client import app as client_app
+from fedhist.client.context_memory import recall
 from fedhist.client.policy import Policy
 from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
@@ -100,7 +101,7 @@ class TestErrors:
         assert outcome(reply) == ("failed", "failed")
         assert PRIVATE_TEXT not in repr(reply) + caplog.text
         assert kind.__name__ in caplog.text
-        assert client_app.recall(context).spent.epsilon == 0
+        assert recall(context).spent.epsilon == 0
 
     def test_a_damaged_memory_is_an_error_and_not_a_fresh_start(self, lab: Any) -> None:
         context = context_of(RecordDict({"fedhist": ConfigRecord({"memory": PRIVATE_TEXT})}))
@@ -112,7 +113,7 @@ class TestErrors:
         context = context_of()
         reply = lab.app(lab.population(items=7))(message_of(select()), context)
         assert outcome(reply) == ("refused", "other-items")
-        assert client_app.recall(context).spent.epsilon == 0
+        assert recall(context).spent.epsilon == 0
 
 
 class TestTheNodesOwnFile:

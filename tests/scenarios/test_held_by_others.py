@@ -61,7 +61,7 @@ def test_every_run_has_a_salt_of_its_own_and_all_that_is_asked_depends_on_it() -
     assert len(salts) == 3 and all(len(salt) == 32 for salt in salts)
     assert not any(salt in plan.digest for salt in salts)
     assert len({envelope.fingerprint for envelope in envelopes}) == 3
-    assert len({terms_of(envelope).digest for envelope in envelopes}) == 3
+    assert len({terms_of(envelope).request for envelope in envelopes}) == 3
     shape = envelopes[0].request.measurement.table
     tables = [encode_table(["hiv-positive"], [1], shape, salt=salt)[:: shape.columns] for salt in salts]
     assert len({tuple(np.flatnonzero(table)) for table in tables}) == 3

@@ -17,7 +17,8 @@ from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, changed, data_of, dead, outcome, silent, with_data
 
 import fedhist
-from fedhist.client.app import mount, recall
+from fedhist.client.app import mount
+from fedhist.client.context_memory import recall
 from fedhist.client.memory_file import MemoryFile
 from fedhist.client.policy import Policy
 from fedhist.protocol.events import DroppedOut, Event
@@ -171,8 +172,7 @@ class TestTheNumberOfExchanges:
     def test_the_last_round_makes_no_keys(self, lab: Any) -> None:
         grid = grid_of(lab)
         run(grid)
-        states = [node.context.state.config_records[MASKING]["state"] for node in grid.nodes.values()]
-        assert not any(isinstance(restore(state), Prepared) for state in states)
+        assert not any(isinstance(kept(node), Prepared) for node in grid.nodes.values())
 
     def test_of_more_nodes_than_participants_the_same_are_asked_again(self, lab: Any) -> None:
         grid = grid_of(lab)
@@ -263,7 +263,8 @@ class TestNodesThatComeAndGo:
 
 def kept(node: Any) -> Any:
     """What the node keeps of its masking session."""
-    return restore(node.context.state.config_records[MASKING]["state"])
+    (state,) = node.context.state.config_records[MASKING].values()
+    return restore(state)
 
 
 class TestAMaliciousServer:
@@ -395,15 +396,14 @@ class TestTheNodesOwnLimits:
         self, lab: Any, tmp_path: Path
     ) -> None:
         """With its reason, before anything is shared."""
-        policy = Policy(minimum_masking="none", max_epsilon=1.5)
+        policy, file = Policy(minimum_masking="none", max_epsilon=1.5), MemoryFile(tmp_path / "3.db")
         grid = grid_of(lab, tmp_path, policy=policy)
-        events, file = list[Event](), MemoryFile(tmp_path / "3.db")
+        events = list[Event]()
 
         def spend(message: Message, node: Any) -> None:
             other = with_request(as_stage(message, "advertising"), run="another")
-            envelope = Envelope.from_fields(other.content.config_records[RECORD])
-            file.begin(policy, envelope)
-            file.charge(policy, envelope)
+            assert outcome(node.answer(other))[0] == "answer"
+            file.charge(policy, Envelope.from_fields(other.content.config_records[RECORD]))
 
         grid.nodes[103].fault = when("release", "sharing", before(spend))
         reports = run(grid, observe=events.append)

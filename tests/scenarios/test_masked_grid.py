@@ -13,7 +13,8 @@ from flwr.app import ConfigRecord, Message
 from flwr.clientapp import ClientApp
 from local_grid import Fault, LocalGrid, Reports, at, changed, data_of, dead, outcome, silent
 
-from fedhist.client.app import mount, recall
+from fedhist.client.app import mount
+from fedhist.client.context_memory import recall
 from fedhist.client.policy import Policy
 from fedhist.client.populations import SparsePopulation
 from fedhist.protocol.errors import RoundFailed, TooFewSurvivors
@@ -27,7 +28,8 @@ from fedhist.protocol.privacy.ledger import Ledger
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import MASKED_STAGES, MASKING
-from fedhist.server.app import GridTransport, run_on_grid
+from fedhist.server.app import run_on_grid
+from fedhist.server.grid_transport import GridTransport
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 from tests.asking import select_request
 
@@ -243,8 +245,8 @@ class TestWhatADeviceRefuses:
 
     def test_a_damaged_session(self, lab: Any) -> None:
         def damage(message: Message, node: Any) -> list[Message]:
-            state = bytes(node.context.state.config_records[MASKING]["state"])
-            node.context.state.config_records[MASKING] = ConfigRecord({"state": state[:-1]})
+            ((run, state),) = node.context.state.config_records[MASKING].items()
+            node.context.state.config_records[MASKING] = ConfigRecord({run: state[:-1]})
             return [node.answer(message)]
 
         grid = lab.grid(lab.population(), 12, faults={2: at("masking", damage)})

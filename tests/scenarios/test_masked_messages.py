@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -24,6 +26,7 @@ from fedhist.protocol.masking.keys import Identity
 from fedhist.protocol.masking.shamir import SHARE_BYTES
 from fedhist.protocol.masking.stages import MaskingStage
 from fedhist.protocol.masking.wire import HEADER_BYTES
+from fedhist.protocol.wire.envelope import Refusal
 from fedhist.protocol.wire.sum_request import SUM_RECORD, content_digest
 from fedhist.simulations.engines.masked_in_process import numbered_identities
 
@@ -579,6 +582,43 @@ class TestAServerThatIsUpToNoGood:
         assert np.abs(found - values_of(100)[0]).max() < 1e-5
 
 
+class TestTheNodesLog:
+    def lines(self, grid: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
+        """What the nodes logged in a sum over them."""
+        caplog.clear()
+        with pytest.raises(MaskingFailed):
+            total(grid)
+        return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+    def test_a_refusal_is_a_line_like_those_of_our_own_rounds(
+        self, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        grid = grid_of(4, max_sums=0, memory=lambda context: tmp_path / f"{context.node_id}.db")
+        first, *others = self.lines(grid, caplog)
+        name = str(grid.asked[0].metadata.group_id)
+        assert first == (
+            f"Flower run 77, sum {name}, advertising: refused, over-budget: {Refusal.OVER_BUDGET.in_words}; "
+            "it takes part in 0 masked sums at the most."
+        )
+        assert len(others) == 3
+
+    def test_it_has_the_time_where_nobody_set_up_logging(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logging.getLogger("fedhist"), "propagate", False)
+        grid_of().nodes[100].answer(Message(QUESTION, 100, "train"))
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} fedhist: Flower run 77, train: refused, not-masked: .*",
+            line,
+        )
+
+    def test_a_request_that_can_t_be_read(self, caplog: pytest.LogCaptureFixture) -> None:
+        content = RecordDict({SUM_RECORD: ConfigRecord({"version": 2})})
+        grid_of().nodes[100].answer(Message(content, 100, "train"))
+        assert f"Flower run 77, train: refused, malformed: {Refusal.MALFORMED.in_words}." in caplog.text
+
+
 class TestCrashes:
     def test_a_node_that_dies_in_its_handler_is_never_asked_again(self, tmp_path: Path) -> None:
         """Its session is gone from the disk before the handler runs, so it can't mask twice with the same masks."""
@@ -626,6 +666,7 @@ class TestTheNodesConfiguration:
             ({"partition_id": 1}, False),
             ({"partition_id": 1, "num_partitions": 4}, True),
             ({"partition_id": 1, "num_partitions": 4, "memory_path": "m"}, False),
+            ({"partition_id": 1, "num_partitions": 4, "data_path": "d.csv"}, False),
         ],
     )
     def test_which_nodes_are_virtual(self, config: dict[str, Any], virtual: bool) -> None:

@@ -12,7 +12,8 @@ from local_grid import LocalGrid, Reports, context_of, message_of, outcome, run_
 
 import fedhist
 from fedhist.client.app import app as node_app
-from fedhist.client.app import mount, recall
+from fedhist.client.app import mount
+from fedhist.client.context_memory import recall
 from fedhist.protocol.errors import FedhistError, InvalidPlan, RoundFailed
 from fedhist.protocol.plugins.registry import registered, restore
 from fedhist.protocol.rounds import Round
