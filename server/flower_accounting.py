@@ -283,14 +283,17 @@ class LedgerAccountant:
 
 
 def _account(budget: BudgetFile, *, own: int | None) -> tuple[list[Charge], Cost]:
-    """All charges of a file, and what open runs other than `own` hold beyond theirs."""
+    """All charges of a file, in their order, and what open runs other than `own` hold beyond theirs.
+
+    Runs are read first: what one of them charges meanwhile counts twice, and never not at all.
+    """
     runs = budget.runs()
     held = [run for run in runs if run.status == "open" and run.id != own]
     left = Cost(
         math.fsum(max(run.reserved.epsilon - run.charged.epsilon, 0.0) for run in held),
         math.fsum(max(run.reserved.delta - run.charged.delta, 0.0) for run in held),
     )
-    return [charge for run in runs for charge in run.charges], left
+    return budget.charges(), left
 
 
 def _epsilon(
