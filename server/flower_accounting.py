@@ -79,7 +79,8 @@ def accounted(
         ledger: the file, made if missing. `fedhist ledger show` lists the training.
         config: Flower's. The training costs some epsilon at `target_delta`. `max_epsilon` limits the tight total of the
             whole file at that delta; the limit of the file holds beside it.
-        event: what one round releases. Rounds with more noise are accepted too.
+        event: what one round releases. Rounds with more noise are accepted too. Its noise multiplier is over what one
+            client moves the sum by: the clipping norm under add-or-remove-one, and twice the norm under replace-one.
         rounds: the most releases that there will be.
         users_per_client: "one" if each client is one user, else "many".
         label: what the user calls the data.
