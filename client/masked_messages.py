@@ -162,7 +162,11 @@ class _Mod:
         request = None
         try:
             request, stage = read_sum_request(fields)
-            if request.message_type != message.metadata.message_type:
+            # A handler may look at either, so the server must not choose them for each node.
+            if (message.metadata.message_type, message.metadata.group_id) != (
+                request.message_type,
+                request.name,
+            ):
                 raise Refused(Refusal.MALFORMED)
             sent = fields.get("message")
             del message.content[SUM_RECORD]

@@ -249,7 +249,7 @@ class BudgetFile:
             return _read_runs(database)
 
     def charges(self) -> list[Charge]:
-        """The charges of all runs, in the order in which they were charged: which was first matters to a tight total."""
+        """The charges of all runs, in the order in which they were charged: a tight total asks which was first."""
         with transaction(self.path, write=False) as database:
             return [charge for _, charge in _read_charges(database)]
 
