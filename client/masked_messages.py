@@ -196,7 +196,9 @@ def _request_in(message: Message) -> tuple[SumRequest, MaskingStage]:
         request, stage = read_sum_request(message.content.config_records[SUM_RECORD])
     except DecodeError:
         raise Refused(Refusal.MALFORMED) from None
-    if request.message_type != message.metadata.message_type:
+    # A handler may look at either, so the server must not choose them for each node.
+    metadata = message.metadata
+    if (metadata.message_type, metadata.group_id) != (request.message_type, request.name):
         raise Refused(Refusal.MALFORMED)
     return request, stage
 

@@ -85,16 +85,17 @@ class Node:
 
     def population(self, envelope: Envelope, context: Context) -> Population:
         """The node's users, if its items are those of the request. Reading does not depend on the request."""
-        population = self.load(context)
-        if envelope.request.plan.items is None:
-            return population
-        if envelope.request.plan.items != population.domain_size:
+        population, closed = self.load(context), envelope.request.plan.items is not None
+        # An answer over items that were read off the data would show that a guess at them was right, and of the most
+        # frequent ones, over an open domain too, what one user has decides which of the others' items count.
+        if origin_of(population).tells("closed" if closed else "open"):
+            raise _other_items(envelope, population.domain_size, from_data=True)
+        if closed and envelope.request.plan.items != population.domain_size:
             raise _other_items(envelope, population.domain_size)
-        # Two nodes that number the items each in their own way would add apples to pears. Items that were read off the
-        # data are never those of the request: an answer would show that a guess at them was right.
-        labels, from_data = labels_of(population), origin_of(population).tells("closed")
-        if labels is not None and (from_data or items_digest(labels) != envelope.items_digest):
-            raise _other_items(envelope, population.domain_size, from_data=from_data)
+        # Two nodes that number the items each in their own way would add apples to pears.
+        labels = labels_of(population) if closed else None
+        if labels is not None and items_digest(labels) != envelope.items_digest:
+            raise _other_items(envelope, population.domain_size)
         return population
 
 

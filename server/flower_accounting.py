@@ -79,7 +79,8 @@ def accounted(
         ledger: the file, made if missing. `fedhist ledger show` lists the training.
         config: Flower's. The training costs some epsilon at `target_delta`. `max_epsilon` limits the tight total of the
             whole file at that delta; the limit of the file holds beside it.
-        event: what one round releases. Rounds with more noise are accepted too.
+        event: what one round releases. Rounds with more noise are accepted too. Its noise multiplier is over what one
+            client moves the sum by: the clipping norm under add-or-remove-one, and twice the norm under replace-one.
         rounds: the most releases that there will be.
         users_per_client: "one" if each client is one user, else "many".
         label: what the user calls the data.
@@ -283,14 +284,17 @@ class LedgerAccountant:
 
 
 def _account(budget: BudgetFile, *, own: int | None) -> tuple[list[Charge], Cost]:
-    """All charges of a file, and what open runs other than `own` hold beyond theirs."""
+    """All charges of a file, in their order, and what open runs other than `own` hold beyond theirs.
+
+    Runs are read first: what one of them charges meanwhile counts twice, and never not at all.
+    """
     runs = budget.runs()
     held = [run for run in runs if run.status == "open" and run.id != own]
     left = Cost(
         math.fsum(max(run.reserved.epsilon - run.charged.epsilon, 0.0) for run in held),
         math.fsum(max(run.reserved.delta - run.charged.delta, 0.0) for run in held),
     )
-    return [charge for run in runs for charge in run.charges], left
+    return budget.charges(), left
 
 
 def _epsilon(

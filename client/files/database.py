@@ -10,6 +10,7 @@ SQLSTATE, a code of five characters.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Generator, Iterator, Sequence
@@ -151,13 +152,15 @@ def _utf8(text: str) -> str | None:
 
 
 def _engine(text: str) -> Engine:
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 
     url = _url(text)
     if url.get_backend_name() == _SQLITE:
         url = _for_reading(url)
     engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
+    if engine.dialect.name == _SQLITE:
+        event.listen(engine, "connect", _hand_out_any_text)
     if engine.dialect.is_async:
         raise InvalidInput(
             f"db-url names the driver {engine.dialect.driver}, which is asynchronous",
@@ -216,6 +219,11 @@ def _for_reading(url: URL) -> URL:
     return url.set(database=f"file:{quote(str(path.resolve()))}").update_query_dict(
         {"mode": "ro", "uri": "true"}
     )
+
+
+def _hand_out_any_text(connection: Any, record: object) -> None:
+    """Let a text that is not UTF-8, which SQLite stores like any other, be one odd value and not the query's end."""
+    connection.text_factory = functools.partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 @contextmanager

@@ -248,6 +248,11 @@ class BudgetFile:
         with transaction(self.path, write=False) as database:
             return _read_runs(database)
 
+    def charges(self) -> list[Charge]:
+        """The charges of all runs, in the order in which they were charged: a tight total asks which was first."""
+        with transaction(self.path, write=False) as database:
+            return [charge for _, charge in _read_charges(database)]
+
     def spent(self) -> Cost:
         """What the runs that have ended charged, summed. The limit applies to `spent() + reserved()`."""
         return _spent(self.runs())

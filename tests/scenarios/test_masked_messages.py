@@ -469,6 +469,25 @@ class TestAServerThatIsUpToNoGood:
         grid.nodes[103].fault = at("masking", swap)
         assert total(grid).left_out == {"other-content": (103,)}
 
+    def test_another_group_of_messages_than_the_others_get(self) -> None:
+        """Handlers may read a round's number off the group, and are not to be led by one made for a node."""
+        seen = []
+
+        def answer(message: Message, context: Context) -> RecordDict:
+            seen.append(message.metadata.group_id)
+            return holding(message, context)
+
+        def regroup(message: Message, node: Any) -> list[Message]:
+            message.metadata.__dict__["_group_id"] = "7"
+            assert message.metadata.group_id == "7"
+            return [node.answer(message)]
+
+        grid = grid_of(answer=answer)
+        grid.nodes[103].fault = at("masking", regroup)
+        assert total(grid).left_out == {"malformed": (103,)}
+        assert len(seen) == 7
+        assert len(set(seen)) == 1
+
     @pytest.mark.parametrize(
         ("old", "new"),
         [

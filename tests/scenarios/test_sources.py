@@ -28,7 +28,7 @@ from fedhist.protocol.grid import Threshold
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.wire.envelope import Envelope, items_digest
 from fedhist.server.app import run_on_grid
-from tests.asking import release_at
+from tests.asking import first_request, release_at
 
 PAGES = ["home", "search", "cart"]
 VISITS = [(f"c{number % 30}", PAGES[number * number % 3], 1 + number % 2) for number in range(120)]
@@ -108,6 +108,15 @@ def test_numbers_of_a_frame_in_bins() -> None:
 def test_a_frame_without_a_public_list_is_refused_over_a_closed_domain() -> None:
     app = mount(ClientApp(), lambda context: frame(), columns=NAMES)
     assert outcome(app(message_of(release()), context_of())) == ("refused", "other-items")
+
+
+def test_the_most_frequent_items_of_a_nodes_own_data_are_refused_over_an_open_domain() -> None:
+    """One user can change which these are, and so what others add to the sum."""
+    people = SparsePopulation.from_scipy(matrix(), labels=PAGES)
+    asked = Envelope(run="one", request=first_request(Plan(users=30, domain="open", delta=1e-6)))
+    assert answer_of(mount(ClientApp(), lambda context: people), asked)
+    reply = mount(ClientApp(), lambda context: people.keep_top_items(2))(message_of(asked), context_of())
+    assert outcome(reply) == ("refused", "other-items")
 
 
 def test_one_users_odd_row_of_a_frame_is_left_out(caplog: pytest.LogCaptureFixture, expected: bytes) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ from flwr.serverapp import (
 from fedhist.protocol.errors import BudgetExceeded, InvalidInput, InvalidPlan
 from fedhist.protocol.plan import Plan
 from fedhist.protocol.privacy.calibration import gaussian_epsilon
-from fedhist.protocol.privacy.composition import tight_total
-from fedhist.protocol.privacy.ledger import Cost, GaussianLoss, SampledGaussianLoss
+from fedhist.protocol.privacy.composition import epsilon_at, tight_total
+from fedhist.protocol.privacy.ledger import BoundedRangeLoss, Cost, GaussianLoss, SampledGaussianLoss
 from fedhist.server.flower_accounting import LedgerAccountant, accounted, training_charge
 from fedhist.server.ledger.budget_file import BudgetFile
 from fedhist.server.ledger.charged_run import charged
@@ -329,6 +331,27 @@ class TestStates:
             pytest.raises(InvalidInput, match="does not hold"),
         ):
             accountant.load_state_dict(state)
+
+
+def test_a_choice_after_the_training_is_not_taken_for_the_first_entry_because_its_run_began_earlier(
+    file: Path,
+) -> None:
+    """What the training showed may decide how a later choice leaks; only the very first entry is spared that."""
+    choice, *_ = planned_charges(PLAN)
+    assert isinstance(choice.loss, BoundedRangeLoss)
+    choice = replace(choice, epsilon=2.0)
+    budget = BudgetFile.open(file, create=True)
+    early = budget.begin("0" * 64, {}, choice.cost, "visits", datetime.now(UTC))
+    with opened(file) as accountant:
+        accountant.compose(EVENT, 10)
+        early.record(choice)
+        early.released()
+        _, training = (run.charges[0] for run in budget.runs())
+        in_order = epsilon_at([training, choice], DELTA)
+        assert in_order > 1.005 * epsilon_at([choice, training], DELTA)
+        assert accountant.get_epsilon(DELTA) == in_order
+        assert accountant.get_delta(in_order) == pytest.approx(DELTA, rel=0.02)
+    assert budget.charges() == [training, choice]
 
 
 def test_it_is_one_of_flower_s_accountants(file: Path) -> None:

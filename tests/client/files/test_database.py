@@ -100,6 +100,18 @@ def test_values_are_read_as_a_text_file_has_them_and_odd_ones_are_left_out(tmp_p
     assert left_out == 11
 
 
+@pytest.mark.parametrize("column", ["who", "what", "n"])
+def test_one_text_that_is_not_utf8_leaves_out_its_row_and_not_the_node(tmp_path: Path, column: str) -> None:
+    address = database(tmp_path / "v.db", [("ann", "a", 2), ("bob", "b", "1"), ("cay", "a", 1)])
+    with sqlite3.connect(tmp_path / "v.db") as connection:
+        connection.execute(f"UPDATE visits SET {column} = CAST(x'ff41' AS TEXT) WHERE who = 'cay'")  # noqa: S608
+    connection.close()
+    users, left_out = read_node_data(Database(address, ALL), columns=NAMES, items=["a", "b"])
+    assert left_out == 1
+    assert table_of(users)[:2].tolist() == [[2, 0], [0, 1]]
+    assert users.users == (2 if column == "who" else 3)
+
+
 def test_numbers_in_bins(tmp_path: Path) -> None:
     rows = [("a", 5, 1), ("a", 9.99, 1), ("a", "10", 2), ("b", -1, 1), ("b", "much", 1), ("b", None, 1)]
     columns = Columns("who", "what", "n", bins=[0, 10, 20])
