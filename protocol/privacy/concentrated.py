@@ -8,16 +8,15 @@ are chosen in view of earlier results, as long as limits on both sums were fixed
 
 - **Gaussian** of multiplier z: 1/(2 z^2), exactly.
 - **Bounded range** epsilon: epsilon^2/8 (Cesar & Rogers 2021, lemma 3.4).
-- **Pure** epsilon: epsilon tanh(epsilon/2), exactly for randomised response, of which every epsilon-private mechanism is
-  a post-processing (Kairouz, Oh & Viswanath 2015). With x = epsilon/2 and s = 2a - 1 >= 1, the divergence of that is
+- **Pure** epsilon: epsilon tanh(epsilon/2), exactly for randomised response, of which every epsilon-private mechanism
+  is a post-processing (Kairouz, Oh & Viswanath 2015). With x = epsilon/2 and s = 2a - 1 >= 1, the divergence of that is
   (a - 1) D_a = ln cosh(s x) - ln cosh(x), and a (a - 1) = (s^2 - 1)/4. So the claim is that (s^2 - 1)/2 x tanh(x) is at
   least ln cosh(s x) - ln cosh(x). Both are 0 at s = 1, and their slopes in s are s x tanh(x) and x tanh(s x), of which
-  the first is larger because tanh is concave. Less than epsilon^2/2, and for a large epsilon half of it in the limit
-  of epsilon itself.
+  the first is larger because tanh is concave. The bound is met as a falls to 1.
 - **Approximate** (epsilon, delta): pure but for a failure of delta (the same theorem of Kairouz, Oh & Viswanath).
 - **Alternatives**: earlier results decide the way, so the dearest way counts, and the failure beside them.
-- Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is that
-  noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.
+- Noise in **shares of devices** is within a factor of e^slack of the noise it stands for, at every outcome. So it is
+  that noise with probability e^-slack at least, and something else otherwise: a failure of at most slack.
 """
 
 from __future__ import annotations
