@@ -270,8 +270,15 @@ class BudgetFile:
 
     def claimed(self) -> Cost | None:
         """All that is counted, as an epsilon at the limit's delta; None without a limit."""
-        limit = self.limit
-        return None if limit is None else Cost(limit.claimed(self.counted()), limit.delta)
+        limit, runs = self.limit, self.runs()
+        if limit is None:
+            return None
+        claimed = limit.claimed(_counted(runs))
+        costs = [run.counted for run in runs if run.counted != Spending()]
+        if len(costs) == 1 and costs[0].delta <= limit.delta:
+            # All there is: nothing was chosen in view of anything.
+            claimed = min(claimed, costs[0].epsilon)
+        return Cost(claimed, limit.delta)
 
     def left(self) -> Cost | None:
         """The limit's epsilon that is not claimed yet, at its delta; None without a limit.

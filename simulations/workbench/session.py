@@ -27,8 +27,8 @@ class Session:
 
     The limit lives in a ledger file (`BudgetFile`), and other sessions and commands that use the file count too. What a
     question may cost is reserved in the file before its data is touched; a question that does not fit raises
-    `BudgetExceeded`, and nothing of it runs. The limit holds for all questions together, also for those that you choose
-    in view of earlier answers, and they cost less than their sum (`protocol/privacy/concentrated.py`). Whether two tables are about the same people only you
+    `BudgetExceeded`, and nothing of it runs. The limit is about all questions together, also those that you choose in
+    view of earlier answers, and they cost less than their sum. Whether two tables are about the same people only you
     know: use one ledger for each group of people.
 
     Args:
