@@ -105,7 +105,7 @@ def test_the_ledger_file_counts_and_refuses(
     example: dict[str, Any], grid_of: Callable[..., Any], tmp_path: Path
 ) -> None:
     fedhist, file = example["fedhist"], tmp_path / "people.ledger"
-    BudgetFile.open(file, create=True).set_limit(fedhist.Cost(2.0, 1e-3))
+    BudgetFile.open(file, create=True).set_limit(fedhist.Limit(2.0, 1e-3))
     plan = fedhist.Plan(users=1_000, items=4, max_threshold=50, minimum_cohort=100)
     grid = grid_of(example)
     example["run_charged"](grid, plan, file)

@@ -28,7 +28,7 @@ from fedhist.client.app import mount
 from fedhist.client.policy import Policy
 from fedhist.protocol.errors import BudgetExceeded, RoundFailed
 from fedhist.protocol.plan import Plan
-from fedhist.protocol.privacy.ledger import Cost
+from fedhist.protocol.privacy.concentrated import Limit
 from fedhist.protocol.privacy.randomness import SeededSource
 from fedhist.protocol.rounds import Round
 from fedhist.protocol.wire.envelope import RECORD, Envelope
@@ -279,7 +279,7 @@ class System:
     def __post_init__(self) -> None:
         self.devices = [Device(place, self.folder, self.limit) for place in range(NODES)]
         self.ledger = self.folder / "ledger.db"
-        BudgetFile.open(self.ledger, create=True).set_limit(Cost(self.budget, 0.5))
+        BudgetFile.open(self.ledger, create=True).set_limit(Limit(self.budget, 0.5))
         self.heard = _Heard()
         self.items = self.folder / "items.txt"
         self.items.write_text("\n".join(LABELS))
